@@ -1,0 +1,28 @@
+"""The types of a GangJob's conditions. Machines read these; ``status.phase`` is a summary for people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Each is True, False or Unknown, with a reason of :class:`gangctl.api.reasons.Reason` and a sentence."""
+
+    ACCEPTED = "Accepted"
+    """The spec can be acted on; False says what must change."""
+    READY = "Ready"
+    """Every needed member runs its worker."""
+    PROGRESSING = "Progressing"
+    """The gang runs or is on its way to run; False: it waits for somebody or has ended."""
+    SUSPENDED = "Suspended"
+    """No pods, because `spec.suspend` is true."""
+    RESTARTING = "Restarting"
+    """From a fault to the start of the next attempt's last worker."""
+    DEGRADED = "Degraded"
+    """It runs, and somebody should look: a hang that is only observed, an ignored restore point, no spare left."""
+    FINISHED = "Finished"
+    """True once, when the gang has ended either way: what `kubectl wait` needs."""
+    SUCCEEDED = "Succeeded"
+    """It has ended as the success policy says."""
+    FAILED = "Failed"
+    """It has ended otherwise."""

@@ -1,0 +1,1 @@
+"""What the world looks like: Kubernetes, one machine, or a simulation."""

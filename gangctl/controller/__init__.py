@@ -1,0 +1,1 @@
+"""The asyncio shell around the core: the loop, the hub, identity, telemetry."""

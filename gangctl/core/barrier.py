@@ -1,0 +1,156 @@
+"""The barrier: when an attempt may start, and for how long it is waited for.
+
+The rule: a worker of attempt N starts only when every *pod* that may run an older worker said Ready(N) or Done, was seen
+terminated, or is lost, and every place has a ready member. It counts pods, not members: a pod that vanished without
+having been seen terminated is lost, not gone. Never is a deadline counted while a needed pod isn't started, or while no
+leader has been listening for a while: a gang that waits for its place in the cluster is not at fault.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.status import Awaited
+from gangctl.core.gang import Gang, is_stopped
+from gangctl.core.world import Pod
+
+SETTLING_SECONDS: Final = 60.0
+"""A new leader listens this long before any deadline of the barrier counts."""
+ISOLATION_MARGIN_SECONDS: Final = 10.0
+"""Added to isolation and stop grace: pings and the supervisor's own timers are not exact."""
+
+
+def blocking(gang: Gang) -> tuple[str, ...]:
+    """Pods that may still run a worker of an older attempt, as ``member.incarnation``, in order.
+
+    Empty = every pod is accounted for.
+    """
+    present = {pod.uid: pod for pod in gang.observed.pods}
+    awaited = {entry.pod: entry for entry in gang.status.awaited}
+    names = [
+        f"{pod.member}.{pod.incarnation}"
+        for pod in gang.observed.pods
+        if pod.uid not in awaited and _may_run(gang, pod) and not _is_silent_long(gang, pod.uid)
+    ]
+    names += [
+        f"{entry.member}.{entry.incarnation}"
+        for entry in gang.status.awaited
+        if not _is_over(gang, entry, present.get(entry.pod))
+    ]
+    # A supervisor that speaks though its pod is unknown to the cluster is there all the same.
+    names += [
+        f"{heard.report.member}.{heard.report.incarnation}"
+        for uid, heard in gang.heard.items()
+        if uid not in present
+        and uid not in awaited
+        and heard.connected
+        and not is_stopped(heard.report, gang.status.attempt)
+    ]
+    return tuple(sorted(names))
+
+
+def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
+    """``status.awaited`` as it should be now: who is over is dropped, who has vanished gets the time of it."""
+    present = {pod.uid: pod for pod in gang.observed.pods}
+    return tuple(
+        entry
+        if entry.vanished_time is not None or not _has_vanished(gang, entry, present.get(entry.pod))
+        else entry.model_copy(update={"vanished_time": gang.now})
+        for entry in gang.status.awaited
+        if not _is_over(gang, entry, present.get(entry.pod))
+    )
+
+
+def awaits(gang: Gang, member: str) -> Awaited | None:
+    """The entry for a member's current pod when the pod is given up: None if it is known to run nothing."""
+    pod = gang.pods.get(member)
+    if pod is not None:
+        if not _may_run(gang, pod):
+            return None
+        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
+    if gang.is_fresh(member):
+        return None
+    incarnation = gang.incarnation(member)
+    vanished = next(
+        (h for h in gang.heard.values() if h.report.member == member and h.report.incarnation == incarnation), None
+    )
+    if vanished is not None and is_stopped(vanished.report, gang.status.attempt):
+        return None
+    return Awaited(
+        member=member,
+        incarnation=incarnation,
+        pod="" if vanished is None else vanished.report.pod,
+        vanished_time=gang.now,
+    )
+
+
+def deadline(gang: Gang) -> float | None:
+    """When the barrier's next deadline passes; None while it isn't counted."""
+    started: list[float] = []
+    for holder in gang.holders.values():
+        pod = gang.pods.get(holder)
+        if pod is None or pod.started_at is None:
+            return None
+        started.append(pod.started_at)
+    status = gang.status
+    since = max(
+        status.phase_time,
+        status.deadline_time or 0.0,
+        gang.observed.listening_since + SETTLING_SECONDS if gang.observed.listening_since > status.phase_time else 0.0,
+        *started,
+    )
+    return since + gang.spec.recovery.barrier_timeout_seconds
+
+
+def next_release(gang: Gang) -> float | None:
+    """When the next pod that is waited for counts as lost, if only time is missing."""
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    times = [entry.vanished_time + grace for entry in gang.status.awaited if entry.vanished_time is not None]
+    return min(times, default=None)
+
+
+def _may_run(gang: Gang, pod: Pod) -> bool:
+    """Whether a worker of an older attempt may be in this pod."""
+    if pod.terminated:
+        return False
+    heard = gang.heard.get(pod.uid)
+    if heard is not None and is_stopped(heard.report, gang.status.attempt):
+        return False
+    if pod.started_at is None and pod.restarts == 0 and heard is None:
+        return False
+    current = pod.member in gang.members and pod.incarnation == gang.incarnation(pod.member)
+    return not (current and gang.is_fresh(pod.member))
+
+
+def _is_over(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
+    heard = gang.heard.get(entry.pod)
+    if heard is not None and is_stopped(heard.report, gang.status.attempt):
+        return True
+    if pod is not None and pod.terminated:
+        return True
+    if _is_silent_long(gang, entry.pod):
+        return True
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    if heard is not None and heard.connected:
+        return False
+    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace
+
+
+def _has_vanished(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
+    if pod is None:
+        return True
+    return pod.deleting and gang.on_lost_node(pod)
+
+
+def _is_silent_long(gang: Gang, uid: str) -> bool:
+    """Strict fencing: it was silent for so long that its supervisor has stopped its worker by itself."""
+    recovery = gang.spec.recovery
+    if recovery.isolation_timeout_seconds is None:
+        return False
+    heard = gang.heard.get(uid)
+    if heard is not None and heard.connected:
+        return False
+    silent_since = max(gang.observed.listening_since, gang.status.phase_time, 0.0 if heard is None else heard.at)
+    return gang.now >= silent_since + (
+        recovery.isolation_timeout_seconds + recovery.stop_grace_period_seconds + ISOLATION_MARGIN_SECONDS
+    )

@@ -1,0 +1,79 @@
+"""Conditions: what machines read of the status. A condition's time changes only when its state does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Condition, GangPhase, Status
+
+State = Literal["True", "False", "Unknown"]
+
+PHASE_REASONS = {
+    GangPhase.PENDING: Reason.PENDING,
+    GangPhase.GATHERING: Reason.GATHERING,
+    GangPhase.RUNNING: Reason.RUNNING,
+    GangPhase.SUSPENDED: Reason.SUSPENDED,
+    GangPhase.HELD: Reason.HELD,
+    GangPhase.SUCCEEDED: Reason.SUCCEEDED,
+    GangPhase.FAILED: Reason.BUDGET_EXHAUSTED,
+}
+
+
+def conditions(
+    status: Status, generation: int, now: float, reason: Reason | None = None, degraded: str = ""
+) -> tuple[Condition, ...]:
+    """All conditions of the status, in a fixed order. ``reason``: more exact than the phase's, ``degraded``: why, or empty."""
+    phase = status.phase
+    why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
+    restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
+    states: list[tuple[ConditionType, bool]] = [
+        (ConditionType.ACCEPTED, True),
+        (ConditionType.READY, phase is GangPhase.RUNNING),
+        (ConditionType.PROGRESSING, phase in {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING}),
+        (ConditionType.SUSPENDED, phase is GangPhase.SUSPENDED),
+        (ConditionType.RESTARTING, restarting),
+        (ConditionType.FINISHED, phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}),
+        (ConditionType.SUCCEEDED, phase is GangPhase.SUCCEEDED),
+        (ConditionType.FAILED, phase is GangPhase.FAILED),
+    ]
+    old = {condition.type: condition for condition in status.conditions}
+    found = tuple(
+        _condition(
+            old.get(kind), kind, state="True" if holds else "False", why=why, text=status.message, at=(generation, now)
+        )
+        for kind, holds in states
+    )
+    seen = old.get(ConditionType.DEGRADED)
+    if not degraded and seen is None:
+        return found
+    looking = _condition(
+        seen,
+        ConditionType.DEGRADED,
+        state="True" if degraded else "False",
+        why=Reason.HANG if degraded else why,
+        text=degraded or status.message,
+        at=(generation, now),
+    )
+    return (*found, looking)
+
+
+def is_degraded(status: Status) -> bool:
+    """Whether somebody was told to look."""
+    return any(one.type == ConditionType.DEGRADED and one.status == "True" for one in status.conditions)
+
+
+def _condition(
+    old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
+) -> Condition:
+    if old is not None and old.status == state and kind is ConditionType.ACCEPTED:
+        return old
+    return Condition(
+        type=kind,
+        status=state,
+        reason=why,
+        message=text,
+        observed_generation=at[0],
+        last_transition_time=old.last_transition_time if old is not None and old.status == state else at[1],
+    )

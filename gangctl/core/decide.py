@@ -1,0 +1,62 @@
+"""Decide: from the job and one look at the world to the next status, what to do after it is durable, and why.
+
+Pure and total: the same inputs give the same plan, doing a plan twice does no harm, and a fresh controller continues
+from the stored status, the pods and the members' reports alone. What each phase decides is in the file of its name.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core import incidents
+from gangctl.core.drafting import moved, write
+from gangctl.core.gang import Gang
+from gangctl.core.gathering import gathering
+from gangctl.core.plan import Plan
+from gangctl.core.resting import begin, finished, held, is_to_be_suspended, suspend, suspended
+from gangctl.core.running import progressed, running
+from gangctl.core.success import has_succeeded
+from gangctl.core.world import Observed
+
+_ACTIVE = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
+
+
+def decide(now: float, job: GangJob, observed: Observed) -> Plan:
+    """What to do about this gang now. ``now``: seconds since the epoch."""
+    gang = Gang(now, job, observed)
+    status = job.status
+    if status.phase is GangPhase.RUNNING and has_succeeded(gang):
+        done = progressed(gang, incidents.timed(gang, status))
+        done = moved(gang, done, GangPhase.SUCCEEDED, completion_time=now)
+        return write(gang, done, Reason.SUCCEEDED, "every worker that counts has ended with 0")
+    if status.phase in _ACTIVE:
+        limit = job.spec.active_deadline_seconds
+        if limit is not None and status.start_time is not None and now >= status.start_time + limit:
+            failed = moved(gang, incidents.finished(status, "Failed", now), GangPhase.FAILED, completion_time=now)
+            return write(gang, failed, Reason.DEADLINE_EXCEEDED, f"the gang was active for longer than {limit} s")
+        if is_to_be_suspended(gang):
+            return suspend(gang)
+    plan = _of_phase(gang)
+    limit = job.spec.active_deadline_seconds
+    if status.phase in _ACTIVE and limit is not None and status.start_time is not None:
+        left = max(0.05, status.start_time + limit - now)
+        after = left if plan.requeue_after is None else min(left, plan.requeue_after)
+        return Plan(plan.because, plan.status, plan.actions, plan.events, after)
+    return plan
+
+
+def _of_phase(gang: Gang) -> Plan:
+    match gang.status.phase:
+        case GangPhase.NEW:
+            return begin(gang)
+        case GangPhase.SUSPENDED:
+            return suspended(gang)
+        case GangPhase.PENDING | GangPhase.GATHERING:
+            return gathering(gang)
+        case GangPhase.RUNNING:
+            return running(gang)
+        case GangPhase.HELD:
+            return held(gang)
+        case GangPhase.SUCCEEDED | GangPhase.FAILED:
+            return finished(gang)

@@ -1,0 +1,324 @@
+"""Evidence: what is wrong with the attempt, from reports, pods, nodes and devices.
+
+The rule: every fault names one member and one moment; the *cause* is the strongest of them, and among equals the
+earliest. Never is a worker that was told to stop a fault, never one of an older attempt, never a spare's pod.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from gangctl.api.gangjob import NeverSucceeds
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, GangPhase
+from gangctl.core.gang import Gang
+from gangctl.core.world import Heard, Pod
+from gangsidecar.wire import End, Level, Phase, Report
+
+TIE_SECONDS: Final = 0.05
+"""Ends closer than this are one moment: ages are exact, but how long a report travelled is not known."""
+START_SECONDS: Final = 60.0
+"""A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
+SILENT_RESTARTS: Final = 3
+"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
+
+
+class Strength(IntEnum):
+    """What outranks what as the cause of an incident."""
+
+    REQUEST = 1
+    END = 2
+    CONTAINER = 3
+    DISRUPTION = 4
+    NODE = 5
+    DEVICE = 6
+
+
+STRENGTHS: Final = {
+    Reason.DEVICE_LOST: Strength.DEVICE,
+    Reason.NODE_LOST: Strength.NODE,
+    Reason.EVICTED: Strength.DISRUPTION,
+    Reason.PREEMPTED: Strength.DISRUPTION,
+    Reason.DISRUPTED: Strength.DISRUPTION,
+    Reason.POD_DELETED: Strength.DISRUPTION,
+    Reason.POD_FAILED: Strength.CONTAINER,
+    Reason.CONTAINER_RESTARTED: Strength.CONTAINER,
+    Reason.EXIT_CODE: Strength.END,
+    Reason.EXIT_CODE_HIDDEN: Strength.END,
+    Reason.SIGNAL: Strength.END,
+    Reason.OOM_KILLED: Strength.END,
+    Reason.START_FAILED: Strength.END,
+}
+"""Anything else (a request, a hang, a missing restore point) is evidence of the weakest kind."""
+
+DISRUPTION_REASONS: Final = {
+    "PreemptionByScheduler": Reason.PREEMPTED,
+    "EvictionByEvictionAPI": Reason.EVICTED,
+    "TerminationByKubelet": Reason.DISRUPTED,
+    "DeletionByTaintManager": Reason.NODE_LOST,
+    "DeletionByPodGC": Reason.NODE_LOST,
+}
+"""Reasons of the pod condition DisruptionTarget (KEP-3329) -> ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One piece of evidence. ``time`` is in seconds since the epoch."""
+
+    reason: Reason
+    member: str
+    time: float
+    incarnation: int = 0
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    device: str | None = None
+    resource: str | None = None
+    health: str | None = None
+    node: str | None = None
+    conditions: tuple[tuple[str, str, str], ...] = ()
+    level: Level = Level.PROCESS
+    """The least that this fault itself asks for."""
+    message: str = ""
+
+    @property
+    def strength(self) -> Strength:
+        """What it outranks."""
+        return STRENGTHS.get(self.reason, Strength.REQUEST)
+
+
+def faults(gang: Gang) -> tuple[Fault, ...]:
+    """All evidence against the newest attempt that had workers, strongest first, earliest first among equals.
+
+    While Running that is the status' attempt, while Gathering the one before.
+    """
+    found = [fault for place in gang.places for fault in _of_member(gang, gang.holders[place])]
+    return tuple(sorted(found, key=lambda fault: (-fault.strength, fault.time, fault.member)))
+
+
+def failed_attempt(gang: Gang) -> int:
+    """The attempt that evidence is looked for."""
+    return gang.status.attempt if gang.status.phase is GangPhase.RUNNING else gang.status.attempt - 1
+
+
+def tied(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """Ends that came at the same moment as the cause, as far as can be told, the cause included, in order of members."""
+    if cause.strength is not Strength.END:
+        return (cause,)
+    same = [fault for fault in found if fault.strength is Strength.END and abs(fault.time - cause.time) <= TIE_SECONDS]
+    return tuple(sorted({fault.member: fault for fault in [*same, cause]}.values(), key=lambda fault: fault.member))
+
+
+def as_cause(fault: Fault, rule: str | None, ties: tuple[Fault, ...] = ()) -> Cause:
+    """The fault as it is stored in an incident."""
+    return Cause(
+        reason=fault.reason,
+        member=fault.member,
+        incarnation=fault.incarnation,
+        rank=fault.rank,
+        exit_code=fault.exit_code,
+        signal=None if fault.signal is None else signal_name(fault.signal),
+        device=fault.device,
+        node=fault.node,
+        rule=rule,
+        message=fault.message,
+        time=fault.time,
+        tied=tuple(tie.member for tie in ties[:8]) if len(ties) > 1 else (),
+    )
+
+
+def from_cause(cause: Cause) -> Fault:
+    """The stored cause as a fault again, as far as it was stored."""
+    return Fault(
+        reason=Reason(cause.reason),
+        member=cause.member,
+        time=cause.time,
+        incarnation=cause.incarnation,
+        rank=cause.rank,
+        exit_code=cause.exit_code,
+        signal=None if cause.signal is None else signal_number(cause.signal),
+        device=cause.device,
+        node=cause.node,
+        message=cause.message,
+    )
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; SIG64 and the like where there is no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def signal_number(name: str) -> int:
+    """9 for SIGKILL."""
+    try:
+        return signal.Signals[name].value
+    except KeyError:
+        return int(name.removeprefix("SIG"))
+
+
+def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
+    pod = gang.pods.get(member)
+    running = gang.status.phase is GangPhase.RUNNING
+    if pod is None:
+        if running:
+            yield Fault(
+                Reason.POD_DELETED,
+                member,
+                gang.now,
+                gang.incarnation(member),
+                message="its pod is gone from the cluster",
+            )
+        return
+    yield from _of_pod(gang, pod)
+    heard = gang.heard.get(pod.uid)
+    if heard is not None:
+        yield from _of_report(gang, pod, heard)
+    if running:
+        yield from _of_silence(gang, pod, heard)
+
+
+def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
+    def fault(reason: Reason, message: str, **more: str) -> Fault:
+        return Fault(
+            reason,
+            pod.member,
+            gang.now,
+            pod.incarnation,
+            node=pod.node or None,
+            conditions=pod.conditions,
+            message=message,
+            **more,  # type: ignore[arg-type]
+        )
+
+    disruption = next(
+        (why for kind, state, why in pod.conditions if kind == "DisruptionTarget" and state == "True"), ""
+    )
+    for device in pod.devices:
+        if device.health == "Unhealthy":
+            yield fault(
+                Reason.DEVICE_LOST,
+                f"device {device.name} ({device.resource}) is {device.health}",
+                device=device.name,
+                resource=device.resource,
+                health=device.health,
+            )
+    if gang.on_lost_node(pod):
+        yield fault(Reason.NODE_LOST, f"node {pod.node} doesn't answer")
+    elif disruption:
+        yield fault(DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED), f"its pod is disrupted: {disruption}")
+    elif pod.deleting:
+        yield fault(Reason.POD_DELETED, "its pod is being deleted")
+    elif pod.terminated:
+        reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
+        yield fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+
+
+def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
+    report, attempt = heard.report, failed_attempt(gang)
+    never = isinstance(gang.spec.success_policy, NeverSucceeds)
+    for end in report.ends:
+        if end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never):
+            yield _of_end(pod, heard, end)
+    if report.terminating:
+        yield Fault(
+            Reason.DISRUPTED, pod.member, heard.at, pod.incarnation, node=pod.node, message="its pod was told to end"
+        )
+    if report.phase is Phase.STUCK:
+        yield Fault(
+            Reason.STUCK, pod.member, heard.at, pod.incarnation, node=pod.node, message="a process outlived SIGKILL"
+        )
+    request = report.request
+    if request is not None and request.attempt == attempt:
+        yield Fault(
+            Reason.REQUESTED,
+            pod.member,
+            heard.at - request.age_ms / 1000,
+            pod.incarnation,
+            rank=request.rank,
+            node=pod.node if request.exclude_node else None,
+            level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
+            message=f"the framework asked: {request.reason}",
+        )
+    if report.missing_step is not None and report.attempt == attempt:
+        yield Fault(
+            Reason.RESTORE_POINT_MISSING,
+            pod.member,
+            heard.at,
+            pod.incarnation,
+            level=Level.POD,
+            message=f"it can't see checkpoint step {report.missing_step}",
+        )
+
+
+def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
+    reason = Reason.EXIT_CODE
+    text = f"exit code {end.exit_code}"
+    if end.oom:
+        reason, text = Reason.OOM_KILLED, "killed for lack of memory"
+    elif end.signal is not None:
+        reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
+    elif end.hidden:
+        reason, text = Reason.EXIT_CODE_HIDDEN, f"exit code {end.exit_code} of the launcher, the child's is not known"
+    elif end.message and end.exit_code in {126, 127}:
+        reason = Reason.START_FAILED
+    return Fault(
+        reason,
+        pod.member,
+        heard.at - end.age_ms / 1000,
+        pod.incarnation,
+        rank=end.rank,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        node=pod.node or None,
+        message=f"{text}: {end.message}" if end.message else text,
+    )
+
+
+def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
+    """What a member doesn't do: run the attempt that it is in."""
+    status = gang.status
+    report = None if heard is None else heard.report
+    if report is not None and not has_joined(report, status.attempt):
+        yield Fault(
+            Reason.CONTAINER_RESTARTED,
+            pod.member,
+            gang.now,
+            pod.incarnation,
+            level=Level.CONTAINER,
+            message="its supervisor has started anew and knows nothing of the attempt",
+        )
+    elif report is not None and has_stopped_itself(report, status.attempt):
+        yield Fault(
+            Reason.DISRUPTED,
+            pod.member,
+            gang.now,
+            pod.incarnation,
+            message="its worker was stopped in the pod, without its controller",
+        )
+    elif report is None or report.phase is Phase.READY:
+        waited_since = max(status.phase_time, pod.started_at or 0.0, gang.observed.listening_since)
+        if report is None and pod.restarts >= SILENT_RESTARTS:
+            message = f"{pod.restarts} container restarts without a word of its supervisor"
+        elif gang.now - waited_since >= START_SECONDS:
+            message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"
+        else:
+            return
+        yield Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
+
+
+def has_joined(report: Report, attempt: int) -> bool:
+    """Whether this session said Ready for the attempt or runs it."""
+    return report.attempt >= attempt and report.phase is not Phase.IDLE
+
+
+def has_stopped_itself(report: Report, attempt: int) -> bool:
+    """Whether the attempt's worker was stopped though nobody in charge asked for it (isolation, an orphan's end)."""
+    stopped = any(end.attempt == attempt and end.stopped for end in report.ends)
+    return report.attempt == attempt and not report.terminating and (stopped or report.phase is Phase.DONE)

@@ -1,0 +1,142 @@
+"""One look at a gang: the job and the observed world, indexed by member and pod.
+
+A member is one place in the gang. Its *place* is the part of the job that it runs by default; a spare has none until it
+takes the place of a lost member. ``Gang`` answers questions of fact only; what follows from them is the policies'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gangctl.api.gangjob import GangJob, Launch, Role, Spec
+from gangctl.api.names import member_name
+from gangctl.api.status import GangPhase, Replaced, Status
+from gangctl.core.world import Heard, Observed, Pod
+from gangsidecar.wire import Phase, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One place in the gang."""
+
+    name: str
+    role: Role
+    index: int
+
+    @property
+    def is_spare(self) -> bool:
+        """Beyond the needed ones: it has no place of its own."""
+        return self.index >= self.role.replicas
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The job and its world at one moment. Times are seconds since the epoch."""
+
+    now: float
+    job: GangJob
+    observed: Observed
+
+    @property
+    def spec(self) -> Spec:
+        """What the user wants."""
+        return self.job.spec
+
+    @property
+    def status(self) -> Status:
+        """What is durable."""
+        return self.job.status
+
+    @cached_property
+    def members(self) -> dict[str, Member]:
+        """All members by name, in the order of roles and indexes; spares come last in their role."""
+        return {member.name: member for role in self.spec.roles for member in members_of(role)}
+
+    @cached_property
+    def places(self) -> dict[str, Member]:
+        """The needed members by name: the places that must be filled."""
+        return {name: member for name, member in self.members.items() if not member.is_spare}
+
+    @cached_property
+    def holders(self) -> dict[str, str]:
+        """Place -> the member that runs it, as the status has it."""
+        return holders(self.spec, self.status)
+
+    @cached_property
+    def pods(self) -> dict[str, Pod]:
+        """Member -> the pod of its current incarnation, where there is one."""
+        return {
+            pod.member: pod
+            for pod in self.observed.pods
+            if pod.member in self.members and pod.incarnation == self.incarnation(pod.member)
+        }
+
+    @cached_property
+    def heard(self) -> dict[str, Heard]:
+        """Pod UID -> the newest report of its supervisor."""
+        return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == self.job.metadata.uid}
+
+    @cached_property
+    def replaced(self) -> dict[str, Replaced]:
+        """Member -> its entry in ``status.replaced``."""
+        return {entry.member: entry for entry in self.status.replaced}
+
+    def incarnation(self, member: str) -> int:
+        """How many times the member's pod has been replaced, as the status has it."""
+        return incarnation(self.status, member)
+
+    def report(self, member: str) -> Report | None:
+        """What the supervisor in the member's current pod said last."""
+        pod = self.pods.get(member)
+        heard = None if pod is None else self.heard.get(pod.uid)
+        return None if heard is None else heard.report
+
+    def connected(self, member: str) -> bool:
+        """Whether the supervisor in the member's current pod has spoken on a connection that is still there."""
+        pod = self.pods.get(member)
+        heard = None if pod is None else self.heard.get(pod.uid)
+        return heard is not None and heard.connected
+
+    def is_fresh(self, member: str) -> bool:
+        """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
+        entry = self.replaced.get(member)
+        return self.status.phase is GangPhase.PENDING or (
+            entry is not None
+            and entry.incarnation > self.status.base_incarnation
+            and entry.time >= self.status.phase_time
+        )
+
+    def on_lost_node(self, pod: Pod) -> bool:
+        """Whether the pod's node doesn't answer."""
+        return pod.node in self.observed.lost_nodes
+
+
+def members_of(role: Role) -> tuple[Member, ...]:
+    """The members of one role, spares last."""
+    return tuple(Member(member_name(role.name, at), role, at) for at in range(role.replicas + role.spares))
+
+
+def incarnation(status: Status, member: str) -> int:
+    """How many times the member's pod has been replaced."""
+    return next((entry.incarnation for entry in status.replaced if entry.member == member), status.base_incarnation)
+
+
+def holders(spec: Spec, status: Status) -> dict[str, str]:
+    """Place -> the member that runs it."""
+    held = {entry.place: entry.member for entry in status.ranks}
+    return {
+        name: held.get(name, name)
+        for role in spec.roles
+        for name in (member_name(role.name, at) for at in range(role.replicas))
+    }
+
+
+def processes_of(role: Role) -> int:
+    """How many processes the supervisor starts in one pod of the role."""
+    return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
+
+
+def is_stopped(report: Report, attempt: int) -> bool:
+    """Whether no worker of an attempt before ``attempt`` can run under this supervisor, now or later."""
+    return report.attempt >= attempt and report.phase in {Phase.READY, Phase.DONE}

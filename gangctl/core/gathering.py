@@ -1,0 +1,302 @@
+"""While an attempt gathers: who is replaced, how long is waited, when it starts.
+
+The rule: no new attempt while gathering, since no worker of this one has started; whatever happens to a waiting member
+only means that it is replaced or waits again. Write 2 is one write: ranks, masters, restore point and settled cause.
+Never does it wait for ever on something that is there and doesn't answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, IncidentLevel, Master, Status
+from gangctl.core import barrier, incidents, pods, replacement, restore
+from gangctl.core.drafting import moved, wait, write
+from gangctl.core.gang import Gang
+from gangctl.core.ladder import Rung, rung
+from gangctl.core.launch import group_places, process_groups
+from gangctl.core.plan import AskScan, Plan
+from gangctl.core.ranks import assign, held_ranks, stored
+from gangctl.core.settling import Settlement, settle, strongest
+from gangctl.core.success import has_succeeded
+
+SCAN_SECONDS: Final = 2.0
+"""A scan that wasn't answered is asked again, of another member, after this long."""
+
+
+def gathering(gang: Gang) -> Plan:
+    """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
+    settlement = settle(gang) if incidents.is_open(gang) else None
+    ending = settlement is not None and settlement.outcome != "Restarted"
+    unfit = replacement.unfit(gang)
+    if unfit:
+        return _replace(gang, unfit, create=not ending)
+    timeout = _replacement_timeout(gang)
+    if timeout is not None and gang.now >= timeout:
+        return _give_up(
+            gang,
+            Reason.REPLACEMENT_TIMEOUT,
+            "a replacement was not ready in time",
+            gang.spec.recovery.on_replacement_timeout,
+        )
+    blocking = barrier.blocking(gang)
+    if settlement is not None and ending:
+        patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+        if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
+            return _end(gang, settlement)
+    refreshed = replacement.refreshed(gang, gang.status)
+    assignment = assign(gang)
+    missing = sorted(place for place, member in assignment.items() if member is None)
+    if blocking or missing or ending:
+        return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
+    if settlement is not None:
+        more = _level(gang, settlement)
+        if more is not None:
+            return more
+    return _start(gang, refreshed, settlement, dict(stored(assignment)))
+
+
+def _wait(
+    gang: Gang,
+    refreshed: Status,
+    ending: Settlement | None,
+    blocking: tuple[str, ...],
+    missing: list[str],
+    timeout: float | None,
+) -> Plan:
+    """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
+    deadline = barrier.deadline(gang)
+    if deadline is not None and gang.now >= deadline and ending is None:
+        return _deadline_passed(gang, missing, blocking)
+    cause_grew = incidents.is_open(gang) and strongest(gang)[0] != gang.status.incidents[0].cause
+    who = ", ".join(
+        [*(f"pod {name} to stop" for name in blocking[:5]), *(f"{place} to be ready" for place in missing[:5])]
+    )
+    because = f"attempt {gang.status.attempt} waits for {who or 'stronger evidence'}"
+    if refreshed is not gang.status or cause_grew:
+        if cause_grew:
+            cause, _ = strongest(gang)
+            first = refreshed.incidents[0].model_copy(update={"cause": cause})
+            refreshed = refreshed.model_copy(update={"incidents": (first, *refreshed.incidents[1:])})
+        return write(gang, refreshed, Reason.GATHERING, because, create=ending is None, requeue_after=1.0)
+    times = [deadline, timeout, barrier.next_release(gang), pods.next_creation(gang, gang.status)]
+    if ending is not None:
+        times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
+    if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
+        times.append(gang.now + 5.0)
+    start_timeouts = [
+        pod.scheduled_at + gang.spec.recovery.pod_start_timeout_seconds
+        for name, pod in gang.pods.items()
+        if pod.scheduled_at is not None and gang.report(name) is None
+    ]
+    return wait(gang, because, [*times, *start_timeouts], pods.actions(gang, gang.status, create=ending is None))
+
+
+def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
+    who = ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    status = gang.status
+    if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
+        cause, _ = strongest(gang)
+        status = status.model_copy(
+            update={"incidents": (status.incidents[0].model_copy(update={"cause": cause}), *status.incidents[1:])}
+        )
+    if replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING:
+        status = replacement.recreated(gang, status, unfit)
+        return write(
+            gang,
+            status,
+            Reason.GANG_RECREATED,
+            f"every pod is replaced: most members can't go on: {who}",
+            create=create,
+        )
+    status = replacement.replaced(gang, status, unfit)
+    return write(
+        gang, status, Reason.POD_REPLACED, f"new pods while the others wait: {who}", create=create, requeue_after=1.0
+    )
+
+
+def _level(gang: Gang, settlement: Settlement) -> Plan | None:
+    """The plan that throws away what the settled cause asks for and isn't thrown away yet."""
+    cause, status = settlement.cause, gang.status
+    why = {
+        cause.member: replacement.Why(
+            Reason(cause.reason),
+            cause.message,
+            Reason(cause.reason) in replacement.NODE_EVIDENCE
+            or (cause.node is not None
+            and cause.reason == Reason.REQUESTED),
+        )
+    }
+    first = status.incidents[0].model_copy(update={"cause": cause, "level": settlement.level})
+    status = status.model_copy(update={"incidents": (first, *status.incidents[1:])})
+    if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
+        status = replacement.recreated(gang, status, why if cause.member in gang.members else {})
+        return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
+    known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
+    if settlement.level is IncidentLevel.POD and known:
+        status = replacement.replaced(gang, status, why)
+        return write(
+            gang, status, Reason.POD_REPLACED, f"{cause.member} gets a new pod: {settlement.because}", requeue_after=1.0
+        )
+    return None
+
+
+def _start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
+    """Write 2, once the restore point is known."""
+    if settlement is not None and has_succeeded(gang):
+        status = moved(
+            gang, incidents.finished(status, "Succeeded", gang.now), GangPhase.SUCCEEDED, completion_time=gang.now
+        )
+        return write(
+            gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
+        )
+    rejected = status.rejected_steps
+    old = gang.status.restore_point
+    if settlement is not None and old is not None and _doubts_step(gang, settlement):
+        rejected = restore.rejections(gang, old.step, rejected)
+    chosen = restore.restore_point(gang, assignment, rejected)
+    if chosen is None and rejected and rejected != status.rejected_steps:
+        chosen = restore.restore_point(gang, assignment, status.rejected_steps)  # Nothing older: keep what there is.
+        rejected = status.rejected_steps
+    if isinstance(chosen, restore.Unknown):
+        return _look_again(gang, chosen, assignment)
+    point = None if chosen is None else chosen.point
+    if settlement is not None:
+        status = incidents.settled(gang, status, settlement, point)
+    status = moved(
+        gang,
+        status,
+        GangPhase.RUNNING,
+        ranks=held_ranks(dict(assignment)),
+        masters=_masters(gang, assignment),
+        restore_point=point,
+        rejected_steps=rejected,
+        attempt_generation=gang.job.metadata.generation,
+        observed_restart_token=gang.spec.restart_token,
+        barrier_timeouts=0,
+        deadline_time=None,
+        start_time=status.start_time or gang.now,
+    )
+    where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
+    if settlement is None:
+        return write(gang, status, Reason.RUNNING, f"attempt {status.attempt} starts {where}", requeue_after=1.0)
+    because = f"attempt {status.attempt} starts {where} after {settlement.because}"
+    return write(gang, status, Reason.RESTARTED, because, requeue_after=1.0)
+
+
+def _doubts_step(gang: Gang, settlement: Settlement) -> bool:
+    """Whether the last restore point is to blame: most couldn't see it, or nobody got beyond it again and again."""
+    old = gang.status.restore_point
+    unseen = sum(
+        1
+        for holder in gang.holders.values()
+        for report in (gang.report(holder),)
+        if report is not None and old is not None and report.missing_step == old.step
+    )
+    return unseen * 2 > len(gang.places) or (settlement.charged and rung(gang) >= Rung.OLDER_STEP)
+
+
+def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
+    """Ask (again) for the checkpoints; after the barrier's deadline the gang is held: never silently from zero."""
+    status = gang.status
+    since = max(status.phase_time, status.deadline_time or 0.0)
+    deadline = since + gang.spec.recovery.barrier_timeout_seconds
+    scanned = gang.observed.scanned
+    error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
+    if gang.now >= deadline:
+        because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
+        return _give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
+    scan = restore.wanted_scan(gang)
+    members = list(assignment.values())
+    turn = int(max(0.0, gang.now - since) / SCAN_SECONDS) % len(members)
+    asked = gang.pods[members[turn]].uid
+    extra = () if scan is None else (AskScan(asked, scan),)
+    what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"
+    because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
+    return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
+
+
+def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
+    """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
+    taken: set[tuple[str, int]] = set()
+    masters: list[Master] = []
+    for group in process_groups(gang.spec):
+        report = gang.report(assignment[group_places(gang.spec, group)[0]])
+        if report is None:
+            continue
+        base = gang.spec.network.base_port
+        free = [port for port in report.ports or (base,) if (report.address, port) not in taken]
+        port = free[0] if free else base
+        taken.add((report.address, port))
+        masters.append(Master(process_group=group, address=report.address, port=port))
+    return tuple(masters)
+
+
+def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) -> Plan:
+    """Past the first deadline the missing members are replaced, past the next the gang, past the last it ends."""
+    status = gang.status
+    count = status.barrier_timeouts + 1
+    seconds = gang.spec.recovery.barrier_timeout_seconds
+    who = ", ".join([*missing, *blocking]) or "the gang"
+    status = status.model_copy(update={"barrier_timeouts": count, "deadline_time": gang.now})
+    why = replacement.Why(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
+    unready = {gang.holders[place]: why for place in missing}
+    if count == 1 and unready:
+        status = replacement.replaced(gang, status, unready)
+        return write(
+            gang,
+            status,
+            Reason.BARRIER_TIMEOUT,
+            f"{who} did not answer within {seconds} s and get new pods",
+            requeue_after=1.0,
+        )
+    if count <= 2:  # noqa: PLR2004 - the second of three deadlines
+        status = replacement.recreated(gang, status, unready)
+        return write(
+            gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again: every pod is replaced"
+        )
+    because = f"{who} did not answer within {seconds} s, and new pods did not help"
+    return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
+
+
+def _replacement_timeout(gang: Gang) -> float | None:
+    """When a replacement has taken too long: only while others wait for it, or when it failed before."""
+    waiting = [
+        entry
+        for holder in gang.holders.values()
+        if (entry := gang.replaced.get(holder)) is not None
+        and gang.is_fresh(holder)
+        and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
+        and assign(gang).get(next(place for place, held in gang.holders.items() if held == holder)) is None
+    ]
+    return gang.status.phase_time + gang.spec.recovery.replacement_timeout_seconds if waiting else None
+
+
+def _end(gang: Gang, settlement: Settlement) -> Plan:
+    """Write 2 of an incident that ends the job, or holds it."""
+    if has_succeeded(gang):
+        status = moved(
+            gang, incidents.finished(gang.status, "Succeeded", gang.now), GangPhase.SUCCEEDED, completion_time=gang.now
+        )
+        return write(
+            gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
+        )
+    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point)
+    if settlement.outcome == "Held":
+        status = moved(gang, status, GangPhase.HELD)
+        return write(
+            gang, status, settlement.reason, f"held: {settlement.because}; change restartToken to go on", create=False
+        )
+    status = moved(gang, status, GangPhase.FAILED, completion_time=gang.now)
+    return write(gang, status, settlement.reason, settlement.because, create=False)
+
+
+def _give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
+    if how == "Fail":
+        status = moved(
+            gang, incidents.finished(gang.status, "Failed", gang.now), GangPhase.FAILED, completion_time=gang.now
+        )
+        return write(gang, status, reason, because, create=False)
+    status = moved(gang, incidents.finished(gang.status, "Held", gang.now), GangPhase.HELD)
+    return write(gang, status, reason, f"held: {because}; change restartToken to go on", create=False)

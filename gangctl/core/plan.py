@@ -1,0 +1,69 @@
+"""What decide() gives: the next status, what to do after it is durable, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangctl.api.status import Status
+from gangsidecar.wire import Scan
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create the pod of a member's incarnation. Its name makes doing it twice harmless."""
+
+    member: str
+    incarnation: int
+    avoid: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete one pod, by name and UID."""
+
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+    """Absent = the pod's own grace period."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskScan:
+    """Ask one member which complete checkpoint steps it sees: a stateless query."""
+
+    pod: str
+    scan: Scan
+
+
+Action = CreatePod | DeletePod | AskScan
+
+
+class EventType(StrEnum):
+    """As in Kubernetes."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Said to people after the status write has succeeded."""
+
+    type: EventType
+    reason: str
+    message: str
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision. ``status`` is absent if nothing durable changes."""
+
+    because: str
+    status: Status | None = None
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None
+    """Seconds after which to decide again though nothing else happened."""

@@ -1,0 +1,153 @@
+"""Replacement: which members get a new pod, and what is kept off.
+
+The rule: a member whose pod can't go on is replaced at once, by raising its incarnation in the status before its pod is
+deleted. Its node is avoided as a requirement only on evidence against node or device, else as a preference. Never is a
+pod given up without remembering it: until it is known to be gone, the barrier waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Awaited, GangPhase, Replaced, Status
+from gangctl.core.barrier import awaits, still_awaited
+from gangctl.core.faults import SILENT_RESTARTS
+from gangctl.core.gang import Gang
+from gangsidecar.wire import Phase
+
+BACKOFF_SECONDS: Final = 10.0
+MAX_BACKOFF_SECONDS: Final = 300.0
+MAX_REPLACED: Final = 256
+"""More members than this that differ from the default: the gang is recreated instead."""
+
+NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.STUCK})
+"""Evidence against the node itself: it is avoided as a requirement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a member gets a new pod."""
+
+    reason: Reason
+    message: str
+    required: bool = False
+    """Its node is avoided as a requirement."""
+
+
+def unfit(gang: Gang) -> dict[str, Why]:
+    """Members whose pods can't go on, spares included."""
+    found = {name: _why(gang, name) for name in gang.members}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def most(gang: Gang, members: Mapping[str, Why]) -> bool:
+    """Whether so many needed members are bad at once that the gang is recreated."""
+    bad = sum(1 for holder in gang.holders.values() if holder in members)
+    return (bad > 1 and bad * 2 > len(gang.places)) or len(gang.status.replaced) + len(members) > MAX_REPLACED
+
+
+def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
+    """The status in which these members have a new incarnation."""
+    entries = {entry.member: entry for entry in status.replaced}
+    awaited = {entry.pod or entry.member: entry for entry in status.awaited}
+    for name, why in members.items():
+        _give_up(awaited, awaits(gang, name))
+        old = gang.replaced.get(name)
+        fresh = gang.is_fresh(name)
+        entries[name] = Replaced(
+            member=name,
+            incarnation=gang.incarnation(name) + 1,
+            time=gang.now,
+            avoid=_avoid(gang, name, old),
+            required=why.required or (old is not None and old.required and _remembers(gang, old)),
+            failures=0 if old is None or not fresh else old.failures + 1,
+        )
+    return status.model_copy(update={"replaced": tuple(entries.values()), "awaited": tuple(awaited.values())})
+
+
+def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
+    """The status in which every member has a new incarnation. ``members``: whose nodes are avoided."""
+    base = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)]) + 1
+    awaited = {entry.pod or entry.member: entry for entry in status.awaited}
+    for name in gang.members:
+        _give_up(awaited, awaits(gang, name))
+    avoiding = tuple(
+        Replaced(
+            member=name,
+            incarnation=base,
+            time=gang.now,
+            avoid=_avoid(gang, name, gang.replaced.get(name)),
+            required=why.required,
+        )
+        for name, why in list(members.items())[:MAX_REPLACED]
+    )
+    return status.model_copy(
+        update={
+            "phase": GangPhase.PENDING,
+            "phase_time": gang.now,
+            "base_incarnation": base,
+            "replaced": avoiding,
+            "awaited": tuple(awaited.values()),
+            "ranks": (),
+        }
+    )
+
+
+def refreshed(gang: Gang, status: Status) -> Status:
+    """The status without the awaited pods that are known to be gone by now."""
+    awaited = still_awaited(gang)
+    return status if awaited == status.awaited else status.model_copy(update={"awaited": awaited})
+
+
+def creatable_at(entry: Replaced | None) -> float:
+    """When the pod of a replaced member may be created: replacements that fail at once back off."""
+    if entry is None or entry.failures == 0:
+        return 0.0
+    return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
+
+
+def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:
+    if entry is not None:
+        awaited.setdefault(entry.pod or entry.member, entry)
+
+
+def _why(gang: Gang, name: str) -> Why | None:
+    pod, report, running = gang.pods.get(name), gang.report(name), gang.status.phase is GangPhase.RUNNING
+    if pod is None:
+        return None if gang.is_fresh(name) else Why(Reason.POD_DELETED, "its pod is gone from the cluster")
+    sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
+    timeout = gang.spec.recovery.pod_start_timeout_seconds
+    why: Why | None = None
+    if sick is not None:
+        why = Why(Reason.DEVICE_LOST, f"device {sick.name} is unhealthy", required=True)
+    elif gang.on_lost_node(pod):
+        why = Why(Reason.NODE_LOST, f"node {pod.node} doesn't answer", required=True)
+    elif pod.deleting:
+        why = Why(Reason.POD_DELETED, "its pod is being deleted")
+    elif pod.terminated:
+        why = Why(Reason.POD_FAILED, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+    elif report is None and not running and pod.restarts >= SILENT_RESTARTS:
+        why = Why(Reason.START_FAILED, f"{pod.restarts} container restarts without a word of its supervisor")
+    elif report is None and not running and pod.scheduled_at is not None and gang.now >= pod.scheduled_at + timeout:
+        why = Why(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s")
+    elif report is not None and report.terminating:
+        why = Why(Reason.DISRUPTED, "its pod was told to end")
+    elif report is not None and report.phase is Phase.STUCK:
+        why = Why(Reason.STUCK, "a process outlived SIGKILL", required=True)
+    elif report is not None and report.phase is Phase.DONE:
+        why = Why(Reason.POD_FAILED, "its supervisor is ending")
+    return why
+
+
+def _avoid(gang: Gang, name: str, old: Replaced | None) -> tuple[str, ...]:
+    pod = gang.pods.get(name)
+    kept = () if old is None or not _remembers(gang, old) else old.avoid
+    node = () if pod is None or not pod.node else (pod.node,)
+    return tuple(dict.fromkeys([*node, *kept]))[:8]
+
+
+def _remembers(gang: Gang, old: Replaced) -> bool:
+    return gang.now < old.time + gang.spec.recovery.avoid_node_seconds

@@ -1,0 +1,130 @@
+"""Gangs that don't run and don't gather: new, suspended, held, ended.
+
+The rule: suspending deletes the pods and keeps attempt, ledger and restore point; resuming is a new attempt that isn't
+charged, and waits until the old pods are gone. Roles that changed act as suspended until then. Never is an end left.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.hashing import roles_hash
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry
+from gangctl.core import barrier, incidents, pods, replacement
+from gangctl.core.drafting import moved, wait, write
+from gangctl.core.gang import Gang
+from gangctl.core.plan import Plan
+from gangctl.core.running import progressed
+
+
+def begin(gang: Gang) -> Plan:
+    """A gang that is seen for the first time."""
+    spec = gang.spec
+    status = gang.status.model_copy(
+        update={"roles_hash": roles_hash(spec.roles), "observed_restart_token": spec.restart_token}
+    )
+    if spec.suspend:
+        return write(gang, moved(gang, status, GangPhase.SUSPENDED), Reason.SUSPENDED, "it was submitted suspended")
+    status = moved(gang, status, GangPhase.PENDING, attempt=1)
+    return write(gang, status, Reason.SUBMITTED, f"{len(gang.members)} pods are created for attempt 1")
+
+
+def is_to_be_suspended(gang: Gang) -> bool:
+    """Whether the user asks for it, or the roles aren't those that the pods were made of."""
+    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
+
+
+def suspend(gang: Gang) -> Plan:
+    """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+    status = progressed(gang, incidents.finished(incidents.timed(gang, gang.status), "Suspended", gang.now))
+    entries = [entry for name in gang.members if (entry := barrier.awaits(gang, name)) is not None]
+    known = {entry.pod for entry in status.awaited}
+    awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
+    status = moved(gang, status, GangPhase.SUSPENDED, awaited=awaited)
+    asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
+    because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
+    return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)
+
+
+def suspended(gang: Gang) -> Plan:
+    """Pods go; when they are gone and nobody asks for it any more, the gang resumes."""
+    status = replacement.refreshed(gang, gang.status)
+    if status is not gang.status:
+        return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
+    gone = not gang.observed.pods and not barrier.blocking(gang)
+    if gang.spec.suspend or not gone:
+        grace = gang.spec.recovery.planned_stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+        overdue = gang.status.phase_time + grace
+        times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
+        because = "suspended" if gone else "suspended; old pods are waited for"
+        waiting = [entry for entry in gang.status.awaited]
+        deletions = tuple(
+            action
+            for action in pods.endings(gang, all_of_them=True)
+            if not any(entry.pod == getattr(action, "uid", "") and _is_terminated(gang, entry.pod) for entry in waiting)
+        )
+        return wait(gang, because, times, deletions)
+    attempt = status.attempt + 1
+    status = moved(
+        gang,
+        status,
+        GangPhase.PENDING,
+        attempt=attempt,
+        base_incarnation=max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)]) + 1
+        if status.attempt
+        else 0,
+        replaced=(),
+        ranks=(),
+        masters=(),
+        roles_hash=roles_hash(gang.spec.roles),
+        observed_restart_token=gang.spec.restart_token,
+        barrier_timeouts=0,
+        deadline_time=None,
+    )
+    if attempt > 1:
+        point = status.restore_point
+        entry = LedgerEntry(
+            time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
+        )
+        status = incidents.entered(gang, status, entry)
+    return write(gang, status, Reason.RESUMED, f"resumed: new pods are created for attempt {attempt}")
+
+
+def held(gang: Gang) -> Plan:
+    """Workers are stopped, pods are kept for a look; a new restartToken is the way out, time the other."""
+    recovery, status = gang.spec.recovery, gang.status
+    if gang.spec.restart_token != status.observed_restart_token:
+        cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
+        opened = incidents.opened(gang, cause, IncidentLevel.PROCESS, planned=True)
+        status = moved(
+            gang,
+            status,
+            GangPhase.GATHERING,
+            attempt=status.attempt + 1,
+            incidents=opened,
+            observed_restart_token=gang.spec.restart_token,
+            barrier_timeouts=0,
+            deadline_time=None,
+        )
+        return write(gang, status, Reason.RESTARTING, f"restartToken was changed: attempt {status.attempt} gathers")
+    end = None if recovery.hold_timeout_seconds is None else status.phase_time + recovery.hold_timeout_seconds
+    if end is not None and gang.now >= end:
+        status = moved(gang, status, GangPhase.FAILED, completion_time=gang.now)
+        because = f"it was held for {recovery.hold_timeout_seconds} s and nobody came"
+        return write(gang, status, Reason.HOLD_TIMEOUT, because)
+    return wait(gang, status.message, [end], pods.actions(gang, status, create=False))
+
+
+def finished(gang: Gang) -> Plan:
+    """It has ended: supervisors finish by themselves; a pod that doesn't is deleted after its grace."""
+    overdue = gang.status.phase_time + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+    left = any(not pod.terminated for pod in gang.observed.pods)
+    return wait(
+        gang,
+        gang.status.message,
+        [overdue if left and overdue > gang.now else None],
+        pods.endings(gang, all_of_them=False),
+    )
+
+
+def _is_terminated(gang: Gang, uid: str) -> bool:
+    return any(pod.uid == uid and pod.terminated for pod in gang.observed.pods)

@@ -1,0 +1,125 @@
+"""While an attempt runs: what opens the next one, and what is merely noted.
+
+The rule: the first evidence of a fault is write 1: the attempt is raised and everybody is stopped, at once and for
+whatever reason; what it was in the end is settled at write 2. Never does progress cost a write a step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
+from gangctl.core import hangs, incidents, pods, replacement
+from gangctl.core.conditions import conditions, is_degraded
+from gangctl.core.drafting import moved, summarised, wait, write
+from gangctl.core.faults import START_SECONDS, Fault, as_cause, faults, tied
+from gangctl.core.gang import Gang
+from gangctl.core.ladder import level
+from gangctl.core.plan import Event, EventType, Plan
+from gangctl.core.policy import verdict
+from gangctl.core.settling import describe
+
+SUMMARY_SECONDS: Final = 30.0
+"""The summary (progress, ready, timings) is written at most this often."""
+
+
+def running(gang: Gang) -> Plan:
+    """Decide for a gang whose attempt runs."""
+    found = faults(gang)
+    hung = hangs.hang(gang)
+    if hung is not None and gang.spec.progress.on_hang == "Restart":
+        found = (*found, hung)
+    if found:
+        return restart(gang, found)
+    if gang.spec.restart_token != gang.status.observed_restart_token:
+        return restart_by_hand(gang)
+    spares = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holders.values()}
+    if spares:
+        status = replacement.replaced(gang, gang.status, spares)
+        return write(gang, status, Reason.POD_REPLACED, f"spares get new pods: {', '.join(sorted(spares))}")
+    status = replacement.refreshed(gang, gang.status)
+    if status is not gang.status:
+        return write(gang, status, Reason.RUNNING, "a pod that was waited for is gone")
+    return note(gang, hung)
+
+
+def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
+    """Write 1: the next attempt, everybody stops; members whose pods can't go on are replaced now."""
+    first = found[0]
+    said = verdict(gang.spec, first)
+    cause = as_cause(first, said.rule, tied(first, found))
+    status = progressed(gang, incidents.timed(gang, incidents.corrected(gang, gang.status, first)))
+    status = status.model_copy(
+        update={"incidents": incidents.opened(_with(gang, status), cause, level(gang, first, said))}
+    )
+    return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", Reason.RESTARTING)
+
+
+def restart_by_hand(gang: Gang) -> Plan:
+    """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
+    cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
+    status = progressed(gang, incidents.timed(gang, gang.status))
+    found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
+    status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
+    return _gathering(gang, status, "restartToken was changed", Reason.RESTARTING)
+
+
+def note(gang: Gang, hung: Fault | None) -> Plan:
+    """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
+    status = progressed(gang, incidents.timed(gang, gang.status))
+    degraded = hung is not None
+    due = gang.status.observed_time + SUMMARY_SECONDS
+    told = summarised(gang, status)
+    changed = told.model_copy(update={"observed_time": gang.status.observed_time}) != gang.status
+    text = f"attempt {status.attempt} runs"
+    if degraded != is_degraded(gang.status) or (changed and gang.now >= due):
+        said = "" if hung is None else f"{describe(as_cause(hung, None))}; onHang is Observe, so nothing is restarted"
+        generation = gang.job.metadata.generation
+        told = told.model_copy(update={"observed_generation": generation})
+        told = told.model_copy(
+            update={"conditions": conditions(told, generation, gang.now, Reason.RUNNING, degraded=said)}
+        )
+        events = (Event(EventType.WARNING, Reason.HANG, said, hung.member),) if hung is not None else ()
+        return Plan(said or text, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
+    times = [due if changed else None, None if degraded else hangs.hangs_at(gang), _start_deadline(gang)]
+    return wait(gang, text, [*times, pods.next_creation(gang, status)], pods.actions(gang, status))
+
+
+def progressed(gang: Gang, status: Status) -> Status:
+    """The status with the highest step that any rank has reported in this attempt."""
+    attempt = gang.status.attempt
+    steps = [
+        (heard.report.progress.step, heard.at - heard.report.progress.age_ms / 1000)
+        for heard in gang.observed.heard
+        if heard.report.progress is not None and heard.report.progress.attempt == attempt
+    ]
+    best = max(steps, default=None)
+    old = status.progress
+    if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
+        return status
+    return status.model_copy(update={"progress": ProgressStatus(attempt=attempt, step=best[0], time=best[1])})
+
+
+def _gathering(gang: Gang, status: Status, what: str, reason: Reason) -> Plan:
+    attempt = gang.status.attempt + 1
+    unfit = replacement.unfit(gang)
+    status = moved(gang, status, GangPhase.GATHERING, attempt=attempt, barrier_timeouts=0, deadline_time=None)
+    because = f"{what}: every worker stops, attempt {attempt} gathers"
+    if replacement.most(gang, unfit):
+        status = replacement.recreated(gang, status, unfit)
+        because += "; most members can't go on, so every pod is replaced"
+    elif unfit:
+        status = replacement.replaced(gang, status, unfit)
+        because += "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    return write(gang, status, reason, because, requeue_after=1.0)
+
+
+def _with(gang: Gang, status: Status) -> Gang:
+    return Gang(gang.now, gang.job.model_copy(update={"status": status}), gang.observed)
+
+
+def _start_deadline(gang: Gang) -> float | None:
+    """When members that haven't reported Started become a fault; looked at once, then reports wake us."""
+    at = max(gang.status.phase_time, gang.observed.listening_since) + START_SECONDS
+    return at if at > gang.now else None

@@ -1,0 +1,129 @@
+"""Settling: the cause of an incident, with all evidence in, and what follows from it.
+
+The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone. What
+ends the job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all tied ends
+matching, or the same tie in the next attempt. Never is the budget charged twice for one incident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gangctl.api.gangjob import Action, Rule, Spec
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, Incident, IncidentLevel
+from gangctl.core import budget, ladder
+from gangctl.core.faults import Fault, as_cause, faults, from_cause, tied
+from gangctl.core.gang import Gang
+from gangctl.core.policy import Verdict, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an incident comes to, as far as the evidence goes."""
+
+    cause: Cause
+    level: IncidentLevel
+    outcome: Literal["Restarted", "Failed", "Held"]
+    reason: Reason
+    charged: bool
+    because: str
+    not_before: float
+    """An end is not final before this time."""
+
+
+def strongest(gang: Gang) -> tuple[Cause, Verdict]:
+    """The strongest evidence so far of the open incident, stored or new, and the rule that catches it."""
+    stored = gang.status.incidents[0].cause
+    old = from_cause(stored)
+    found = faults(gang)
+    new = found[0] if found else None
+    if new is None or not _outranks(new, old):
+        return _with_ties(stored, old, found), stored_verdict(gang.spec, stored)
+    said = verdict(gang.spec, new)
+    return as_cause(new, said.rule, tied(new, found)), said
+
+
+def stored_verdict(spec: Spec, cause: Cause) -> Verdict:
+    """What the policy says of a stored cause: its rule was found when the evidence was whole."""
+    if cause.rule is None:
+        return verdict(spec, from_cause(cause))
+    rule = next(
+        (rule for at, rule in enumerate(spec.pod_failure_policy.rules) if cause.rule in {rule.name, f"rules[{at}]"}),
+        None,
+    )
+    return verdict(spec, from_cause(cause)) if rule is None else _of_rule(rule, cause.rule)
+
+
+def settle(gang: Gang) -> Settlement:
+    """What the open incident comes to now."""
+    incident = gang.status.incidents[0]
+    cause, said = strongest(gang)
+    fault = from_cause(cause)
+    level = ladder.level(gang, fault, said)
+    charged = said.action is not Action.IGNORE and not incident.planned
+    not_before = incident.time + gang.spec.recovery.evidence_window_seconds
+    what = describe(cause)
+    ending = None if incident.planned else _ends_job(gang, cause, said)
+    if ending is not None:
+        cause, said = ending
+        because = f"{describe(cause)}; rule {said.rule} says FailJob: {said.why}"
+        return Settlement(cause, level, "Failed", Reason.FAILED_BY_RULE, False, because, not_before)
+    exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
+    if charged and ladder.rung(gang) is ladder.Rung.END:
+        because = f"{what}; again and again from the same restore point without progress, nothing is left to try"
+        return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, False, because, not_before)
+    if charged and not budget.allows(gang.spec, gang.status, gang.now):
+        used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
+        because = f"{what}; the budget is used up: {used} restarts in {window} s"
+        return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, False, because, not_before)
+    because = f"{what}; {'charged' if charged else 'not charged'} ({said.why})"
+    return Settlement(cause, level, "Restarted", Reason.RESTARTED, charged, because, 0.0)
+
+
+def describe(cause: Cause) -> str:
+    """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``."""
+    who = cause.member or "the gang"
+    rank = "" if cause.rank is None else f" (rank {cause.rank})"
+    return f"{who}{rank}: {cause.message or cause.reason}"
+
+
+def _outranks(new: Fault, old: Fault) -> bool:
+    if new.strength != old.strength:
+        return new.strength > old.strength
+    same = (new.member, new.incarnation, new.reason) == (old.member, old.incarnation, old.reason)
+    return not same and new.time < old.time
+
+
+def _with_ties(stored: Cause, fault: Fault, found: tuple[Fault, ...]) -> Cause:
+    ties = tied(fault, found)
+    names = tuple(sorted({*stored.tied, *(tie.member for tie in ties)}))[:8]
+    return stored if len(names) <= 1 else stored.model_copy(update={"tied": names})
+
+
+def _ends_job(gang: Gang, cause: Cause, said: Verdict) -> tuple[Cause, Verdict] | None:
+    """The cause and rule that end the job, if a FailJob rule may: no tie, all tied ends match, or the same tie again."""
+    if len(cause.tied) <= 1:
+        return (cause, said) if said.action is Action.FAIL_JOB else None
+    found = faults(gang)
+    ties = [fault for fault in tied(from_cause(cause), found) if fault.member in cause.tied]
+    judged = [(fault, verdict(gang.spec, fault)) for fault in ties]
+    failing = [(fault, one) for fault, one in judged if one.action is Action.FAIL_JOB]
+    before = _previous(gang)
+    again = before is not None and before.cause.tied == cause.tied
+    if not failing or not (again or (len(failing) == len(cause.tied))):
+        return None
+    fault, one = min(failing, key=lambda pair: pair[0].time)
+    return as_cause(fault, one.rule, tuple(ties)), one
+
+
+def _previous(gang: Gang) -> Incident | None:
+    incidents = gang.status.incidents
+    if len(incidents) > 1 and incidents[1].attempt == incidents[0].attempt - 1:
+        return incidents[1]
+    return None
+
+
+def _of_rule(rule: Rule, name: str) -> Verdict:
+    return Verdict(rule.action, rule.level, name, f"rule {name} matched")

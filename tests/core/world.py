@@ -1,0 +1,147 @@
+"""A world for scenario files: pods that do what the file says, a clock that moves when it says so.
+
+It is a fake, for scenarios only: whatever happens in it is written in the file. The core that decides is the real one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+from gangsidecar.wire import Checkpoint, End, Found, Phase, Progress, Report, Request, Scanned
+from gangsidecar.wire import Level as WireLevel
+
+from gangctl.api.gangjob import GangJob
+from gangctl.core.decide import decide
+from gangctl.core.directive import directive
+from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
+from gangctl.core.world import Device, Heard, Observed, Pod
+
+START = 1_000_000.0
+MANIFEST: dict[str, Any] = {
+    "apiVersion": "gangctl.io/v1alpha1",
+    "kind": "GangJob",
+    "metadata": {"name": "g", "uid": "uid-g"},
+    "spec": {
+        "roles": [
+            {"name": "worker", "replicas": 2, "template": {"spec": {"containers": [{"name": "t", "command": ["train"]}]}}}
+        ]
+    },
+}
+
+
+@dataclass
+class World:
+    """One gang in its world."""
+
+    job: GangJob = field(default_factory=lambda: GangJob.model_validate(MANIFEST))
+    now: float = START
+    pods: dict[str, Pod] = field(default_factory=dict)
+    heard: dict[str, Heard] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    scanned: Scanned | None = None
+    listening_since: float = START - 3600
+    made: int = 0
+
+    # What the file says of the job
+
+    def submit(self, text: str) -> None:
+        """A spec in YAML, laid over a gang of two workers; a role needs only name and replicas."""
+        spec = {**MANIFEST["spec"], **(yaml.safe_load(text) or {})}
+        spec["roles"] = [{**MANIFEST["spec"]["roles"][0], **role} for role in spec["roles"]]
+        metadata = {**MANIFEST["metadata"], "generation": self.job.metadata.generation + bool(self.job.status.phase)}
+        self.job = GangJob.model_validate({**MANIFEST, "metadata": metadata, "spec": spec, "status": self.job.status})
+
+    # What the file says of pods
+
+    def pod(self, member: str, **change: Any) -> None:
+        """The member's newest pod changes."""
+        uid = self.newest(member)
+        self.pods[uid] = replace(self.pods[uid], **change)
+
+    def newest(self, member: str) -> str:
+        """UID of the member's newest pod; ``worker-1.0`` names an incarnation."""
+        name, _, incarnation = member.partition(".")
+        found = [
+            pod for pod in self.pods.values() if pod.member == name and (not incarnation or pod.incarnation == int(incarnation))
+        ]
+        return max(found, key=lambda pod: pod.incarnation).uid
+
+    def starts(self, member: str, node: str = "") -> None:
+        """Its containers are started."""
+        uid = self.newest(member)
+        old = self.pods[uid]
+        self.pods[uid] = replace(old, node=node or old.node or f"node-{old.member}", scheduled_at=self.now, started_at=self.now)
+
+    # What the file says of supervisors
+
+    def says(self, member: str, phase: Phase, attempt: int, **more: Any) -> None:
+        """The supervisor of the member's newest pod sends a report."""
+        uid = self.newest(member)
+        pod = self.pods[uid]
+        old = self.heard.get(uid)
+        base = (
+            old.report
+            if old is not None
+            else Report(
+                gang=self.job.metadata.uid,
+                member=pod.member,
+                incarnation=pod.incarnation,
+                pod=uid,
+                session=f"session-{uid}",
+                seq=0,
+                attempt=0,
+                phase=Phase.IDLE,
+                address=f"10.0.0.{int(pod.member.rpartition('-')[2]) + 1}",
+                ports=(29400, 29401),
+            )
+        )
+        report = replace(base, seq=base.seq + 1, phase=phase, attempt=attempt, phase_age_ms=0, **more)
+        self.heard[uid] = Heard(report, self.now)
+
+    def again(self, member: str, **more: Any) -> None:
+        """The supervisor says the same with something added."""
+        report = self.heard[self.newest(member)].report
+        self.says(member, report.phase, report.attempt, **more)
+
+    def ends(self, member: str, **end: Any) -> None:
+        """A process of the member's worker ends."""
+        report = self.heard[self.newest(member)].report
+        attempt = end.pop("attempt", report.attempt)
+        one = End(attempt, end.pop("local_rank", 0), end.pop("age_ms", 0), **end)
+        self.again(member, ends=(*report.ends, one))
+
+    # What is decided
+
+    def observed(self) -> Observed:
+        """The world as decide() sees it."""
+        return Observed(
+            pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
+            heard=tuple(self.heard.values()),
+            lost_nodes=frozenset(self.lost),
+            scanned=self.scanned,
+            listening_since=self.listening_since,
+        )
+
+    def decide(self) -> Plan:
+        """Decide and apply at once: status first, then the rest."""
+        plan = decide(self.now, self.job, self.observed())
+        if plan.status is not None:
+            # Through JSON, as the status is stored in the world outside.
+            stored = self.job.model_copy(update={"status": plan.status})
+            self.job = GangJob.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
+        for action in plan.actions:
+            match action:
+                case CreatePod(member, incarnation):
+                    self.made += 1
+                    uid = f"{member}.{incarnation}"
+                    self.pods[uid] = Pod(f"g-{member}-{incarnation}", uid, member, incarnation, created_at=self.now)
+                case DeletePod(_, uid):
+                    if self.pods[uid].terminated:
+                        del self.pods[uid]
+                    else:
+                        self.pods[uid] = replace(self.pods[uid], deleting=True)
+                case AskScan():
+                    pass
+        return plan
