@@ -1,9 +1,9 @@
 """The barrier: when an attempt may start, and for how long it is waited for.
 
-The rule: a worker of attempt N starts only when every *pod* that may run an older worker said Ready(N) or Done, was seen
-terminated, or is lost, and every place has a ready member. It counts pods, not members: a pod that vanished without
-having been seen terminated is lost, not gone. Never is a deadline counted while a needed pod isn't started, or while no
-leader has been listening for a while: a gang that waits for its place in the cluster is not at fault.
+The rule: a worker of attempt N starts only when every *pod* that may run an older worker said Ready(N) or Done, was
+seen terminated, or is lost, and every place has a ready member. It counts pods, not members: a pod that vanished
+without having been seen terminated is lost, not gone. Never is a deadline counted while a needed pod isn't started, or
+while no leader has been listening for a while: a gang that waits for its place in the cluster is not at fault.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
     present = {pod.uid: pod for pod in gang.observed.pods}
     return tuple(
         entry
-        if entry.vanished_time is not None or not _has_vanished(gang, entry, present.get(entry.pod))
+        if entry.vanished_time is not None or not _has_vanished(gang, present.get(entry.pod))
         else entry.model_copy(update={"vanished_time": gang.now})
         for entry in gang.status.awaited
         if not _is_over(gang, entry, present.get(entry.pod))
@@ -136,7 +136,7 @@ def _is_over(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
     return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace
 
 
-def _has_vanished(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
+def _has_vanished(gang: Gang, pod: Pod | None) -> bool:
     if pod is None:
         return True
     return pod.deleting and gang.on_lost_node(pod)

@@ -24,7 +24,10 @@ PHASE_REASONS = {
 def conditions(
     status: Status, generation: int, now: float, reason: Reason | None = None, degraded: str = ""
 ) -> tuple[Condition, ...]:
-    """All conditions of the status, in a fixed order. ``reason``: more exact than the phase's, ``degraded``: why, or empty."""
+    """All conditions of the status, in a fixed order.
+
+    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, or is empty.
+    """
     phase = status.phase
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)

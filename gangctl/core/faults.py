@@ -106,7 +106,7 @@ def failed_attempt(gang: Gang) -> int:
 
 
 def tied(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Ends that came at the same moment as the cause, as far as can be told, the cause included, in order of members."""
+    """Ends at the same moment as the cause, as far as can be told, the cause included, in order of members."""
     if cause.strength is not Strength.END:
         return (cause,)
     same = [fault for fault in found if fault.strength is Strength.END and abs(fault.time - cause.time) <= TIE_SECONDS]

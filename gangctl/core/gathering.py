@@ -124,8 +124,7 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
             Reason(cause.reason),
             cause.message,
             Reason(cause.reason) in replacement.NODE_EVIDENCE
-            or (cause.node is not None
-            and cause.reason == Reason.REQUESTED),
+            or (cause.node is not None and cause.reason == Reason.REQUESTED),
         )
     }
     first = status.incidents[0].model_copy(update={"cause": cause, "level": settlement.level})

@@ -100,7 +100,7 @@ def finished(status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Su
 
 
 def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
-    """Stronger evidence against the same member soon after write 2: the last incident is corrected, its charge refunded."""
+    """The status whose last incident has a stronger cause, learnt soon after write 2; its charge may be refunded."""
     if not status.incidents:
         return status
     last = status.incidents[0]

@@ -33,7 +33,7 @@ def world_size(spec: Spec, group: str) -> int:
 
 
 def ranks_of(spec: Spec, place: str) -> tuple[int, ...]:
-    """The ranks of a place in its group: as many as it has processes (torchrun's children included); () without a group."""
+    """The ranks of a place in its group, as many as it has processes (torchrun's children included); () without one."""
     group = _role_of(spec, place).group
     if not group:
         return ()

@@ -46,7 +46,7 @@ def next_creation(gang: Gang, status: Status) -> float | None:
     return min(times, default=None)
 
 
-def endings(gang: Gang, *, all_of_them: bool) -> tuple[Action, ...]:
+def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:
     """Pods that are deleted because the gang has ended (those that don't end by themselves) or is suspended (all)."""
     recovery = gang.spec.recovery
     grace = recovery.planned_stop_grace_period_seconds if all_of_them else recovery.stop_grace_period_seconds

@@ -56,11 +56,10 @@ def suspended(gang: Gang) -> Plan:
         overdue = gang.status.phase_time + grace
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
         because = "suspended" if gone else "suspended; old pods are waited for"
-        waiting = [entry for entry in gang.status.awaited]
         deletions = tuple(
             action
             for action in pods.endings(gang, all_of_them=True)
-            if not any(entry.pod == getattr(action, "uid", "") and _is_terminated(gang, entry.pod) for entry in waiting)
+            if not any(entry.pod == action.uid and _is_terminated(gang, entry.pod) for entry in gang.status.awaited)
         )
         return wait(gang, because, times, deletions)
     attempt = status.attempt + 1

@@ -1,7 +1,8 @@
 """The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
-The rule: begun but not completed steps don't exist; neither do rejected ones until they are written again. Of equal steps
-a Member tier wins, being nearer. Never does a gang that has ever recorded a step start silently from the beginning.
+The rule: begun but not completed steps don't exist; neither do rejected ones until they are written again. Of equal
+steps a Member tier wins, being nearer. Never does a gang that has ever recorded a step start silently from the
+beginning.
 """
 
 from __future__ import annotations

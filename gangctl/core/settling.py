@@ -1,8 +1,8 @@
 """Settling: the cause of an incident, with all evidence in, and what follows from it.
 
-The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone. What
-ends the job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all tied ends
-matching, or the same tie in the next attempt. Never is the budget charged twice for one incident.
+The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone.
+What ends the job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all
+tied ends matching, or the same tie in the next attempt. Never is the budget charged twice for one incident.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Settlement:
     level: IncidentLevel
     outcome: Literal["Restarted", "Failed", "Held"]
     reason: Reason
-    charged: bool
     because: str
-    not_before: float
+    charged: bool = False
+    not_before: float = 0.0
     """An end is not final before this time."""
 
 
@@ -69,17 +69,17 @@ def settle(gang: Gang) -> Settlement:
     if ending is not None:
         cause, said = ending
         because = f"{describe(cause)}; rule {said.rule} says FailJob: {said.why}"
-        return Settlement(cause, level, "Failed", Reason.FAILED_BY_RULE, False, because, not_before)
+        return Settlement(cause, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
     exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
     if charged and ladder.rung(gang) is ladder.Rung.END:
         because = f"{what}; again and again from the same restore point without progress, nothing is left to try"
-        return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, False, because, not_before)
+        return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, because, not_before=not_before)
     if charged and not budget.allows(gang.spec, gang.status, gang.now):
         used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
         because = f"{what}; the budget is used up: {used} restarts in {window} s"
-        return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, False, because, not_before)
+        return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
     because = f"{what}; {'charged' if charged else 'not charged'} ({said.why})"
-    return Settlement(cause, level, "Restarted", Reason.RESTARTED, charged, because, 0.0)
+    return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged)
 
 
 def describe(cause: Cause) -> str:
@@ -103,7 +103,10 @@ def _with_ties(stored: Cause, fault: Fault, found: tuple[Fault, ...]) -> Cause:
 
 
 def _ends_job(gang: Gang, cause: Cause, said: Verdict) -> tuple[Cause, Verdict] | None:
-    """The cause and rule that end the job, if a FailJob rule may: no tie, all tied ends match, or the same tie again."""
+    """The cause and rule that end the job, if a FailJob rule may.
+
+    It may if there is no tie, if all tied ends match, or if it is the same tie again.
+    """
     if len(cause.tied) <= 1:
         return (cause, said) if said.action is Action.FAIL_JOB else None
     found = faults(gang)

@@ -1,0 +1,50 @@
+# The commands of this repository. Each works alone on a fresh clone with Python 3.11+, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := gangctl sidecar/gangsidecar tests bench examples
+
+.PHONY: help demo test lint bench simulate mutants generate scenarios clean
+
+help: ## Say what each command does
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.ready: requirements.txt pyproject.toml sidecar/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	@echo "Setting up $(VENV) (once, about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sidecar -e .
+	@touch $@
+
+demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leave, end with the same loss bit by bit
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready ## Lint, types, layers, and all tests but the ones on a cluster
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest
+
+lint: $(VENV)/.ready ## Formatting, ruff with all rules, mypy strict, layers
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.ready ## Restart latency by phase, writes a restart, memory (prints what docs/benchmarks.md quotes)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/restart.py
+
+simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
+	@$(BIN)/python tests/simulation/long.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
+
+mutants: $(VENV)/.ready ## Show that the tests have teeth: each deliberate mistake must be caught
+	@$(BIN)/python tests/simulation/mutants.py
+
+generate: $(VENV)/.ready ## Write the CRD and the reference from the types
+	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
+	@$(BIN)/python -m gangctl.api.reference > docs/reference/gangjob.md
+
+scenarios: $(VENV)/.ready ## Write the outputs of the scenario files anew (then read the diff)
+	@$(BIN)/pytest -q tests/core/test_scenarios.py --regenerate
+
+clean: ## Remove what the commands made in this folder
+	@rm -rf $(VENV) .gangctl .hypothesis .mypy_cache .ruff_cache .pytest_cache build
