@@ -2,316 +2,174 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field
 
-from gangctl.api.model import Model, Seconds, Timestamp
+from gangctl.api.checkpoint import ApiSource, Checkpoint, DirectorySource, Tier
+from gangctl.api.model import Constraint, Model, Reserved, RoleName, RuleName, Seconds, TierName, Timestamp
+from gangctl.api.names import MAX_GANG_NAME, MAX_MEMBERS, MAX_POD_NAME, longest_pod_name
+from gangctl.api.placement import Network, NoPlacement, Placement, PlacementPolicy
+from gangctl.api.policy import (
+    Action,
+    AllRoles,
+    NeverSucceeds,
+    OnDeviceHealth,
+    OnExitCodes,
+    OnPodCondition,
+    OnReason,
+    PodFailurePolicy,
+    Roles,
+    Rule,
+    RuleLevel,
+    SuccessPolicy,
+)
+from gangctl.api.progress import ApiProgress, FileProgress, LogProgress, Progress
+from gangctl.api.recovery import Budget, Recovery, Unlimited, Windowed
+from gangctl.api.roles import Launch, Role
 from gangctl.api.status import Status
-
-GROUP = "gangctl.io"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
-KIND = "GangJob"
-
-RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,14}$")]
-RuleName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$")]
-TierName = Annotated[str, Field(pattern=r"^[a-z][-a-z0-9]{0,14}$")]
-
-
-class Launch(StrEnum):
-    """How the worker container's command becomes processes."""
-
-    COMMAND = "Command"
-    PER_PROCESS = "PerProcess"
-    TORCHRUN = "Torchrun"
-
-
-class Action(StrEnum):
-    """What a rule does with the fault it matches."""
-
-    FAIL_JOB = "FailJob"
-    IGNORE = "Ignore"
-    COUNT = "Count"
-
-
-class RuleLevel(StrEnum):
-    """The least that is thrown away when a rule acts."""
-
-    PROCESS = "Process"
-    POD = "Pod"
-    GANG = "Gang"
-
-
-class OnReason(StrEnum):
-    """What `onReasons` can match: faults that are neither an exit code nor a signal."""
-
-    OOM_KILLED = "OOMKilled"
-    EVICTED = "Evicted"
-    PREEMPTED = "Preempted"
-    NODE_LOST = "NodeLost"
-    DEVICE_LOST = "DeviceLost"
-    UNSCHEDULABLE = "Unschedulable"
-    START_FAILED = "StartFailed"
-    HANG = "Hang"
-    REQUESTED = "Requested"
-    BARRIER_TIMEOUT = "BarrierTimeout"
-
-
-class Container(Model):
-    """The declared part of a container; everything else of Kubernetes' Container is kept as written."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    command: Annotated[tuple[str, ...], Field(max_length=256)] = ()
-    liveness_probe: dict[str, Any] | None = None
-    startup_probe: dict[str, Any] | None = None
-
-
-class PodSpec(Model):
-    """The declared part of a pod's spec; everything else of Kubernetes' PodSpec is kept as written."""
-
-    model_config = ConfigDict(extra="allow")
-
-    containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=16)]
-    restart_policy: Literal["Never", "OnFailure"] = "Never"
-
-
-class Template(Model):
-    """A PodTemplateSpec."""
-
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    spec: PodSpec
-
-
-class Role(Model):
-    """A named group of equal members."""
-
-    name: RoleName
-    replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
-    spares: Annotated[int, Field(ge=0, le=1_000)] = 0
-    process_group: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]{0,14})?$")] | None = None
-    processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
-    launch: Launch = Launch.COMMAND
-    worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    template: Template
-
-    @property
-    def group(self) -> str:
-        """The process group that this role's ranks are counted in; empty = no ranks."""
-        return self.name if self.process_group is None else self.process_group
-
-    @property
-    def worker(self) -> Container:
-        """The container whose command is the worker."""
-        wanted = self.worker_container
-        return next((c for c in self.template.spec.containers if c.name == wanted), self.template.spec.containers[0])
-
-
-class AllRoles(Model):
-    """The gang has succeeded when every process of every role has ended with 0."""
-
-    type: Literal["AllRoles"] = "AllRoles"
-
-
-class Roles(Model):
-    """The gang has succeeded when every process of the named roles has ended with 0; the rest is stopped then."""
-
-    type: Literal["Roles"]
-    roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=8)]
-
-
-class NeverSucceeds(Model):
-    """The gang serves until it is deleted; an exit with 0 is a fault like any other."""
-
-    type: Literal["Never"]
-
-
-SuccessPolicy = Annotated[AllRoles | Roles | NeverSucceeds, Field(discriminator="type")]
-
-
-class OnExitCodes(Model):
-    """Matches the exit code of a worker's process; 128+n matches a process ended by signal n as well."""
-
-    container_name: Annotated[str, Field(max_length=63)] | None = None
-    operator: Literal["In", "NotIn"]
-    values: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], Field(min_length=1, max_length=255)]
-
-
-class OnPodCondition(Model):
-    """Matches a condition of the pod."""
-
-    type: Annotated[str, Field(min_length=1, max_length=316)]
-    status: Literal["True", "False", "Unknown"] = "True"
-
-
-class OnDeviceHealth(Model):
-    """Matches the health of a device that the pod was given (`allocatedResourcesStatus`)."""
-
-    resource_names: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
-
-
-class Rule(Model):
-    """One entry of the pod failure policy: what fault leads to what action."""
-
-    name: RuleName | None = None
-    action: Action
-    level: RuleLevel = RuleLevel.PROCESS
-    roles: Annotated[tuple[RoleName, ...], Field(max_length=8)] = ()
-    on_exit_codes: OnExitCodes | None = None
-    on_signals: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    on_pod_conditions: Annotated[tuple[OnPodCondition, ...], Field(max_length=20)] = ()
-    on_device_health: OnDeviceHealth | None = None
-    on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=10)] = ()
-
-
-class PodFailurePolicy(Model):
-    """Rules in order: all matchers of a rule must hold, the first match wins, no match = Count."""
-
-    rules: Annotated[tuple[Rule, ...], Field(max_length=20)] = ()
-
-
-class Windowed(Model):
-    """At most so many charged restarts in a sliding window."""
-
-    type: Literal["Windowed"] = "Windowed"
-    max_restarts: Annotated[int, Field(ge=0, le=200)] = 10
-    window_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
-
-
-class Unlimited(Model):
-    """Restarts are counted and never run out."""
-
-    type: Literal["Unlimited"]
-
-
-Budget = Annotated[Windowed | Unlimited, Field(discriminator="type")]
-
-
-class Recovery(Model):
-    """Deadlines, graces and budgets of a recovery."""
-
-    budget: Budget = Field(default_factory=Windowed)
-    evidence_window_seconds: Seconds = 5
-    stop_grace_period_seconds: Seconds = 15
-    planned_stop_grace_period_seconds: Seconds = 120
-    barrier_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 600
-    pod_start_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 1800
-    scheduling_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    replacement_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 1800
-    on_replacement_timeout: Literal["Hold", "Suspend", "Fail"] = "Hold"
-    lost_pod_grace_seconds: Seconds = 30
-    isolation_timeout_seconds: Annotated[int, Field(ge=10, le=31_536_000)] | None = None
-    orphan_timeout_seconds: Annotated[int, Field(ge=5, le=31_536_000)] = 600
-    replace_after: Annotated[int, Field(ge=1, le=100)] = 2
-    avoid_node_seconds: Seconds = 3600
-    on_exhausted: Literal["Fail", "Hold"] = "Fail"
-    hold_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-
-
-class DirectorySource(Model):
-    """A step is a folder; what marks it complete is the layout's."""
-
-    type: Literal["Directory"]
-    directory: Annotated[str, Field(min_length=1, max_length=1024)]
-    layout: Literal["TorchDCP", "HuggingFace", "Megatron", "Orbax", "Pattern"]
-    pattern: Annotated[str, Field(max_length=255)] | None = None
-    complete: Annotated[str, Field(max_length=255)] | None = None
-
-
-class ApiSource(Model):
-    """Ranks register their checkpoints at the sidecar's API."""
-
-    type: Literal["API"]
-
-
-class Tier(Model):
-    """One place that checkpoints are kept in."""
-
-    name: TierName
-    scope: Literal["Shared", "Member"]
-    source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
-
-
-class Checkpoint(Model):
-    """Where checkpoints are and when to fall back to an older one."""
-
-    fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
-    tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
-
-
-class ApiProgress(Model):
-    """Ranks report progress at the sidecar's API."""
-
-    type: Literal["API"] = "API"
-
-
-class LogProgress(Model):
-    """A regular expression with a group `step` finds progress in the worker's output."""
-
-    type: Literal["Log"]
-    pattern: Annotated[str, Field(min_length=1, max_length=1024)]
-
-
-class FileProgress(Model):
-    """The modification time of a file is the progress."""
-
-    type: Literal["File"]
-    path: Annotated[str, Field(min_length=1, max_length=1024)]
-
-
-class Progress(Model):
-    """How progress is seen and when its absence is a hang."""
-
-    source: Annotated[ApiProgress | LogProgress | FileProgress, Field(discriminator="type")] = Field(
-        default_factory=ApiProgress
-    )
-    timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    startup_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 1800
-    checkpoint_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 1800
-    evaluation_timeout_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
-    on_hang: Literal["Observe", "Restart"] = "Observe"
-
-
-class NoPlacement(Model):
-    """Pods are placed as their template says."""
-
-    strategy: Literal["None"] = "None"
-
-
-class Placement(Model):
-    """Pods are packed into one topology domain or spread over several."""
-
-    strategy: Literal["Pack", "Spread"]
-    mode: Literal["Preferred", "Required"] = "Preferred"
-    topology_key: Annotated[str, Field(min_length=1, max_length=316)] = "kubernetes.io/hostname"
-
-
-class Network(Model):
-    """Where rank 0's supervisor looks for a free MASTER_PORT at each attempt."""
-
-    base_port: Annotated[int, Field(ge=1024, le=65_000)] = 29_400
-    port_count: Annotated[int, Field(ge=1, le=1024)] = 64
+from gangctl.api.templates import Container, PodSpec, Template
+from gangctl.api.version import API_VERSION, GROUP, KIND, VERSION
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "VERSION",
+    "Action",
+    "AllRoles",
+    "ApiProgress",
+    "ApiSource",
+    "Budget",
+    "Checkpoint",
+    "Container",
+    "DirectorySource",
+    "FileProgress",
+    "GangJob",
+    "Launch",
+    "LogProgress",
+    "Metadata",
+    "Network",
+    "NeverSucceeds",
+    "NoPlacement",
+    "OnDeviceHealth",
+    "OnExitCodes",
+    "OnPodCondition",
+    "OnReason",
+    "Placement",
+    "PodFailurePolicy",
+    "PodSpec",
+    "Progress",
+    "Recovery",
+    "Role",
+    "RoleName",
+    "Roles",
+    "Rule",
+    "RuleLevel",
+    "RuleName",
+    "Spec",
+    "SuccessPolicy",
+    "Template",
+    "Tier",
+    "TierName",
+    "Unlimited",
+    "Windowed",
+]
+
+
+def _torchrun_groups_agree(spec: Spec) -> bool:
+    by_group = attrgetter("group")
+    for _, members in groupby(sorted(spec.roles, key=by_group), key=by_group):
+        roles = list(members)
+        if any(role.launch is Launch.TORCHRUN for role in roles):
+            first = roles[0]
+            if any((one.launch, one.processes_per_pod) != (first.launch, first.processes_per_pod) for one in roles):
+                return False
+    return True
+
+
+_GROUP_OF = "(has({0}.processGroup) ? {0}.processGroup : {0}.name)"
 
 
 class Spec(Model):
-    """What the user wants."""
+    """What the user wants of the gang. Everything below roles has a default."""
+
+    constraints = (
+        Constraint(
+            "two roles have the same name",
+            lambda spec: len({one.name for one in spec.roles}) == len(spec.roles),
+            "",
+            ("roles",),
+        ),
+        Constraint(
+            f"all roles together may have at most {MAX_MEMBERS} members, spares included",
+            lambda spec: sum(role.replicas + role.spares for role in spec.roles) <= MAX_MEMBERS,
+            f"self.roles.map(r, r.replicas + r.spares).sum() <= {MAX_MEMBERS}",
+            ("roles",),
+        ),
+        Constraint(
+            "the roles of a process group with launch Torchrun must all have it, with the same processesPerPod: "
+            "torchrun knows one number of processes for all its nodes",
+            _torchrun_groups_agree,
+            f"self.roles.all(a, a.launch != 'Torchrun' || self.roles.all(b, {_GROUP_OF.format('a')} != "
+            f"{_GROUP_OF.format('b')} || (b.launch == 'Torchrun' && b.processesPerPod == a.processesPerPod)))",
+            ("roles",),
+        ),
+        Constraint(
+            "successPolicy.roles must name roles of this gang",
+            lambda spec: (
+                not isinstance(spec.success_policy, Roles)
+                or set(spec.success_policy.roles) <= {role.name for role in spec.roles}
+            ),
+            "!has(self.successPolicy.roles) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
+            ("successPolicy.roles", "roles"),
+        ),
+        Constraint(
+            "the roles of a rule must name roles of this gang",
+            lambda spec: all(
+                set(rule.roles) <= {role.name for role in spec.roles} for rule in spec.pod_failure_policy.rules
+            ),
+            "self.podFailurePolicy.rules.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
+            ("podFailurePolicy.rules", "roles"),
+        ),
+    )
+    reserved = {
+        "podGroupRef": Reserved(
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "gang scheduling by Kubernetes' PodGroup API; use Kueue or a scheduler plugin in the pod template",
+        ),
+    }
 
     suspend: bool = False
+    """Whether the gang has no pods. Attempt and restore point stay, and setting it back to false starts a new attempt
+    that isn't charged. Queues such as Kueue set it; the roles can only be changed while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
+    """Any text, at most 253 characters. Changing it starts one new attempt, which isn't charged; it is also the way on
+    for a gang that is held."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
+    """Groups of equal members: from 1 to 8. Ranks are given out in the order of the roles. May change only while
+    suspend is true."""
     success_policy: SuccessPolicy = Field(default_factory=AllRoles)
+    """When the gang has succeeded. Only processes that ended by themselves count, never ones that were stopped."""
     pod_failure_policy: PodFailurePolicy = Field(default_factory=PodFailurePolicy)
+    """Which fault leads to what: the shape of a Job's field of the same name."""
     recovery: Recovery = Field(default_factory=Recovery)
+    """Deadlines, graces and budgets of a recovery."""
     checkpoint: Checkpoint | None = None
+    """Where checkpoints are. Absent (the default) = gangctl knows of none: the framework loads what it finds itself."""
     progress: Progress = Field(default_factory=Progress)
-    placement: Annotated[NoPlacement | Placement, Field(discriminator="strategy")] = Field(default_factory=NoPlacement)
+    """How progress is seen and when its absence is a hang."""
+    placement: PlacementPolicy = Field(default_factory=NoPlacement)
+    """Whether pods are packed together or spread."""
     network: Network = Field(default_factory=Network)
-    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Ports that the ranks of an attempt may meet at."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """After how long the gang fails, in seconds since it started, as in a Job; suspended time doesn't count. Absent
+    (the default) = never."""
     ttl_seconds_after_finished: Seconds | None = None
+    """After how long a gang that has ended is deleted, in seconds, as in a Job. Absent (the default) = never."""
 
 
 class Metadata(Model):
@@ -319,20 +177,55 @@ class Metadata(Model):
 
     model_config = ConfigDict(extra="allow")
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
-    namespace: str = "default"
+    name: Annotated[str, Field(pattern=rf"^[a-z0-9]([-a-z0-9]{{0,{MAX_GANG_NAME - 2}}}[a-z0-9])?$")]
+    """Name of the gang: at most 42 lower-case letters, digits and dashes, because pods' names begin with it."""
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "default"
+    """Namespace of the gang."""
     uid: str = ""
+    """Given by the API server."""
     generation: int = 1
+    """Raised by the API server with each change of the spec."""
     resource_version: str = ""
+    """For optimistic locking."""
     creation_timestamp: Timestamp = 0.0
+    """When the gang was created."""
     deletion_timestamp: Timestamp | None = None
+    """When it was marked to be deleted; absent = it wasn't."""
 
 
 class GangJob(Model):
-    """All members of a gang run together or not at all."""
+    """A gang of pods that runs together or not at all, and goes back to a checkpoint together when one of them fails,
+    in place: the pods that are still good stay.
+    """
+
+    constraints = (
+        Constraint(
+            f"metadata.name must have at most {MAX_GANG_NAME} characters and no dots, "
+            "because the names of pods begin with it",
+            lambda job: len(job.metadata.name) <= MAX_GANG_NAME and "." not in job.metadata.name,
+            f"size(self.metadata.name) <= {MAX_GANG_NAME} && !self.metadata.name.contains('.')",
+            ("metadata.name",),
+        ),
+        Constraint(
+            f"metadata.name and the name of the role together are too long: "
+            f"a pod's name (GANG-ROLE-INDEX-INCARNATION, five digits at the end) has at most {MAX_POD_NAME} characters",
+            lambda job: all(
+                longest_pod_name(job.metadata.name, role.name, role.replicas + role.spares) <= MAX_POD_NAME
+                for role in job.spec.roles
+            ),
+            "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + "
+            f"size(string(r.replicas + r.spares - 1)) + 8 <= {MAX_POD_NAME})",
+            ("metadata.name", "spec.roles"),
+        ),
+    )
 
     api_version: Literal["gangctl.io/v1alpha1"]
+    """Version of this schema."""
     kind: Literal["GangJob"]
+    """Kind of this object."""
     metadata: Metadata
+    """Standard metadata of Kubernetes."""
     spec: Spec
+    """What the user wants."""
     status: Status = Field(default_factory=Status)
+    """What the controller has seen and decided. Written by the controller only."""

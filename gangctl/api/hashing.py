@@ -1,18 +1,23 @@
-"""A short stable hash of a gang's roles: pods are made of them, so other roles mean other pods."""
+"""The hash that says whether the roles are still those that an attempt was made of."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from gangctl.api.roles import Role
 
-    from gangctl.api.gangjob import Role
+LENGTH = 16
+"""Hexadecimal digits: 64 bits, of which a user can't find two equal ones by accident."""
 
 
 def roles_hash(roles: Sequence[Role]) -> str:
-    """Ten hexadecimal digits of the canonical JSON of the roles."""
-    plain = [role.model_dump(mode="json", by_alias=True, exclude_none=True) for role in roles]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:10]
+    """A short hash of the roles' canonical JSON.
+
+    Stable over processes, releases of Python and the order of keys, and over fields written with their default. The
+    order of roles counts: ranks are handed out in it.
+    """
+    plain = [role.model_dump(mode="json", by_alias=True, exclude_defaults=True) for role in roles]
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

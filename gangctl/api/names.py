@@ -23,6 +23,8 @@ MAX_GANG_NAME: Final = 42
 MAX_ROLE_NAME: Final = 15
 MAX_MEMBERS: Final = 10_000
 """Members of a gang, spares included."""
+MAX_INCARNATION: Final = 99_999
+"""What the length of names is reckoned with: a replacement every ten seconds takes eleven days to get there."""
 MAX_POD_NAME: Final = 63
 """A pod's name is its host name, and a host name is a DNS label."""
 
@@ -32,45 +34,69 @@ _MEMBER: Final = re.compile(rf"(?P<role>{_ROLE})-(?P<index>{_NUMBER})")
 _POD: Final = re.compile(rf"(?P<gang>[a-z0-9].*)-(?P<role>{_ROLE})-(?P<index>{_NUMBER})-(?P<incarnation>{_NUMBER})")
 
 
-def member_name(role: str, index: int) -> str:
-    """``worker-5``: one place in the gang."""
-    return f"{role}-{index}"
-
-
-def parse_member_name(name: str) -> tuple[str, int]:
-    """Role and index of a member's name.
-
-    Raises:
-        ValueError: it is no member's name.
-    """
-    match = _MEMBER.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} is not a member's name like worker-5")
-    return match["role"], int(match["index"])
-
-
-def pod_name(gang: str, member: str, incarnation: int) -> str:
-    """``llama-worker-5-0``: the pod of a member's incarnation. Creating it twice is noticed by its name."""
-    return f"{gang}-{member}-{incarnation}"
-
-
 @dataclass(frozen=True, slots=True)
 class PodName:
     """What a pod's name says."""
 
     gang: str
-    role: str
-    index: int
+    member: str
     incarnation: int
 
 
-def parse_pod_name(name: str) -> PodName:
-    """The parts of a pod's name.
+def member_name(role: str, index: int) -> str:
+    """``worker-3``: the member's name, unique in its gang."""
+    return f"{role}-{index}"
+
+
+def parse_member_name(name: str) -> tuple[str, int]:
+    """Role and index of a member's name; a role's name has no dash, so there is one way to read it.
 
     Raises:
-        ValueError: it is no name of a gang's pod.
+        ValueError: it isn't a member's name.
+    """
+    match = _MEMBER.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r:.80} is no member's name: expected ROLE-INDEX")
+    return match["role"], int(match["index"])
+
+
+def pod_name(gang: str, member: str, incarnation: int) -> str:
+    """``llama-worker-3-0``: creating it twice is refused by its name, so creation is idempotent.
+
+    At most 63 characters up to incarnation 99,999, because the API refuses a GangJob whose names could exceed that.
+    """
+    return f"{gang}-{member}-{incarnation}"
+
+
+def parse_pod_name(name: str) -> PodName:
+    """Gang, member and incarnation of a pod's name; a gang's name may have dashes.
+
+    Raises:
+        ValueError: it isn't the name of a gang's pod.
     """
     match = _POD.fullmatch(name)
     if match is None:
-        raise ValueError(f"{name!r} is not the name of a gang's pod like llama-worker-5-0")
-    return PodName(match["gang"], match["role"], int(match["index"]), int(match["incarnation"]))
+        raise ValueError(f"{name!r:.80} is no name of a gang's pod: expected GANG-ROLE-INDEX-INCARNATION")
+    return PodName(match["gang"], f"{match['role']}-{match['index']}", int(match["incarnation"]))
+
+
+def longest_pod_name(gang: str, role: str, members: int) -> int:
+    """The length of the longest pod name that a role of ``members`` members can get, with its incarnation at 99,999."""
+    return len(pod_name(gang, member_name(role, max(members - 1, 0)), MAX_INCARNATION))
+
+
+def pod_labels(gang: str, uid: str, member: str, incarnation: int) -> dict[str, str]:
+    """The labels that gangctl puts on a pod: each value fits a label, and together they are the pod's identity."""
+    role, index = parse_member_name(member)
+    return {
+        LABEL_GANG: gang,
+        LABEL_UID: uid,
+        LABEL_ROLE: role,
+        LABEL_INDEX: str(index),
+        LABEL_INCARNATION: str(incarnation),
+    }
+
+
+def gang_selector(uid: str) -> dict[str, str]:
+    """The labels that select all pods of one gang."""
+    return {LABEL_UID: uid}

@@ -6,10 +6,13 @@ of a running attempt is told nothing: decide() takes it for a fault. Never is an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.core.gang import holders, incarnation, members_of
-from gangctl.core.launch import processes
+from gangctl.core.gang import holders, members_of
+from gangctl.core.launch import Numbering, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED})
@@ -18,32 +21,63 @@ _HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
 
 def directive(job: GangJob, report: Report) -> Directive | None:
     """What the supervisor that sent ``report`` is told now; None = nothing."""
-    status = job.status
-    if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
-        return None
-    known = {member.name for role in job.spec.roles for member in members_of(role)}
-    current = report.member in known and report.incarnation == incarnation(status, report.member)
-    if not current and (report.member not in known or report.incarnation < incarnation(status, report.member)):
-        return _said(job, report, Verb.FINISH, "its pod was replaced")
-    if not current:
-        return None  # It is of an incarnation that isn't durable yet, or of a stale look at the status.
-    if status.phase in _FINISHING:
-        return _said(job, report, Verb.FINISH, status.message)
-    if status.phase in _HOLDING:
-        return _said(job, report, Verb.HOLD, status.message)
-    place = next((place for place, holder in holders(job.spec, status).items() if holder == report.member), None)
-    if place is None:
-        return _said(job, report, Verb.HOLD, "it is a spare")
-    if report.attempt != status.attempt or report.phase not in {Phase.READY, Phase.RUNNING}:
-        return None
-    point = status.restore_point if job.spec.checkpoint is not None else None
-    run = Run(
-        session=report.session,
-        processes=processes(job, place, report.member),
-        restore=None if point is None else Restore(point.step, point.tier, point.path),
-        checkpointed=job.spec.checkpoint is not None,
-    )
-    return _said(job, report, Verb.RUN, status.message, run)
+    return Directives(job).of(report)
+
+
+@dataclass(frozen=True)
+class Directives:
+    """What the members of one stored job are told. What is the same for all of them is found out once."""
+
+    job: GangJob
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Member -> the place that it holds."""
+        return {holder: place for place, holder in holders(self.job.spec, self.job.status).items()}
+
+    @cached_property
+    def incarnations(self) -> dict[str, int]:
+        """Member -> its current incarnation."""
+        status = self.job.status
+        raised = {entry.member: entry.incarnation for entry in status.replaced}
+        return {
+            member.name: raised.get(member.name, status.base_incarnation)
+            for role in self.job.spec.roles
+            for member in members_of(role)
+        }
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """Who has which ranks."""
+        return Numbering(self.job.spec)
+
+    def of(self, report: Report) -> Directive | None:
+        """What the supervisor that sent ``report`` is told now; None = nothing."""
+        job, status = self.job, self.job.status
+        if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
+            return None
+        current = self.incarnations.get(report.member)
+        if current is None or report.incarnation < current:
+            return _said(job, report, Verb.FINISH, "its pod was replaced")
+        if report.incarnation > current:
+            return None  # A look at the status that is older than the pod.
+        if status.phase in _FINISHING:
+            return _said(job, report, Verb.FINISH, status.message)
+        if status.phase in _HOLDING:
+            return _said(job, report, Verb.HOLD, status.message)
+        place = self.places.get(report.member)
+        if place is None:
+            return _said(job, report, Verb.HOLD, "it is a spare")
+        if report.attempt != status.attempt or report.phase not in {Phase.READY, Phase.RUNNING}:
+            return None
+        point = status.restore_point if job.spec.checkpoint is not None else None
+        run = Run(
+            session=report.session,
+            processes=processes(job, self.numbering, place, report.member),
+            restore=None if point is None else Restore(point.step, point.tier, point.path),
+            checkpointed=job.spec.checkpoint is not None,
+        )
+        return _said(job, report, Verb.RUN, status.message, run)
 
 
 def _said(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:

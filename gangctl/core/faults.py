@@ -163,6 +163,14 @@ def signal_number(name: str) -> int:
         return int(name.removeprefix("SIG"))
 
 
+def is_unseen_by_most(gang: Gang) -> bool:
+    """Whether most members of the failed attempt could not see its restore point: then the step is to blame."""
+    attempt = failed_attempt(gang)
+    reports = [gang.report(holder) for holder in gang.holders.values()]
+    unseen = sum(one is not None and one.missing_step is not None and one.missing_attempt == attempt for one in reports)
+    return unseen * 2 > len(gang.places)
+
+
 def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
     pod = gang.pods.get(member)
     running = gang.status.phase is GangPhase.RUNNING
@@ -246,13 +254,12 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
             message=f"the framework asked: {request.reason}",
         )
-    if report.missing_step is not None and report.attempt == attempt:
+    if report.missing_step is not None and report.missing_attempt == attempt:
         yield Fault(
             Reason.RESTORE_POINT_MISSING,
             pod.member,
             heard.at,
             pod.incarnation,
-            level=Level.POD,
             message=f"it can't see checkpoint step {report.missing_step}",
         )
 

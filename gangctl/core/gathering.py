@@ -13,9 +13,10 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, IncidentLevel, Master, Status
 from gangctl.core import barrier, incidents, pods, replacement, restore
 from gangctl.core.drafting import moved, wait, write
+from gangctl.core.faults import is_unseen_by_most
 from gangctl.core.gang import Gang
 from gangctl.core.ladder import Rung, rung
-from gangctl.core.launch import group_places, process_groups
+from gangctl.core.launch import Numbering
 from gangctl.core.plan import AskScan, Plan
 from gangctl.core.ranks import assign, held_ranks, stored
 from gangctl.core.settling import Settlement, settle, strongest
@@ -186,14 +187,7 @@ def _start(gang: Gang, status: Status, settlement: Settlement | None, assignment
 
 def _doubts_step(gang: Gang, settlement: Settlement) -> bool:
     """Whether the last restore point is to blame: most couldn't see it, or nobody got beyond it again and again."""
-    old = gang.status.restore_point
-    unseen = sum(
-        1
-        for holder in gang.holders.values()
-        for report in (gang.report(holder),)
-        if report is not None and old is not None and report.missing_step == old.step
-    )
-    return unseen * 2 > len(gang.places) or (settlement.charged and rung(gang) >= Rung.OLDER_STEP)
+    return is_unseen_by_most(gang) or (settlement.charged and rung(gang) >= Rung.OLDER_STEP)
 
 
 def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
@@ -220,8 +214,8 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
     """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
-    for group in process_groups(gang.spec):
-        report = gang.report(assignment[group_places(gang.spec, group)[0]])
+    for group, places in Numbering(gang.spec).groups.items():
+        report = gang.report(assignment[places[0]])
         if report is None:
             continue
         base = gang.spec.network.base_port

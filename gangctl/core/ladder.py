@@ -14,12 +14,12 @@ from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import IncidentLevel
 from gangctl.core.budget import in_window
-from gangctl.core.faults import Fault, Strength, failed_attempt
+from gangctl.core.faults import Fault, Strength, failed_attempt, is_unseen_by_most
 from gangctl.core.gang import Gang
 from gangctl.core.policy import Verdict
 
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
-POD_REASONS: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTORE_POINT_MISSING})
+POD_REASONS: Final = frozenset({Reason.STUCK, Reason.POD_FAILED})
 
 
 class Rung(IntEnum):
@@ -37,6 +37,8 @@ def level(gang: Gang, cause: Fault, verdict: Verdict) -> IncidentLevel:
     if cause.reason is Reason.CONTAINER_RESTARTED:
         asked.append(IncidentLevel.CONTAINER)
     if cause.strength >= Strength.DISRUPTION or cause.reason in POD_REASONS:
+        asked.append(IncidentLevel.POD)
+    if cause.reason is Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
         asked.append(IncidentLevel.POD)
     if again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD:
         asked.append(IncidentLevel.POD)

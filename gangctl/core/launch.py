@@ -6,55 +6,67 @@ group gets no ranks. The table is in docs/reference; a variable that isn't in it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.names import member_name
 from gangctl.api.status import Incident, Master, Status
 from gangsidecar.wire import Process
 
-
-def node_rank(spec: Spec, place: str) -> int:
-    """The place's number among the places of its process group."""
-    return group_places(spec, _role_of(spec, place).group).index(place)
+Variables = tuple[tuple[str, str], ...]
+"""Names and values, in the order of the table."""
 
 
-def group_places(spec: Spec, group: str) -> list[str]:
-    """The places of a process group, in the order of their ranks."""
-    return [member_name(role.name, at) for role in spec.roles if role.group == group for at in range(role.replicas)]
+@dataclass(frozen=True)
+class Numbering:
+    """Who has which ranks: places are numbered within their process group, in the order of roles and indexes."""
+
+    spec: Spec
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Process group -> its places in the order of their node ranks. Without the places that have no ranks."""
+        groups: dict[str, list[str]] = {}
+        for role in self.spec.roles:
+            if role.group:
+                groups.setdefault(role.group, []).extend(member_name(role.name, at) for at in range(role.replicas))
+        return groups
+
+    @cached_property
+    def node_ranks(self) -> dict[str, int]:
+        """Place -> its number among the places of its group."""
+        return {place: rank for places in self.groups.values() for rank, place in enumerate(places)}
+
+    @cached_property
+    def ranks(self) -> dict[str, tuple[int, ...]]:
+        """Place -> its ranks, as many as it has processes (torchrun's children included)."""
+        ranks: dict[str, tuple[int, ...]] = {}
+        for places in self.groups.values():
+            first = 0
+            for place in places:
+                after = first + self.roles[place].processes_per_pod
+                ranks[place] = tuple(range(first, after))
+                first = after
+        return ranks
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """Place -> its role."""
+        return {member_name(role.name, at): role for role in self.spec.roles for at in range(role.replicas)}
+
+    def world_size(self, group: str) -> int:
+        """How many ranks the group has."""
+        return sum(role.replicas * role.processes_per_pod for role in self.spec.roles if role.group == group)
 
 
-def process_groups(spec: Spec) -> list[str]:
-    """The process groups that have ranks, in the order of roles."""
-    return list(dict.fromkeys(role.group for role in spec.roles if role.group))
-
-
-def world_size(spec: Spec, group: str) -> int:
-    """How many ranks the group has."""
-    return sum(role.replicas * role.processes_per_pod for role in spec.roles if role.group == group)
-
-
-def ranks_of(spec: Spec, place: str) -> tuple[int, ...]:
-    """The ranks of a place in its group, as many as it has processes (torchrun's children included); () without one."""
-    group = _role_of(spec, place).group
-    if not group:
-        return ()
-    first = 0
-    for role in spec.roles:
-        if role.group != group:
-            continue
-        for at in range(role.replicas):
-            if member_name(role.name, at) == place:
-                return tuple(range(first, first + role.processes_per_pod))
-            first += role.processes_per_pod
-    return ()
-
-
-def processes(job: GangJob, place: str, member: str) -> tuple[Process, ...]:
+def processes(job: GangJob, numbering: Numbering, place: str, member: str) -> tuple[Process, ...]:
     """What the member that holds the place starts in the status' attempt."""
-    role = _role_of(job.spec, place)
-    ranks = ranks_of(job.spec, place)
-    common = _gang_variables(job, role, member) + _group_variables(job, role, place)
+    role = numbering.roles[place]
+    ranks = numbering.ranks.get(place, ())
+    common = _gang_variables(job, role, member) + _group_variables(job, numbering, place)
     if role.launch is Launch.TORCHRUN:
-        return (Process(0, common + _torchrun_variables(job, role, place)),)
+        return (Process(0, common + _torchrun_variables(job, numbering, place)),)
     if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
         return (Process(0, common),)
     count = role.processes_per_pod
@@ -71,12 +83,7 @@ def trace_parent(incident: Incident) -> str:
     return f"00-{incident.trace_id}-{incident.trace_id[:16]}-01"
 
 
-def _role_of(spec: Spec, place: str) -> Role:
-    name = place.rpartition("-")[0]
-    return next(role for role in spec.roles if role.name == name)
-
-
-def _gang_variables(job: GangJob, role: Role, member: str) -> tuple[tuple[str, str], ...]:
+def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
     status = job.status
     variables = [
         ("GANG_NAME", job.metadata.name),
@@ -94,39 +101,37 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> tuple[tuple[str, s
     return tuple(variables)
 
 
-def _group_variables(job: GangJob, role: Role, place: str) -> tuple[tuple[str, str], ...]:
+def _group_variables(job: GangJob, numbering: Numbering, place: str) -> Variables:
+    role = numbering.roles[place]
     master = _master(job.status, role.group)
     if master is None or role.launch is Launch.TORCHRUN:
         return ()
-    world, nodes, rank = (
-        world_size(job.spec, role.group),
-        len(group_places(job.spec, role.group)),
-        node_rank(job.spec, place),
-    )
+    world = str(numbering.world_size(role.group))
     return (
-        ("WORLD_SIZE", str(world)),
+        ("WORLD_SIZE", world),
         ("LOCAL_WORLD_SIZE", str(role.processes_per_pod)),
-        ("NODE_RANK", str(rank)),
-        ("NNODES", str(nodes)),
+        ("NODE_RANK", str(numbering.node_ranks[place])),
+        ("NNODES", str(len(numbering.groups[role.group]))),
         ("MASTER_ADDR", master.address),
         ("MASTER_PORT", str(master.port)),
         ("JAX_COORDINATOR_ADDRESS", f"{_host(master.address)}:{master.port}"),
-        ("JAX_NUM_PROCESSES", str(world)),
+        ("JAX_NUM_PROCESSES", world),
     )
 
 
-def _rank_variables(rank: int, local_rank: int) -> tuple[tuple[str, str], ...]:
+def _rank_variables(rank: int, local_rank: int) -> Variables:
     return (("RANK", str(rank)), ("LOCAL_RANK", str(local_rank)), ("JAX_PROCESS_ID", str(rank)))
 
 
-def _torchrun_variables(job: GangJob, role: Role, place: str) -> tuple[tuple[str, str], ...]:
+def _torchrun_variables(job: GangJob, numbering: Numbering, place: str) -> Variables:
+    role = numbering.roles[place]
     master = _master(job.status, role.group)
     if master is None:
         return ()
     return (
-        ("PET_NNODES", str(len(group_places(job.spec, role.group)))),
+        ("PET_NNODES", str(len(numbering.groups[role.group]))),
         ("PET_NPROC_PER_NODE", str(role.processes_per_pod)),
-        ("PET_NODE_RANK", str(node_rank(job.spec, place))),
+        ("PET_NODE_RANK", str(numbering.node_ranks[place])),
         ("PET_MASTER_ADDR", master.address),
         ("PET_MASTER_PORT", str(master.port)),
         ("PET_RDZV_ID", f"{job.metadata.uid}-{job.status.attempt}"),

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import RejectedStep, RestorePoint
 from gangctl.core.gang import Gang
-from gangctl.core.launch import ranks_of
+from gangctl.core.launch import Numbering
 from gangctl.core.layouts import folder_rule
 from gangsidecar.wire import Checkpoint, Scan
 from gangsidecar.wire import Tier as ScanTier
@@ -116,11 +116,12 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
             for found in (() if scanned is None else scanned.found)
             if found.tier == tier.name
         ]
+    numbering = Numbering(gang.spec)
     needed = {
         (member, group, rank)
         for place, member in assignment.items()
         if (group := gang.places[place].role.group)
-        for rank in ranks_of(gang.spec, place)
+        for rank in numbering.ranks[place]
     }
     own = tier.scope == "Member"
     holding: dict[int, set[tuple[str, str, int]]] = {}

@@ -16,7 +16,7 @@ import json
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union, get_type_hints
+from typing import Any, Dict, Mapping, Optional, Tuple, Union, get_type_hints
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -144,7 +144,9 @@ class Report:
     ends: Tuple[End, ...] = ()
     checkpoints: Tuple[Checkpoint, ...] = ()
     missing_step: Optional[int] = None
-    """RestorePointMissing: this step of the Run directive can't be seen from here, so nothing was started."""
+    """RestorePointMissing: this step of a Run directive can't be seen from here, so nothing was started."""
+    missing_attempt: int = 0
+    """Whose Run it was. Both are told until the next Run: while the gang gathers, it is counted who didn't see it."""
     progress: Optional[Progress] = None
     request: Optional[Request] = None
     address: str = ""
@@ -274,10 +276,8 @@ class Dropped:
 
 
 _MESSAGES: Dict[str, type] = {
-    kind.__name__: kind
-    for kind in (Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Progress, Request)
+    kind.__name__: kind for kind in (Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Progress, Request)
 }
-T = TypeVar("T")
 
 
 def encode(message: Any) -> str:
@@ -309,8 +309,8 @@ def decode(text: Union[str, bytes]) -> Any:
     if not isinstance(body, dict):
         raise WireError(f"a {type(body).__name__} instead of an object")
     version = body.pop("v", None)
-    if version != VERSION:
-        raise WireError(f"version {version!r:.20} instead of {VERSION}: controller and sidecar are of different releases")
+    if type(version) is not int or version != VERSION:
+        raise WireError(f"version {version!r:.20} instead of {VERSION}: controller and sidecar of different releases")
     name = body.pop("type", None)
     kind = _MESSAGES.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -356,12 +356,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=None)
-def _hints(kind: type) -> Mapping[str, Any]:
+@lru_cache(maxsize=None)  # noqa: UP033 - Python 3.8
+def _hints(kind: Any) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
-def _object(kind: Type[T], body: Any, path: str) -> T:
+def _object(kind: Any, body: Any, path: str) -> Any:
     if not isinstance(body, dict):
         raise WireError(f"{path}: a {type(body).__name__} instead of an object")
     hints = _hints(kind)
@@ -371,9 +371,7 @@ def _object(kind: Type[T], body: Any, path: str) -> T:
     try:
         return kind(**{name: _value(hints[name], item, f"{path}.{name}") for name, item in body.items()})
     except TypeError:
-        missing = sorted(
-            field.name for field in fields(kind) if field.default is MISSING and field.name not in body  # type: ignore[arg-type]
-        )
+        missing = sorted(field.name for field in fields(kind) if field.default is MISSING and field.name not in body)
         raise WireError(f"{path}: missing {', '.join(missing)}") from None
 
 
@@ -391,8 +389,8 @@ def _value(hint: Any, item: Any, path: str) -> Any:
             return tuple(_value(args[0], one, f"{path}[{at}]") for at, one in enumerate(item))
         if len(item) != len(args):
             raise WireError(f"{path}: {len(item)} items instead of {len(args)}")
-        return tuple(_value(arg, one, f"{path}[{at}]") for at, (arg, one) in enumerate(zip(args, item)))
-    if is_dataclass(hint):
+        return tuple(_value(arg, one, f"{path}[{at}]") for at, (arg, one) in enumerate(zip(args, item)))  # noqa: B905 - Python 3.8
+    if isinstance(hint, type) and is_dataclass(hint):
         return _object(hint, item, path)
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:

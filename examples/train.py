@@ -1,0 +1,155 @@
+"""Train the transformer in several processes, as one gang that may lose any of them at any moment.
+
+    gangctl run examples/demo.yaml
+
+The gang goes on from its newest checkpoint, and ends with **the same loss, to the last bit**, as if nothing had
+happened. What a framework has to do for that is marked below with (1) to (6):
+
+1. Take rank, world size and coordinator from the environment, anew in every attempt: the port changes.
+2. Begin where you are told, not at what this rank believes to be the newest checkpoint: all ranks need the same.
+3. Make a checkpoint complete or absent: the data first, then the mark, each on the disk before the next.
+4. Let the work depend on seed, step and rank alone, and save the state exactly. Remember nothing else.
+5. End at once, when told to (SIGTERM) and when a peer is gone, and say why with the exit code.
+6. Start quickly, because every restart pays for it: here rank 0 compiles once, and for all.
+
+gangclient adds one line, ``gang.progress(step)``: gangctl then shows the step, sees when a recovery is over, and when
+the gang hangs. ``train_plain.py`` does without it.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import gangclient  # gangctl puts it last into PYTHONPATH
+import jax
+import numpy as np
+import transformer
+from jax._src.distributed import global_state  # the store that all ranks share has no public name yet
+from jax.experimental import serialize_executable
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+EX_TEMPFAIL = 75
+KEPT = 3
+RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+COORDINATOR = os.environ.get("JAX_COORDINATOR_ADDRESS", "127.0.0.1:29400")  # (1)
+
+
+def say(what: str) -> None:
+    """One line of this rank."""
+    print(f"rank {RANK} attempt {os.environ.get('GANG_ATTEMPT', '1')}: {what}", flush=True)
+
+
+def save(directory: Path, step: int, state: transformer.State) -> None:
+    """(3) Whoever dies in here leaves a folder without DONE, and gangctl takes that for no checkpoint."""
+    folder = directory / f"step-{step}"
+    drop(folder)
+    folder.mkdir()
+    with (folder / "state.npz").open("wb") as file:
+        np.savez(file, **{name: np.asarray(value) for name, value in state.items()})  # (4) float32 as it is: exact
+        file.flush()
+        os.fsync(file.fileno())
+    with (folder / "DONE").open("wb") as file:
+        os.fsync(file.fileno())
+    for place in (folder, directory):  # the names have to be on the disk as well
+        descriptor = os.open(place, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    complete = sorted(directory.glob("step-*/DONE"), key=lambda done: int(done.parent.name.removeprefix("step-")))
+    for done in complete[:-KEPT]:
+        drop(done.parent)
+
+
+def drop(folder: Path) -> None:
+    """Delete a checkpoint, or what somebody who died has left of one: the mark first."""
+    (folder / "DONE").unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
+    """(6) The step, compiled by rank 0, once: the others get the machine code from it, later attempts from the disk.
+
+    The same code gives the same bits, as long as all nodes have the same kind of CPU.
+    """
+    if RANK == 0:
+        source = Path(__file__).read_bytes() + Path(transformer.__file__).read_bytes()
+        version = hashlib.sha256(source + f"{jax.__version__} {jax.typeof(arguments[2])}".encode()).hexdigest()
+        path = directory / f"step.{version[:16]}"
+        if not path.exists():
+            step = jax.shard_map(
+                transformer.train_step, mesh=mesh, in_specs=(P(), P(), P("rank")), out_specs=P(), check_vma=False
+            )
+            code, _, _ = serialize_executable.serialize(jax.jit(step).lower(*arguments).compile())
+            path.with_suffix(".tmp").write_bytes(code)
+            path.with_suffix(".tmp").replace(path)
+        global_state.client.key_value_set_bytes("step", path.read_bytes())
+    code = global_state.client.blocking_key_value_get_bytes("step", 120_000)
+    takes, gives = jax.tree.structure((arguments, {})), jax.tree.structure(arguments[0])
+    return serialize_executable.deserialize_and_load(code, takes, gives, execution_devices=jax.devices())
+
+
+def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -> None:
+    """Train from where gangctl says to the last step."""
+    gang = gangclient.connect()
+    start, state = 0, transformer.new_state(seed)
+    if gang.restore:  # (2)
+        start = gang.restore.step
+        with np.load(Path(gang.restore.path) / "state.npz") as saved:
+            state = dict(saved)
+    say(f"restored step {start} from {gang.restore.path}" if gang.restore else "starts from the beginning")
+    corpus = transformer.library()
+
+    jax.distributed.initialize(COORDINATOR, WORLD, RANK, coordinator_bind_address=COORDINATOR)
+    mesh = Mesh(np.array(jax.devices()), "rank")
+
+    def everywhere(value: np.ndarray) -> jax.Array:
+        return jax.make_array_from_process_local_data(NamedSharding(mesh, P()), value)
+
+    def text(step: int) -> jax.Array:
+        mine = transformer.pieces(corpus, batch, seed, step, RANK)  # (4)
+        return jax.make_array_from_process_local_data(NamedSharding(mesh, P("rank")), mine)
+
+    state = {name: everywhere(value) for name, value in state.items()}
+    step_once = compiled(directory, mesh, (state, np.float32(1), text(1)))
+
+    for step in range(start + 1, steps + 1):
+        began = time.monotonic()
+        state = step_once(state, np.float32(step), text(step))
+        loss = float(state["loss"])  # waits until all ranks are through
+        gang.progress(step)
+        if RANK == 0 and step % 10 == 0:
+            print(f"step {step:4} loss {loss:.4f} in {1000 * (time.monotonic() - began):.0f} ms", flush=True)
+        if RANK == 0 and (step % save_every == 0 or step == steps):
+            save(directory, step, state)
+
+    if RANK == 0:
+        loss = float(state["loss"])
+        result = {"step": steps, "loss": loss, "loss_hex": loss.hex()}
+        (directory / "result.json").write_text(json.dumps(result) + "\n")
+        print(f"final loss {loss:.7f} ({loss.hex()})", flush=True)
+    jax.distributed.shutdown()  # waits for all: a rank that leaves early looks like one that died
+
+
+def main() -> None:
+    """Read the flags, and train."""
+    flags = argparse.ArgumentParser(description="Train a small transformer on Python's standard library.")
+    flags.add_argument("--seed", type=int, default=0)
+    flags.add_argument("--steps", type=int, default=200)
+    flags.add_argument("--batch", type=int, default=8, help="pieces of text of each rank and step")
+    flags.add_argument("--save-every", type=int, default=10, help="steps between two checkpoints")
+    flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
+    options = flags.parse_args()
+    options.directory.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_enable_preemption_service", False)
+    train(**vars(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Manifests from files: what is wrong is said with its path, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.manifest import ManifestError, load
+from gangctl.cli.errors import UserError
+
+
+def load_manifest(name: str) -> GangJob:
+    """The gang in a file; ``-`` is stdin.
+
+    Raises:
+        UserError: it can't be read, or isn't a valid GangJob.
+    """
+    try:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        text = content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{name} doesn't exist; give the path of a GangJob manifest in YAML") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} isn't text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return load(text, "stdin" if name == "-" else name)
+    except ManifestError as error:
+        raise UserError(str(error)) from None

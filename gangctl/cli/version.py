@@ -1,0 +1,25 @@
+"""``gangctl version``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+from gangctl import __version__
+from gangctl.api.version import API_VERSION
+from gangctl.cli.output import as_json, say
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.add_argument("-o", "--output", choices=["json"], help="as JSON, for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the version of the program and of the API."""
+    found = {"gangctl": __version__, "api": API_VERSION, "python": platform.python_version()}
+    if arguments.output == "json":
+        say(as_json(found))
+    else:
+        say(f"gangctl {__version__} (API {API_VERSION}, Python {found['python']})")
+    return 0

@@ -1,0 +1,125 @@
+"""How pods end: politely first, then by SIGKILL to all that is left. Works for processes that are nobody's children.
+
+It is used by the controller, which keeps pods, and by the command line, which leaves nothing running when it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local import process, record
+from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.record import PodRecord
+
+SIDECAR_GRACE_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 1.0
+"""A tree may fork between a look and the kill: look and kill again; it may also sit in a driver."""
+
+
+async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> None:
+    """SIGTERM to the supervisor; after ``grace`` seconds SIGKILL to it and to every process of its worker.
+
+    It returns when nothing of them is left, which takes for ever with a process that can't be killed.
+    """
+    if supervisor is not None and process.send(supervisor, signal.SIGTERM):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await process.ended(supervisor)
+    await kill_tree(pod, supervisor)
+
+
+async def kill_tree(pod: str, supervisor: Process | None) -> None:
+    """SIGKILL to the supervisor and everything of its worker, until nothing is left."""
+    while left := await asyncio.to_thread(_tree, pod, supervisor):
+        for one in left:
+            process.send(one, signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
+                for one in left:
+                    tasks.create_task(process.ended(one))
+
+
+async def end_sidecar(sidecar: Process | None) -> None:
+    """SIGTERM, and SIGKILL if it doesn't listen."""
+    if sidecar is None or not process.send(sidecar, signal.SIGTERM):
+        return
+    try:
+        async with asyncio.timeout(SIDECAR_GRACE_SECONDS):
+            await process.ended(sidecar)
+    except TimeoutError:
+        process.send(sidecar, signal.SIGKILL)
+        await process.ended(sidecar)
+
+
+async def teardown(folder: GangFolder, grace: float) -> None:
+    """End every process of every pod of a gang and record that nothing runs. No controller may be running.
+
+    ``grace``: seconds between SIGTERM and SIGKILL. The status stays as it is: a controller that is started later sees
+    pods that were terminated.
+
+    Raises:
+        ClusterError: a pod's record can't be read, or written; every pod that can be ended has been ended then.
+    """
+    records, wrong = _records(folder)
+    found = await asyncio.to_thread(find_processes)
+    results = await asyncio.gather(*(_end(folder, one, found, grace) for one in records), return_exceptions=True)
+    wrong += [one for one in results if isinstance(one, BaseException)]
+    if wrong:
+        raise wrong[0]
+
+
+async def _end(folder: GangFolder, pod: PodRecord, found: dict[str, Process], grace: float) -> None:
+    supervisor, sidecar = found.get(supervisor_key(pod.uid)), found.get(sidecar_key(pod.sockets))
+    await end_supervisor(pod.uid, supervisor, grace)
+    await end_sidecar(sidecar)
+    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
+    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
+
+
+def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
+    records: list[PodRecord] = []
+    wrong: list[BaseException] = []
+    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
+        try:
+            one = record.load(PodFolder(path))
+        except ClusterError as error:
+            wrong.append(error)
+        else:
+            records += [] if one is None else [one]
+    return records, wrong
+
+
+def find_processes() -> dict[str, Process]:
+    """Every living sidecar and supervisor of this machine's pods, whether somebody has recorded it or not."""
+    return process.running(_key)
+
+
+def supervisor_key(pod: str) -> str:
+    """Under which :func:`find_processes` has the supervisor of a pod (by UID)."""
+    return f"supervisor {pod}"
+
+
+def sidecar_key(sockets: str) -> str:
+    """Under which :func:`find_processes` has the sidecar that listens in this folder."""
+    return f"sidecar {sockets}"
+
+
+def _key(line: Sequence[str]) -> str | None:
+    if "gangsidecar.agent" in line and "--dir" in line[:-1]:
+        return sidecar_key(line[line.index("--dir") + 1])
+    if "run" in line and "--pod" in line[:-1] and any(word.endswith("supervisor.pyz") for word in line):
+        return supervisor_key(line[line.index("--pod") + 1])
+    return None
+
+
+def _tree(pod: str, supervisor: Process | None) -> tuple[Process, ...]:
+    own = (
+        () if supervisor is None or not process.is_alive(supervisor) else (supervisor, *process.descendants(supervisor))
+    )
+    return tuple(dict.fromkeys((*own, *process.marked(pod))))

@@ -1,0 +1,71 @@
+"""What the controller needs of a world: jobs, pods and nodes to look at, and a few things that it may do to them.
+
+Reading is free: it looks at what :meth:`Cluster.watch` keeps fresh. Whatever is written is seen by later reads of the
+same process. Everything may raise :class:`~gangctl.cluster.errors.ClusterError`, and nothing else that is foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.core.plan import CreatePod, DeletePod, Event
+from gangctl.core.world import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose supervisor speaks on a connection: one pod of one member of one gang."""
+
+    gang: str
+    """UID of the GangJob."""
+    member: str
+    incarnation: int
+    pod: str
+    """UID of the pod."""
+
+
+class Cluster(Protocol):
+    """One world. A gang is named by its UID: a second one of the same name is another gang."""
+
+    @property
+    def listening_since(self) -> float:
+        """Since when it has watched without a break, in seconds since the epoch."""
+
+    def gang(self, uid: str) -> GangJob | None:
+        """The gang as it is stored; None if it is gone."""
+
+    def pods(self, uid: str) -> tuple[Pod, ...]:
+        """All pods of the gang, those that are ending among them."""
+
+    def lost_nodes(self) -> frozenset[str]:
+        """Names of nodes that don't answer."""
+
+    async def identify(self, token: str) -> Identity | None:
+        """Whose token this is; None if it is nobody's."""
+
+    async def watch(self, changed: Callable[[str], None]) -> None:
+        """Keep what is read fresh until cancelled; ``changed`` is called with the UID of a gang that looks different.
+
+        It is called once for every gang that is there at the start, too.
+        """
+
+    async def write_status(self, job: GangJob, status: Status) -> GangJob:
+        """Store the status durably, if the stored object is still ``job``; the object as it is stored then.
+
+        Raises:
+            Conflict: it isn't any more. :meth:`gang` shows the fresh one by now.
+            Retryable: it could not be stored; the last good one is untouched.
+        """
+
+    async def create_pod(self, job: GangJob, create: CreatePod) -> None:
+        """Create a member's pod; no effect if the pod of this name is there."""
+
+    async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
+        """Begin to end a pod, within its grace; no effect if it is gone, is ending, or has another UID."""
+
+    async def emit(self, job: GangJob, event: Event) -> None:
+        """Tell people."""

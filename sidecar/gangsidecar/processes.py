@@ -1,0 +1,257 @@
+"""Processes on Linux: start them clean, find every descendant, signal and reap them.
+
+Every descendant of a worker has this process as an ancestor, whatever sessions and parents it gave itself: orphans
+are handed to PID 1 or to the nearest child subreaper, and the supervisor is one of the two. So *no child left* means
+that no process of any worker is left, and a walk over children finds them all. Between a walk and its signals a process
+may fork: whoever kills repeats it until nothing is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+
+MARK = "GANG_SUPERVISED"
+"""With GANG_POD_UID it marks each process of a worker, so that a successor finds what a killed supervisor left."""
+
+_ROUNDS = 100
+"""Of one look for new descendants after the other, while there are some."""
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+def adopt_orphans() -> str:
+    """Become the one whom orphaned descendants are handed to; gives what went wrong, or nothing."""
+    return "" if os.getpid() == 1 else _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent is gone: for helpers, where it is only a courtesy."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def trim_memory() -> None:
+    """Give back what compiling this program took: about a megabyte of the fifteen; a C library without it keeps it."""
+    try:
+        import ctypes  # noqa: PLC0415 - as below
+
+        ctypes.CDLL(None).malloc_trim(0)
+    except (ImportError, OSError, AttributeError):
+        return
+
+
+def _prctl(option: int, value: int) -> str:
+    try:
+        import ctypes  # noqa: PLC0415 - some small Pythons have none, and PID 1 needs none
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            return os.strerror(ctypes.get_errno())
+    except (ImportError, OSError, AttributeError) as error:
+        return str(error)
+    return ""
+
+
+def spawn(command: Sequence[str], environment: Dict[str, str]) -> int:
+    """Start a command in a session of its own, with default signals and no input; gives its pid.
+
+    The command is looked for on the PATH of its own environment, as a shell would.
+
+    Raises:
+        OSError: it could not be executed.
+        ValueError: a NUL or a lone surrogate is in the command or its environment.
+    """
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in _candidates(command[0], environment):
+        try:
+            return os.posix_spawn(
+                path,
+                list(command),
+                environment,
+                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            failure = error  # another directory may have one that can be executed
+    raise failure
+
+
+def _candidates(program: str, environment: Dict[str, str]) -> Iterator[str]:
+    if "/" in program:
+        yield program
+        return
+    for folder in environment.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder or ".", program)
+        if os.path.exists(path):  # a look costs microseconds, a failed start half a millisecond
+            yield path
+
+
+def reap() -> Iterator[Tuple[int, int]]:
+    """(pid, wait status) of every child that has ended, until there is none."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def only_children(helpers: Set[int]) -> bool:
+    """Is nothing but these children left?"""
+    if helpers:
+        return all(pid in helpers for pid in children(os.getpid()))
+    try:
+        # WNOWAIT: whoever has ended stays to be reaped.
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def children(pid: int) -> List[int]:
+    """The children of a process, zombies among them; nothing if it has gone."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found: List[int] = []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.extend(map(int, file.read().split()))
+        except FileNotFoundError:
+            if thread == str(pid) and os.path.exists(f"/proc/{pid}"):
+                return _children_by_parent(pid)  # a kernel without CONFIG_PROC_CHILDREN
+        except OSError:
+            continue
+    return found
+
+
+def _children_by_parent(parent: int) -> List[int]:
+    return [pid for pid in _pids() if _parent(pid) == parent]
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _parent(pid: int) -> Optional[int]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # After the name, which is in parentheses and may hold anything: the state and the parent.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List[int]:
+    """Every descendant of a process, parents before their children, without some children and what is below them.
+
+    With ``kill``, each gets this signal the moment it is found, so that it has no time to fork.
+    """
+    found: List[int] = []
+    waiting = [child for child in children(pid) if child not in without]
+    while waiting:
+        one = waiting.pop()
+        if kill is not None:
+            send([one], kill)
+        found.append(one)
+        waiting.extend(children(one))
+    return found
+
+
+def send(pids: Iterable[int], signum: int) -> None:
+    """Signal each of them; who has gone meanwhile, or belongs to another user, is left out."""
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def signal_tree(signum: int, helpers: Set[int]) -> None:
+    """Signal everything below this process but its helpers, once.
+
+    A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
+    """
+    found = descendants(os.getpid(), helpers)
+    send(found, signum)
+    send(found, signal.SIGCONT)
+
+
+def kill_tree(helpers: Set[int]) -> None:
+    """SIGKILL everything below this process but its helpers; what forks all the time may need another call.
+
+    PID 1 reaches its whole namespace in one call, helpers too, and no fork escapes it.
+    """
+    me = os.getpid()
+    if me == 1:
+        send([-1], signal.SIGKILL)
+        return
+    killed: Set[int] = set()
+    for _ in range(_ROUNDS):
+        found = [pid for pid in descendants(me, helpers, signal.SIGKILL) if pid not in killed]
+        if not found:
+            return
+        killed.update(found)
+
+
+def marked(pod: str) -> List[int]:
+    """Processes of workers of this pod, found by the mark in their environment, with everything below them.
+
+    Only for successors of a killed supervisor that was not PID 1. A program that writes over its own environment
+    (some do, to set a title) is found if one of its ancestors is.
+    """
+    wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
+    me = os.getpid()
+    found: List[int] = []
+    for pid in _pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                entries = file.read().split(b"\0")
+        except OSError:
+            continue
+        if pid != me and wanted.issubset(entries):
+            found.extend([pid, *descendants(pid, {me})])
+    return found
+
+
+def oom_kills() -> int:
+    """How many processes of this one's cgroup the kernel has killed for want of memory; 0 if it can't be told."""
+    for path in _oom_files():
+        try:
+            with open(path, encoding="ascii") as file:
+                for line in file:
+                    name, _, count = line.partition(" ")
+                    if name == "oom_kill":
+                        return int(count)
+        except (OSError, ValueError):
+            continue
+    return 0
+
+
+def _oom_files() -> Iterator[str]:
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        # In a container the path may be the host's, while what is mounted is the container's own group.
+        if controllers == "":
+            yield f"/sys/fs/cgroup{path}/memory.events"
+            yield "/sys/fs/cgroup/memory.events"
+        elif "memory" in controllers.split(","):
+            yield f"/sys/fs/cgroup/memory{path}/memory.oom_control"
+            yield "/sys/fs/cgroup/memory/memory.oom_control"

@@ -1,0 +1,134 @@
+"""Only complete steps exist."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gangsidecar import checkpoints
+from gangsidecar.checkpoints import LAYOUTS, resolve, scan
+from gangsidecar.wire import Tier
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = {
+    "TorchDCP": "step-{}",
+    "HuggingFace": "checkpoint-{}",
+    "Megatron": "iter_{:07d}",
+    "Orbax": "{}",
+}
+
+
+def tier(directory: Path, pattern: str = "step-{step}", complete: str = "DONE") -> Tier:
+    return Tier("shared", str(directory), pattern, complete)
+
+
+def write(directory: Path, name: str, *files: str) -> Path:
+    folder = directory / name
+    folder.mkdir(parents=True)
+    for file in files:
+        (folder / file).touch()
+    return folder
+
+
+def steps(*tiers: Tier, limit: int = checkpoints.LIMIT) -> list[int]:
+    found, error = scan(tiers, limit)
+    assert error == ""
+    return [one.step for one in found]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layouts_complete_steps_are_found_and_a_torn_newest_one_is_not(name: str, tmp_path: Path) -> None:
+    layout = resolve(name)
+    for step in (90, 100):
+        write(tmp_path, NAMES[name].format(step), layout.complete, "weights")
+    write(tmp_path, NAMES[name].format(110), "weights")
+    assert steps(tier(tmp_path, *layout)) == [100, 90]
+
+
+def test_an_orbax_step_that_was_not_renamed_yet_does_not_exist(tmp_path: Path) -> None:
+    write(tmp_path, "100.orbax-checkpoint-tmp", "_CHECKPOINT_METADATA")
+    assert steps(tier(tmp_path, *resolve("Orbax"))) == []
+
+
+def test_steps_are_ordered_by_number_not_by_name(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        write(tmp_path, f"step-{step}", "DONE")
+    assert steps(tier(tmp_path)) == [100, 10, 9]
+
+
+def test_only_the_newest_are_told(tmp_path: Path) -> None:
+    for step in range(20):
+        write(tmp_path, f"step-{step}", "DONE")
+    assert steps(tier(tmp_path), limit=3) == [19, 18, 17]
+
+
+def test_other_names_and_plain_files_are_no_steps(tmp_path: Path) -> None:
+    for name in ("step-", "step-1a", "astep-1", "step-1.tmp", "step--1", "step-٣"):
+        write(tmp_path, name, "DONE")
+    (tmp_path / "step-5").touch()
+    (tmp_path / "latest").symlink_to("nowhere")
+    assert steps(tier(tmp_path)) == []
+
+
+def test_what_marks_a_step_complete_must_be_a_file(tmp_path: Path) -> None:
+    (write(tmp_path, "step-1") / "DONE").mkdir()
+    assert steps(tier(tmp_path)) == []
+
+
+def test_without_a_marker_the_folder_itself_is_complete(tmp_path: Path) -> None:
+    write(tmp_path, "step-1")
+    assert steps(tier(tmp_path, complete="")) == [1]
+
+
+def test_the_same_number_with_other_zeros_is_one_step(tmp_path: Path) -> None:
+    write(tmp_path, "step-7")
+    write(tmp_path, "step-0007", "DONE")
+    assert steps(tier(tmp_path)) == [7]
+
+
+def test_a_step_written_again_has_another_marker(tmp_path: Path) -> None:
+    folder = write(tmp_path, "step-1", "DONE")
+    (before,), _ = scan([tier(tmp_path)])
+    (again,), _ = scan([tier(tmp_path)])
+    assert before == again
+    (folder / "new").touch()
+    os.utime(folder / "new", ns=(1, 1))
+    (folder / "new").replace(folder / "DONE")
+    (after,), _ = scan([tier(tmp_path)])
+    assert after.marker != before.marker
+    assert after.path == str(folder)
+
+
+def test_a_link_to_another_step_is_followed_and_one_that_leaves_the_directory_is_not(tmp_path: Path) -> None:
+    directory = tmp_path / "tier"
+    write(directory, "kept", "DONE")
+    (directory / "step-1").symlink_to("kept")
+    (directory / "step-2").symlink_to(write(tmp_path, "elsewhere", "DONE"))
+    assert steps(tier(directory)) == [1]
+
+
+def test_a_directory_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
+    assert scan([tier(tmp_path / "none")]) == ((), "")
+
+
+def test_what_goes_wrong_in_one_tier_is_said_and_the_others_are_told(tmp_path: Path) -> None:
+    write(tmp_path, "step-1", "DONE")
+    (tmp_path / "file").touch()
+    found, error = scan([tier(tmp_path / "file"), tier(tmp_path), tier(tmp_path, pattern="step")])
+    assert [one.step for one in found] == [1]
+    assert "Not a directory" in error
+    assert "pattern 'step'" in error
+
+
+def test_a_pattern_of_ones_own_is_resolved_to_itself() -> None:
+    assert resolve("Pattern", "s{step}.d", "OK") == ("s{step}.d", "OK")
+
+
+@pytest.mark.parametrize(("layout", "pattern"), [("Pickle", ""), ("Pattern", "step"), ("Pattern", "a/{step}")])
+def test_a_layout_that_can_not_be_is_refused(layout: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"layout|pattern"):
+        resolve(layout, pattern)

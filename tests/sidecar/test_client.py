@@ -1,0 +1,290 @@
+"""gangclient, as a training script uses it: in processes of its own, against a real sidecar."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gangsidecar import client, wire
+from tests.sidecar.sidecars import HOLD, REPORT, World, folder, sidecar, supervisor, training, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+directory = pytest.fixture(folder)
+RESTORE = wire.Restore(1200, "shared", "/checkpoints/1200")
+
+
+@pytest.fixture
+def module(directory: Path) -> Path:
+    """A folder for PYTHONPATH, with the module under its published name."""
+    shutil.copy(client.__file__, directory / "gangclient.py")
+    return directory
+
+
+def environment(module: Path, socket: Path | None, **more: str) -> dict[str, str]:
+    gang = {} if socket is None else {"GANG_SOCKET": str(socket), "GANG_ATTEMPT": "3", "RANK": "4"}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(module), **gang, **more}
+
+
+async def script(source: str, variables: dict[str, str], python: str = sys.executable) -> str:
+    """Run this as a worker; what it printed. It must end well."""
+    started = await asyncio.create_subprocess_exec(
+        python, "-c", source, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    async with asyncio.timeout(20):
+        output, _ = await started.communicate()
+    assert started.returncode == 0, output.decode()
+    return output.decode()
+
+
+@contextmanager
+def frozen(here: World) -> Iterator[None]:
+    """The sidecar stands still."""
+    os.kill(here.sidecar.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(here.sidecar.process.pid, signal.SIGCONT)
+
+
+def old_pythons() -> list[str]:
+    """Interpreters from 3.8 on that this machine can run."""
+    found = [sys.executable]
+    for minor in (8, 9, 12, 13):
+        name = f"python3.{minor}"
+        if shutil.which(name) and subprocess.run([name, "-c", ""], check=False, capture_output=True).returncode == 0:
+            found.append(name)
+    return found
+
+
+TRAIN = """
+import gangclient
+gang = gangclient.connect()
+assert gang.restore == (1200, "/checkpoints/1200", "shared"), gang.restore
+assert gang.attempt()["worldSize"] == 8
+gang.checkpoint_begun(1300, "ram", "/dev/shm/1300")
+gang.checkpoint_completed(1300, "ram", "/dev/shm/1300")
+gang.checkpoint_dropped(1100, "ram")
+gang.progress(1201, seconds=0.1)
+gang.request_restart("the loss is NaN", level="Pod", exclude_this_node=True)
+print(next(gang.events()).kind)
+"""
+RESTORED = {
+    "GANG_RESTORE_STEP": "1200",
+    "GANG_RESTORE_PATH": "/checkpoints/1200",
+    "GANG_RESTORE_TIER": "shared",
+}
+
+
+@pytest.mark.parametrize("python", old_pythons(), ids=lambda path: Path(path).name)
+async def test_a_script_says_everything_that_it_can(module: Path, python: str) -> None:
+    async with training(module, RESTORE) as here:
+        printed = await script(TRAIN, environment(module, here.sidecar.socket, **RESTORED), python)
+        assert printed.strip() == "run"
+        progress = await here.supervisor.heard(wire.Progress)
+        assert (progress.step, progress.phase) == (1201, "Step")
+        said = [one for one in here.supervisor.received if not isinstance(one, (wire.Directive, wire.Progress))]
+        assert said == [
+            wire.Dropped("ram", 1300, 4, 3),
+            wire.Checkpoint("ram", 1300, 4, 3, "/dev/shm/1300"),
+            wire.Dropped("ram", 1100, 4, 3),
+            wire.Request(3, 0, "the loss is NaN", 4, wire.Level.POD, exclude_node=True),
+        ]
+
+
+NOWHERE = """
+import gangclient
+gang = gangclient.connect()
+assert gang.restore is None and gang.attempt() == {}
+gang.progress(1)
+gang.checkpoint_begun(1, "ram"); gang.checkpoint_completed(1, "ram"); gang.checkpoint_dropped(1, "ram")
+gang.request_restart("no"); gang.on_stop(print)
+assert list(gang.events()) == []
+import threading
+assert threading.active_count() == 1
+"""
+
+
+async def test_outside_of_gangctl_nothing_happens(module: Path) -> None:
+    assert await script(NOWHERE, environment(module, None)) == ""
+
+
+FAST = """
+import time, gangclient
+gang = gangclient.connect()
+slowest, began = 0.0, time.perf_counter()
+for step in range(1201, 21201):
+    before = time.perf_counter()
+    gang.progress(step)
+    slowest = max(slowest, time.perf_counter() - before)
+print(slowest, time.perf_counter() - began)
+"""
+
+
+async def test_progress_never_waits_for_a_frozen_sidecar_nor_delays_the_end(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        with frozen(here):
+            began = time.monotonic()
+            slowest, total = map(float, (await script(FAST, environment(module, here.sidecar.socket))).split())
+            assert total < 2  # 20,000 calls
+            assert slowest < 0.25  # once the scheduler of a busy machine, never a request
+            assert time.monotonic() - began < total + 2
+
+
+async def test_progress_keeps_the_first_and_the_last_of_many(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        await script(FAST, environment(module, here.sidecar.socket))
+        await until(lambda: here.supervisor.all(wire.Progress)[-1].step == 21200)
+        assert here.supervisor.all(wire.Progress)[0].first_step == 1201
+        assert len(here.supervisor.all(wire.Progress)) < 6
+
+
+NEVER = """
+import gangclient
+gang = gangclient.connect()
+class Broken:
+    def __int__(self): raise RuntimeError("device lost")
+for step in (Broken(), None, "x", float("nan"), -1):
+    for phase in ("Step", "Nonsense", None):
+        gang.progress(step, phase=phase, seconds="x")
+"""
+
+
+@pytest.mark.parametrize("socket", ["gone.sock", "folder/gone.sock", "gangclient.py", "s" * 300])
+async def test_progress_never_raises_whatever_it_is_given(module: Path, socket: str) -> None:
+    await script(NEVER, environment(module, module / socket))
+
+
+async def test_bad_progress_is_complained_about_once_and_later_progress_arrives(module: Path) -> None:
+    source = NEVER + "import time\ntime.sleep(0.6)\ngang.progress(1300)"
+    async with training(module, RESTORE) as here:
+        printed = await script(source, environment(module, here.sidecar.socket))
+        assert "progress is not reported" in printed
+        await until(lambda: here.supervisor.all(wire.Progress) and here.supervisor.all(wire.Progress)[-1].step == 1300)
+
+
+FORK = """
+import os, gangclient
+gang = gangclient.connect(rank=5)
+gang.progress(1201)
+child = os.fork()
+gang.progress(1300 if child else 1400)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+async def test_a_forked_process_reports_as_well(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        await script(FORK, environment(module, here.sidecar.socket))
+        await until(lambda: here.supervisor.all(wire.Progress) and here.supervisor.all(wire.Progress)[-1].step == 1400)
+
+
+SIGNALLED = """
+import os, signal, gangclient
+gang = gangclient.connect()
+signal.signal(signal.SIGALRM, lambda *_: gang.progress(1201))
+signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+for step in range(1201, 60000):
+    gang.progress(step)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+async def test_progress_may_be_called_in_a_signal_handler_that_interrupts_itself(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        await script(SIGNALLED, environment(module, here.sidecar.socket))
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch, directory: Path) -> client.Client:
+    """A client in this process."""
+    for name, value in environment(directory, directory / "gang.sock").items():
+        monkeypatch.setenv(name, value)
+    return client.connect()
+
+
+async def test_a_checkpoint_that_cant_be_registered_raises_within_its_deadline(
+    directory: Path, worker: client.Client
+) -> None:
+    async with training(directory) as here:
+        with frozen(here):
+            began = time.monotonic()
+            with pytest.raises(client.GangError, match="SidecarAway"):
+                await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.5)
+            assert time.monotonic() - began < 2
+    with pytest.raises(client.GangError, match=r"given up after 0\.3 s") as caught:
+        await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
+    assert caught.value.reason == "SidecarAway"
+
+
+async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Path, worker: client.Client) -> None:
+    async with training(directory) as here:
+        here.supervisor.writer.transport.abort()
+        await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
+        with pytest.raises(client.GangError, match="SupervisorAway"):
+            await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
+        waiting = asyncio.create_task(asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", Path("/x")))
+        async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
+            assert (await back.heard(wire.Checkpoint)).path == "/x"
+            await waiting
+
+
+async def test_a_call_of_an_old_attempt_is_refused_at_once(directory: Path, worker: client.Client) -> None:
+    async with training(directory) as here:
+        await here.report(attempt=4, phase=wire.Phase.RUNNING)
+        with pytest.raises(client.GangError, match="attempt 3 is over: the current attempt is 4") as caught:
+            await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram")
+        assert caught.value.reason == "AttemptOver"
+
+
+async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: client.Client) -> None:
+    async with training(directory) as here:
+        stops: list[client.Event] = []
+        worker.on_stop(stops.append)
+        await here.direct(replace(HOLD, attempt=4, reason="worker-5 was killed", grace_ms=15_000))
+        await until(lambda: stops)
+        assert stops[0][:4] == ("stop", 3, "worker-5 was killed", False)
+        assert stops[0].seconds_left is not None
+        assert 13 < stops[0].seconds_left <= 15
+
+
+async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(
+    directory: Path, worker: client.Client
+) -> None:
+    async with training(directory) as here:
+        stops: list[client.Event] = []
+        worker.on_stop(stops.append)
+        here.sidecar.process.kill()
+        await here.sidecar.process.wait()
+        stopping = replace(HOLD, attempt=4, reason="again")
+        async with (
+            sidecar(directory, here.controller.url),
+            supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)),
+        ):
+            again = await here.controller.connected(2)
+            await until(again.reports)
+            await again.say(stopping)
+            await until(lambda: stops)
+        assert stops[0].reason == "again"
+
+
+async def test_a_socket_with_a_long_path_is_reached(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = directory / ("d" * 60) / ("e" * 60)
+    async with training(deep) as here:
+        for name, value in environment(directory, here.sidecar.socket).items():
+            monkeypatch.setenv(name, value)
+        answer = await asyncio.to_thread(client.connect().attempt)
+        assert answer["attempt"] == 3

@@ -1,0 +1,92 @@
+"""The gangs that are simulated: each turns on other rules of the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gangctl.api.gangjob import GangJob
+
+SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
+RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
+FATAL_CODE = 2
+RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One gang and the kind of node that it runs on."""
+
+    name: str
+    job: GangJob
+    local: bool = False
+    """The supervisor is not PID 1: processes outlive it until its successor kills them."""
+    restarts_containers: bool = True
+    """A container that ends with a fault is started again in its pod; else the pod has failed."""
+
+
+def _job(roles: list[dict[str, Any]], **spec: Any) -> GangJob:
+    template = {"spec": {"containers": [{"name": "t", "command": ["train"]}]}}
+    return GangJob.model_validate(
+        {
+            "apiVersion": "gangctl.io/v1alpha1",
+            "kind": "GangJob",
+            "metadata": {"name": "g", "uid": "uid-g"},
+            "spec": {"roles": [{"template": template, **role} for role in roles], **spec},
+        }
+    )
+
+
+@lru_cache(maxsize=1)
+def setups() -> dict[str, Setup]:
+    """All of them by name."""
+    budget = {"type": "Windowed", "maxRestarts": 3, "windowSeconds": 3600}
+    found = [
+        Setup(
+            "pair",
+            _job(
+                [{"name": "worker", "replicas": 2}],
+                podFailurePolicy={"rules": RULES},
+                checkpoint={"tiers": [SHARED]},
+                recovery={"budget": budget, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
+            "fenced",
+            _job(
+                [{"name": "worker", "replicas": 3, "spares": 1}],
+                podFailurePolicy={"rules": RULES},
+                checkpoint={"tiers": [SHARED, RAM], "fallbackAfter": 2},
+                recovery={"budget": {"type": "Unlimited"}, "isolationTimeoutSeconds": 20, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
+            "roles",
+            _job(
+                [{"name": "launcher"}, {"name": "worker", "replicas": 2, "launch": "PerProcess", "processesPerPod": 2}],
+                successPolicy={"type": "Roles", "roles": ["launcher"]},
+                podFailurePolicy={"rules": RULES},
+                recovery={
+                    "budget": budget,
+                    "onExhausted": "Hold",
+                    "holdTimeoutSeconds": 600,
+                    "barrierTimeoutSeconds": 120,
+                    "replaceAfter": 3,
+                },
+            ),
+            local=True,
+        ),
+        Setup(
+            "spare",
+            _job(
+                [{"name": "worker", "replicas": 2, "spares": 1}],
+                podFailurePolicy={"rules": RULES},
+                checkpoint={"tiers": [RAM]},
+                progress={"timeoutSeconds": 300, "startupTimeoutSeconds": 300, "onHang": "Restart"},
+                recovery={"budget": budget, "barrierTimeoutSeconds": 120},
+            ),
+            restarts_containers=False,
+        ),
+    ]
+    return {setup.name: setup for setup in found}

@@ -1,0 +1,154 @@
+"""What the simulated world is made of: frozen values. The core's and the machine's own types are the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangctl.api.gangjob import Spec
+from gangctl.api.status import Status
+from gangctl.core.plan import Action, Plan
+from gangctl.core.world import Heard, Pod
+from gangsidecar import machine
+from gangsidecar.evidence import Evidence
+from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
+
+START_MS: Final = 1_000_000_000
+CHILD: Final = -1
+"""The local rank of a process that a worker started in a session of its own."""
+
+
+def seconds(ms: int) -> float:
+    """Virtual milliseconds as the controller's clock has them."""
+    return (START_MS + ms) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """A process in the fake kernel."""
+
+    attempt: int
+    local_rank: int
+    rank: int | None
+    termed: bool = False
+    """SIGTERM has reached it."""
+    stubborn: bool = False
+    """It ignores SIGTERM."""
+    stuck: bool = False
+    """Not even SIGKILL ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A message on its way to a controller. Of reports only a newer one than the last is taken."""
+
+    order: int
+    sent: int
+    body: Report | Scanned
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What is in one pod: a supervisor with its processes, a sidecar with its connection. It outlives the API's pod."""
+
+    pod: str
+    member: str
+    incarnation: int
+    node: str
+    machine: machine.State | None = None
+    """Of the supervisor; absent while it isn't there."""
+    sessions: int = 0
+    procs: tuple[Proc, ...] = ()
+    inbox: tuple[machine.Event | machine.LookForRestore, ...] = ()
+    """What the machine asked for and hasn't been told yet."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """The file on the pod's volume."""
+    ending: bool = False
+    """The machine said End."""
+    exited: bool = False
+    """Every container has ended for good."""
+    kill_at: int | None = None
+    """When the kubelet loses patience."""
+    step: int = 0
+    """What its worker has trained up to."""
+    poisoned: bool = False
+    """Its worker was started from a step that can be seen but not loaded."""
+    blind: bool = False
+    """It doesn't see new files of the shared file system."""
+    # The sidecar.
+    link: int | None = None
+    """The controller that it is connected to."""
+    cut_off: bool = False
+    """The network is gone."""
+    broken: bool = False
+    """A message was lost: this connection can only end."""
+    newest: tuple[Report, int] | None = None
+    """The supervisor's newest report and when it came; kept when the supervisor is gone."""
+    kept: Directive | Scan | None = None
+    """What a supervisor that comes anew is handed."""
+    told: Directive | None = None
+    """What the hub has sent last on this connection."""
+    up: tuple[Up, ...] = ()
+    down: tuple[Directive | Scan | Ping, ...] = ()
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A controller process: all that it has in memory."""
+
+    number: int
+    since: int
+    status: Status
+    version: int
+    spec: Spec
+    generation: int
+    pods: tuple[Pod, ...]
+    lost: frozenset[str]
+    synced: int
+    """When it last saw the API server's newest state."""
+    heard: tuple[Heard, ...] = ()
+    orders: tuple[tuple[str, int], ...] = ()
+    """Pod UID -> the order of its newest report that was taken."""
+    scanned: Scanned | None = None
+    plan: Plan | None = None
+    """Decided, not yet written."""
+    todo: tuple[Action, ...] = ()
+    """Written, not yet done."""
+    wake_at: int | None = None
+    dirty: bool = True
+    """Something has changed since it decided last."""
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A step in the shared checkpoint directory. It is complete when every rank has written its part."""
+
+    step: int
+    marker: str
+    parts: frozenset[int]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ghost:
+    """What only the invariants know: how it really was."""
+
+    finished: frozenset[tuple[int, str, int]] = frozenset()
+    """(attempt, member, local rank) of processes that ended with 0 before anything was stopped."""
+    spawned: frozenset[tuple[str, int]] = frozenset()
+    """(session, attempt) of every start of a worker."""
+    ready: frozenset[tuple[str, int]] = frozenset()
+    """(session, attempt) of every Ready that was said."""
+    stored: frozenset[tuple[int, str]] = frozenset()
+    """(attempt, phase) of every status that was ever stored."""
+    charges: tuple[tuple[int, float], ...] = ()
+    """(attempt, time) of every charged restart."""
+    gone_since: tuple[tuple[str, int], ...] = ()
+    """Pod UID -> since when it is vanished, or deleted on a lost node."""
+    timeouts: int = 0
+
+
+Keep = Callable[[object], object]
