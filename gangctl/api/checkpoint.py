@@ -53,7 +53,7 @@ class Tier(Model):
             "a tier with scope Member needs source type API: only the member's own framework knows what it holds",
             lambda tier: tier.scope != "Member" or isinstance(tier.source, ApiSource),
             "self.scope != 'Member' || self.source.type == 'API'",
-            ("source", "scope"),
+            ("source.type", "scope"),
         ),
     )
 

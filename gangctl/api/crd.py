@@ -23,7 +23,7 @@ ROLES_RULE: Final = {
     # A list-map is equal in any order of its items, but the order of the roles decides who gets which rank.
     "rule": "self.suspend || oldSelf.suspend || "
     "(self.roles == oldSelf.roles && self.roles.map(r, r.name) == oldSelf.roles.map(r, r.name))",
-    "message": "the roles can only be changed while the gang is suspended: set suspend to true, change them, set it back",
+    "message": "the roles can only be changed while the gang is suspended: set suspend to true, then change them",
     "fieldPath": ".roles",
 }
 """On the spec. A rule about a change: nothing that one manifest alone could break."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -135,7 +136,7 @@ class Spec(Model):
             ("podFailurePolicy.rules", "roles"),
         ),
     )
-    reserved = {
+    reserved: ClassVar[Mapping[str, Reserved]] = {
         "podGroupRef": Reserved(
             {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             "gang scheduling by Kubernetes' PodGroup API; use Kueue or a scheduler plugin in the pod template",
@@ -194,8 +195,9 @@ class Metadata(Model):
 
 
 class GangJob(Model):
-    """A gang of pods that runs together or not at all, and goes back to a checkpoint together when one of them fails,
-    in place: the pods that are still good stay.
+    """A gang of pods that run together or not at all.
+
+    When one of them fails, all go back to a checkpoint together, inside the pods that are still good.
     """
 
     constraints = (

@@ -194,7 +194,8 @@ class PodFailurePolicy(Model):
             lambda policy: (
                 len({one.name for one in policy.rules if one.name}) == len([one for one in policy.rules if one.name])
             ),
-            "!has(self.rules) || self.rules.all(r, !has(r.name) || self.rules.exists_one(o, has(o.name) && o.name == r.name))",
+            "!has(self.rules) || self.rules.all(r, !has(r.name) || "
+            "self.rules.exists_one(o, has(o.name) && o.name == r.name))",
             ("rules",),
         ),
     )

@@ -1,4 +1,4 @@
-"""Every CamelCase reason that a user can see: in incidents, conditions, events, logs and spans. None is made elsewhere."""
+"""Every CamelCase reason that a user can see, in incidents, conditions, events, logs and spans."""
 
 from __future__ import annotations
 

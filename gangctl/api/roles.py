@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -68,7 +69,7 @@ class Role(Model):
             ("processGroup", "launch"),
         ),
     )
-    reserved = {
+    reserved: ClassVar[Mapping[str, Reserved]] = {
         "minReplicas": Reserved({"type": "integer", "format": "int32"}, "elastic gangs: a gang runs with all members"),
         "dependsOn": Reserved(
             {

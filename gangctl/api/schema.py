@@ -19,6 +19,8 @@ Schema = dict[str, Any]
 
 KINDS = "x-gangctl-kinds"
 """On a union: the field that tells its kinds apart."""
+ONLY = "x-gangctl-only"
+"""On a field of a union: which kind it belongs to, in a sentence."""
 REFUSED = "x-gangctl-refused"
 """On a field: values that are refused with a reason of their own."""
 RESERVED = "x-gangctl-reserved"
@@ -165,13 +167,13 @@ class _Builder:
                     raise ValueError(f"{path}: two kinds have a field {name}")
                 shown = f" Default: {_shown(node['default'])}." if "default" in node else ""
                 only = f" Only with {tag} {' or '.join(mine)}."
-                # The API server would add a field's own default to every other kind too: the whole union has one instead.
+                # The API server would add a field's default to every other kind too: the whole union has one instead.
                 value = node.pop("default", None)
                 if value is not None and default in mine:
                     whole[name] = value
                 text = re.sub(re.escape(shown) + "$", "", node.get("description", ""))
-                properties[name] = {**node, "description": f"{text}{only}{shown}"}
                 only_with = f"{name} belongs to {tag} {' or '.join(mine)} only"
+                properties[name] = {**node, "description": f"{text}{only}{shown}", ONLY: only_with}
                 rules.append({"rule": f"!has(self.{name}) || {is_mine}", "message": only_with, "fieldPath": f".{name}"})
                 if name in one.get("required", ()):
                     needs = f"{tag} {' or '.join(mine)} needs {name}"
@@ -198,8 +200,13 @@ def _tags(field: Schema) -> Iterable[str]:
 
 def _rule(constraint: Mapping[str, Any], properties: Mapping[str, Schema]) -> Schema:
     rule: Schema = {"rule": constraint["rule"], "message": constraint["message"]}
-    first = constraint["fields"][0].split(".")[0]
-    return {**rule, "fieldPath": f".{first}"} if first in properties and first != "metadata" else rule
+    first = constraint["fields"][0]
+    node: Schema = {"properties": properties}
+    for part in first.split("."):
+        if part not in node.get("properties", {}) or part == "metadata":  # of metadata the CRD declares nothing
+            return rule
+        node = node["properties"][part]
+    return {**rule, "fieldPath": f".{first}"}
 
 
 def _reserved(name: str, reserved: Mapping[str, Any]) -> Schema:

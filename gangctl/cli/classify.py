@@ -16,7 +16,7 @@ from gangctl.api.status import IncidentLevel
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.manifests import load_manifest
 from gangctl.cli.output import as_json, say
-from gangctl.cli.signals import signal_number
+from gangctl.cli.signals import exit_code, signal_number
 from gangctl.cli.text import clean
 from gangctl.core.faults import DISRUPTION_REASONS, Fault
 from gangctl.core.gang import Gang
@@ -87,8 +87,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--member", metavar="M", help="whose fault it is, such as worker-3 (default: one of each role)")
     parser.add_argument("-o", "--output", choices=["json"], help="as JSON, for programs")
     fault = parser.add_mutually_exclusive_group(required=True)
-    fault.add_argument("--exit-code", metavar="N", type=_exit_code, help="a worker's process exits with N (0 to 255)")
-    fault.add_argument("--signal", metavar="S", type=_signal, help="a signal ends it: SIGKILL, KILL or 9")
+    fault.add_argument("--exit-code", metavar="N", type=exit_code, help="a worker's process exits with N (0 to 255)")
+    fault.add_argument("--signal", metavar="S", type=signal_number, help="a signal ends it: SIGKILL, KILL or 9")
     fault.add_argument("--reason", choices=[str(one) for one in _REASONS], help="a fault that is neither of them")
     fault.add_argument(
         "--condition", metavar="TYPE[=STATUS][:REASON]", type=_condition, help="its pod has this condition"
@@ -185,26 +185,11 @@ def _fault(arguments: argparse.Namespace) -> Fault:
     if arguments.device_health is not None:
         resource, health = arguments.device_health
         text = f"a device of {resource} is {health}"
-        return Fault(
-            Reason.DEVICE_LOST, "", 0.0, device="of the pod", resource=resource, health=health, message=text
-        )
+        return Fault(Reason.DEVICE_LOST, "", 0.0, device="of the pod", resource=resource, health=health, message=text)
     reason = Reason(arguments.reason)
     # What the kernel kills for want of memory ends by SIGKILL: an exit code rule for 137 sees it as well.
     number = SIGNALS["SIGKILL"] if reason is Reason.OOM_KILLED else None
     return Fault(reason, "", 0.0, signal=number, message=f"reason {reason}")
-
-
-def _exit_code(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= 255):  # noqa: PLR2004 - wait(2)
-        raise argparse.ArgumentTypeError(f"{text!r} instead of a number from 0 to 255")
-    return int(text)
-
-
-def _signal(text: str) -> tuple[str, int]:
-    try:
-        return signal_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _condition(text: str) -> tuple[str, str, str]:

@@ -1,20 +1,23 @@
-"""Names of signals as users write them."""
+"""Signals and exit codes as users write them: types for argparse."""
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from difflib import get_close_matches
 from typing import Final
 
 from gangctl.api.signals import SIGNALS
 
 _LAST: Final = 64
+_MAX_EXIT_CODE: Final = 255
+"""wait(2)."""
 
 
 def signal_number(text: str) -> tuple[str, int]:
     """Name and number of ``SIGKILL``, ``KILL``, ``kill`` or ``9``.
 
     Raises:
-        ValueError: it is none of Linux' signals; the text says what is near.
+        ArgumentTypeError: it is none of Linux' signals; the text says what is near.
     """
     if text.isascii() and text.isdigit() and 1 <= int(text) <= _LAST:
         number = int(text)
@@ -22,5 +25,16 @@ def signal_number(text: str) -> tuple[str, int]:
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     if name not in SIGNALS:
         near = get_close_matches(name, SIGNALS, 1)
-        raise ValueError(f"{text!r} is no signal of Linux" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ArgumentTypeError(f"{text!r} is no signal of Linux" + (f"; did you mean {near[0]}?" if near else ""))
     return name, SIGNALS[name]
+
+
+def exit_code(text: str) -> int:
+    """An exit code.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) <= _MAX_EXIT_CODE):
+        raise ArgumentTypeError(f"{text!r} instead of a number from 0 to {_MAX_EXIT_CODE}")
+    return int(text)

@@ -16,7 +16,7 @@ from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase
 from gangctl.core.gang import Gang
-from gangctl.core.world import Heard, Pod
+from gangctl.core.world import Device, Heard, Pod
 from gangsidecar.wire import End, Level, Phase, Report
 
 TIE_SECONDS: Final = 0.05
@@ -209,7 +209,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         (why for kind, state, why in pod.conditions if kind == "DisruptionTarget" and state == "True"), ""
     )
     for device in pod.devices:
-        if device.health == "Unhealthy":
+        if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
             yield fault(
                 Reason.DEVICE_LOST,
                 f"device {device.name} ({device.resource}) is {device.health}",
@@ -226,6 +226,15 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     elif pod.terminated:
         reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
         yield fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+
+
+def _doubt_matters(gang: Gang, device: Device) -> bool:
+    """Whether a rule asks for devices whose health is unknown."""
+    asked = [rule.on_device_health for rule in gang.spec.pod_failure_policy.rules if rule.on_device_health is not None]
+    return any(
+        "Unknown" in health.health and (not health.resource_names or device.resource in health.resource_names)
+        for health in asked
+    )
 
 
 def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
@@ -284,6 +293,7 @@ def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
         exit_code=end.exit_code,
         signal=end.signal,
         node=pod.node or None,
+        conditions=pod.conditions,
         message=f"{text}: {end.message}" if end.message else text,
     )
 

@@ -247,7 +247,7 @@ def _described(now: standing.Standing, now_ms: int) -> dict[str, Any]:
             "worldSize": _number(shared.get("WORLD_SIZE", "")),
             "masterAddress": shared.get("MASTER_ADDR") or shared.get("PET_MASTER_ADDR"),
             "masterPort": _number(shared.get("MASTER_PORT") or shared.get("PET_MASTER_PORT", "")),
-            "restore": None if run.restore is None else _restore(run.restore),
+            "restore": None if run.restore is None else _restore(run.restore, report.checkpoints),
             "reason": directive.reason,
         }
         body |= {name: value for name, value in found.items() if value}
@@ -257,9 +257,11 @@ def _described(now: standing.Standing, now_ms: int) -> dict[str, Any]:
     return body
 
 
-def _restore(restore: wire.Restore) -> dict[str, Any]:
-    where = {"path": restore.path} if restore.path else {}
-    return {"step": restore.step, "tier": restore.tier, **where}
+def _restore(restore: wire.Restore, registered: tuple[wire.Checkpoint, ...]) -> dict[str, Any]:
+    place = restore.tier, restore.step
+    paths = [{"rank": one.rank, "path": one.path} for one in registered if (one.tier, one.step) == place and one.path]
+    where = {"path": restore.path, "paths": paths}
+    return {"step": restore.step, "tier": restore.tier, **{name: value for name, value in where.items() if value}}
 
 
 def _stopping(stop: standing.Stop) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class Channel:
         self._backoff_ms = FIRST_BACKOFF_MS
 
     def send(self, text: str, now_ms: int) -> None:
-        """Queue one line and send as much as the socket takes."""
+        """Queue one line and send as much as the socket takes; without a connection it is void."""
+        if self.socket is None:
+            return
         self._unsent += text.encode() + b"\n"
         self.flush(now_ms)
 

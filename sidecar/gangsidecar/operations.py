@@ -18,6 +18,11 @@ ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller: GANG_ATTEMPT")
 RANK = Field("rank", _RANK, "the rank of the caller: RANK")
 REASON = Field("reason", _SENTENCE, "why, in a sentence", required=False)
 
+RANK_PATH = Shape(
+    "RankPath",
+    "Where a rank registered its part of a checkpoint.",
+    (Field("rank", _RANK, "the rank"), Field("path", _SENTENCE, "its path")),
+)
 RESTORE = Shape(
     "Restore",
     "The restore point: the newest checkpoint that every rank can load.",
@@ -25,6 +30,7 @@ RESTORE = Shape(
         Field("step", _STEP, "the step to go on from"),
         Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
         Field("path", _SENTENCE, "its folder; absent where each rank registered its own", required=False),
+        Field("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did", required=False),
     ),
 )
 STOPPING = Shape(

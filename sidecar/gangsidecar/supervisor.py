@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple
 
-from . import checkpoints, launch, machine, memory, ports, processes, wire
+from . import launch, leftovers, machine, memory, ports, processes, wire
 from .channel import Channel
 from .helpers import Helpers
 from .log import log
 from .loop import READ, WRITE, Loop, now_ms
+from .scans import Scans
 
 if TYPE_CHECKING:
     import socket
@@ -32,7 +32,6 @@ LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take moments to be seen here."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
-LEFTOVERS_SAID_MS = 10_000
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
@@ -69,13 +68,12 @@ class Supervisor:
         self._draining = False
         self._mains: Dict[int, launch.Started] = {}
         self._helpers = Helpers(self._loop)
+        self._scans = Scans(self._helpers, settings.identity.pod, self._say)
         self._seq = 0
         self._news = True
         self._unsaved = False
         self._save_failed = False
         self._end_by: Optional[int] = None
-        self._scanning: Optional[wire.Scan] = None
-        self._scan_next: Optional[wire.Scan] = None
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
     def run(self) -> int:
@@ -99,7 +97,7 @@ class Supervisor:
         if wrong:
             log("warning", "orphaned descendants of a worker can't be adopted and may be missed", reason=wrong)
         if os.getpid() != 1:
-            _kill_leftovers(identity.pod)
+            leftovers.kill(identity.pod)
         now = now_ms()
         (ends, registered), wrong = memory.load(self._settings.state, identity.gang, identity.pod, now)
         if wrong:
@@ -205,8 +203,6 @@ class Supervisor:
         elif signum in _FORWARDED:
             processes.send(self._mains, signum)
 
-    # Looks at file systems, which may block.
-
     def _look(self, effect: machine.LookForRestore, give_up: int) -> None:
         """Is the restore point there? Looked for again a few times before it is missing."""
         if not self._state.looking:
@@ -222,28 +218,6 @@ class Supervisor:
 
         path = effect.restore.path
         self._helpers.start(lambda: "there" if os.path.exists(path) else "missing", give_up, answered)
-
-    def _scan(self, scan: wire.Scan) -> None:
-        """Answer one scan after the other; of those that wait, the newest is enough."""
-        if self._scanning is not None:
-            self._scan_next = None if scan == self._scanning else scan
-            return
-        self._scanning = scan
-        pod = self._settings.identity.pod
-
-        def work() -> str:
-            found, error = checkpoints.scan(scan.tiers)
-            return wire.encode(wire.Scanned(scan.attempt, pod, found, error))
-
-        def answered(answer: Optional[str]) -> None:
-            late = f"no answer of the file system within {scan.timeout_ms} ms"
-            self._channel.send(answer or wire.encode(wire.Scanned(scan.attempt, pod, error=late)), now_ms())
-            self._watch()
-            self._scanning, following, self._scan_next = None, self._scan_next, None
-            if following is not None:
-                self._scan(following)
-
-        self._helpers.start(work, now_ms() + max(0, scan.timeout_ms), answered)
 
     # The sidecar.
 
@@ -284,7 +258,7 @@ class Supervisor:
             return False
         self._channel.understood()
         if isinstance(message, wire.Scan):
-            self._scan(message)
+            self._scans.take(message)
         else:
             self._feed(message)
         return True
@@ -299,11 +273,14 @@ class Supervisor:
         if self._news and self._connection is not None and not self._channel.waiting:
             self._seq += 1
             self._news = False
-            self._channel.send(wire.encode(machine.report(self._state, now, self._seq)), now)
-            self._watch()
+            self._say(wire.encode(machine.report(self._state, now, self._seq)))
         if self._unsaved:
             self._unsaved = False
             self._save(now)
+
+    def _say(self, text: str) -> None:
+        self._channel.send(text, now_ms())
+        self._watch()
 
     def _save(self, now: int) -> None:
         try:
@@ -320,17 +297,3 @@ class Supervisor:
             return False
         told = self._connection is not None and not self._news and not self._channel.waiting
         return told or now_ms() >= self._end_by
-
-
-def _kill_leftovers(pod: str) -> None:
-    """Kill what a supervisor of this pod left that was itself killed; a session begins when nothing of it is left."""
-    said_at = 0
-    while True:
-        left = processes.marked(pod)
-        if not left:
-            return
-        if now_ms() - said_at >= LEFTOVERS_SAID_MS:
-            said_at = now_ms()
-            log("warning", "processes of an earlier session are being killed", pids=",".join(map(str, left)))
-        processes.send(left, signal.SIGKILL)
-        time.sleep(0.005)  # they are no children, so nothing tells when they are gone

@@ -129,7 +129,7 @@ async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> No
             tasks.create_task(_listen(socket, relay))
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
-        code, reason = aiohttp.WSCloseCode.POLICY_VIOLATION, str(first).encode()[:_CLOSE_REASON]
+        code, reason = aiohttp.WSCloseCode.POLICY_VIOLATION, str(first).encode("ascii", "replace")[:_CLOSE_REASON]
         raise first from None
     finally:
         relay.controller_left()

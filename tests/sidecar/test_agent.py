@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangsidecar import uplink, wire
+from gangsidecar import downlink, uplink, wire
 from gangsidecar.relay import Relay
 from tests.sidecar.sidecars import (
     HOLD,
@@ -37,7 +37,7 @@ END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
 async def test_a_report_reaches_the_controller_with_the_token(directory: Path) -> None:
     async with world(directory) as here:
         assert here.connection.token == f"Bearer {TOKEN}"
-        assert here.connection.reports() == [REPORT]
+        assert [replace(one, phase_age_ms=0) for one in here.connection.reports()] == [REPORT]
         await here.supervisor.say(replace(REPORT, seq=2, ends=(END,)))
         await until(lambda: len(here.connection.reports()) == 2)
         assert here.connection.reports()[-1].ends[0].signal == 9
@@ -277,6 +277,28 @@ async def test_a_supervisor_that_reads_nothing_is_cut_off_in_the_end(directory: 
         assert not connection.socket.closed
         writer.close()
         assert reader is not None
+
+
+async def test_a_supervisor_that_says_nothing_for_too_long_is_logged(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(downlink, "SILENCE", 0.1)
+    monkeypatch.chdir(directory)
+    link = downlink.Downlink(Relay(asyncio.get_running_loop()))
+    await link.open("supervisor.sock")
+    said = ""
+
+    def logged(text: str) -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return text in said
+
+    await until(lambda: logged("no supervisor has connected"))
+    async with supervisor(directory) as below:
+        await until(lambda: logged("has connected, but sent no report"))
+        await below.say(REPORT)
+    await until(lambda: logged("has not come back"))
+    await link.close()
 
 
 async def test_it_stays_below_40_mb(directory: Path) -> None:

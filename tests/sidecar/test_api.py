@@ -77,6 +77,14 @@ async def test_the_attempt_is_described(directory: Path) -> None:
         )
 
 
+async def test_each_rank_finds_the_path_that_it_registered_in_a_member_tier(directory: Path) -> None:
+    async with training(directory, wire.Restore(1300, "ram")) as here:
+        registered = tuple(wire.Checkpoint("ram", step, 4, 2, f"/dev/shm/{step}") for step in (1300, 1200))
+        await here.report(attempt=3, phase=wire.Phase.RUNNING, checkpoints=registered)
+        _, answer = await call(here, "GET", "/v1/attempt")
+        assert answer["restore"] == {"step": 1300, "tier": "ram", "paths": [{"rank": 4, "path": "/dev/shm/1300"}]}
+
+
 async def test_a_worker_that_calls_before_its_supervisor_said_running_is_known(directory: Path) -> None:
     async with world(directory) as here:
         await here.report(attempt=3, phase=wire.Phase.READY)

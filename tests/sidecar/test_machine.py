@@ -255,6 +255,8 @@ class TestRun:
         assert driver.feed(RestoreSeen(1)) == []
         driver.feed(hold(2), PortsFound(2, ()))
         assert (driver.report.missing_step, driver.report.missing_attempt) == (40, 1)
+        driver.feed(run(2))
+        assert (driver.report.missing_step, driver.report.missing_attempt) == (None, 0)
 
     def test_an_answer_to_an_older_look_starts_nothing(self) -> None:
         driver = ready()

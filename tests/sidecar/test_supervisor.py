@@ -230,6 +230,21 @@ class Member:
             processes.send(left, signal.SIGKILL)
 
 
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A memory cgroup (v1: there only the process is killed that took too much) of 64 MB."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    paths = [line.split(":")[2] for line in lines if "memory" in line.split(":")[1].split(",")]
+    group = Path(f"/sys/fs/cgroup/memory{''.join(paths)}/{uuid.uuid4()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError:
+        pytest.skip("no right to make a memory cgroup of version 1")
+    yield group
+    group.rmdir()
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bundle") / "supervisor.pyz"
@@ -319,6 +334,13 @@ class TestEnds:
         os.kill(worker, signal.SIGKILL)
         (end,) = member.ended().ends
         assert (end.signal, end.exit_code, end.stopped, end.attempt, end.rank) == (signal.SIGKILL, None, False, 1, 0)
+
+    def test_a_worker_killed_for_want_of_memory_says_so(self, small_group: Path, member: Member) -> None:
+        member.start(*python("bytearray(256 << 20)"))
+        (small_group / "cgroup.procs").write_text(str(member.pid))
+        member.run(member.hold(1))
+        (end,) = member.ended().ends
+        assert (end.signal, end.oom) == (signal.SIGKILL, True)
 
     def test_a_natural_end_that_races_with_a_hold_is_natural(self, member: Member) -> None:
         member.train(*shell("exec sleep 1000"))

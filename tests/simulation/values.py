@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,8 +84,9 @@ class Box:
     """A message was lost: this connection can only end."""
     newest: tuple[Report, int] | None = None
     """The supervisor's newest report and when it came; kept when the supervisor is gone."""
-    kept: Directive | Scan | None = None
-    """What a supervisor that comes anew is handed."""
+    kept: Directive | None = None
+    kept_scan: Scan | None = None
+    """The newest of each on this connection: what a supervisor that comes anew is handed."""
     told: Directive | None = None
     """What the hub has sent last on this connection."""
     up: tuple[Up, ...] = ()
@@ -149,6 +149,3 @@ class Ghost:
     gone_since: tuple[tuple[str, int], ...] = ()
     """Pod UID -> since when it is vanished, or deleted on a lost node."""
     timeouts: int = 0
-
-
-Keep = Callable[[object], object]

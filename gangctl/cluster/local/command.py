@@ -70,9 +70,7 @@ def ignored(job: GangJob) -> tuple[str, ...]:
         others = [container.name for container in role.template.spec.containers if container is not role.worker]
         others += [str(_get(container, "name")) for container in _list(pod.get("initContainers"))]
         if others:
-            said.append(
-                f"{path}: containers {', '.join(others)} are not started in local mode, only {role.worker.name}"
-            )
+            said.append(f"{path}: local mode starts {role.worker.name} only, not {', '.join(others)}")
         found = [name for name in _WITHOUT_EFFECT if pod.get(name)]
         if found:
             said.append(f"{path}: {', '.join(found)} have no effect in local mode")

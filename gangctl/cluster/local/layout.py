@@ -1,6 +1,6 @@
 """Where everything of local mode lies, below one state directory (``.gangctl`` in the working directory by default).
 
-    controller.lock  controller.url  supervisor.pyz  client/gangclient.py
+    controller.lock  controller.url  live.token  supervisor.pyz  client/gangclient.py
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  sidecar.log  worker.log
 
@@ -106,6 +106,11 @@ class StateDirectory:
     def url(self) -> Path:
         """Where sidecars find the controller."""
         return self.path / "controller.url"
+
+    @property
+    def live_token(self) -> Path:
+        """What a reader of the controller's live endpoint shows; only the owner can read it."""
+        return self.path / "live.token"
 
     @property
     def program(self) -> Path:

@@ -43,7 +43,7 @@ class _Machine:
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(27, 16, 10, 14, 15, 231, 0x0F0B_050F),
+    "x86_64": _Machine(27, 16, 10, 14, 15, 231, 0x0B0F_050F),
     "aarch64": _Machine(34, 32, 8, 0, None, 94, 0xD420_0000_D400_0001),
 }
 

@@ -1,0 +1,199 @@
+"""YAML text to plain JSON values, with the line of each. Stricter than YAML: what JSON has no word for is a problem.
+
+Problems are collected, not raised, so that a user sees all of them at once. Aliases are expanded under a limit, so a
+small text can't become a huge value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+Location = tuple[str | int, ...]
+
+MAX_BYTES: Final = 1 << 20
+"""Of a text; an API server takes little more."""
+MAX_VALUES: Final = 100_000
+"""Of a document, with its aliases expanded."""
+MAX_DEPTH: Final = 64
+
+_TAG: Final = "tag:yaml.org,2002:"
+_NOT_JSON: Final = {
+    "binary": "binary data",
+    "omap": "an ordered map",
+    "pairs": "a list of pairs",
+    "set": "a set",
+}
+
+
+class UnreadableError(ValueError):
+    """The text is no YAML at all, or far too large; the message says where."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something in a document that JSON has no word for."""
+
+    location: Location
+    found: str
+    expected: str
+
+
+@dataclass(slots=True)
+class Document:
+    """One YAML document as JSON values."""
+
+    value: Any = None
+    lines: dict[Location, int] = field(default_factory=dict)
+    """The line of each value, or of its key; the first line is 1."""
+    flaws: list[Flaw] = field(default_factory=list)
+
+
+def read(text: str) -> tuple[Document, ...]:
+    """All documents of the text that aren't empty.
+
+    Raises:
+        UnreadableError: it is no YAML, or over a limit.
+    """
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise UnreadableError(f"the text has more than {MAX_BYTES} bytes")
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if not _is_empty(node)]
+        return tuple(_Reader().document(node) for node in nodes)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(one for one in (error.context, error.problem) if one)
+        raise UnreadableError(f"no YAML: {said}", None if mark is None else mark.line + 1) from None
+    except yaml.YAMLError as error:
+        raise UnreadableError(f"no YAML: {' '.join(str(error).split())[:200]}") from None
+    except RecursionError:
+        raise UnreadableError(f"nested deeper than {MAX_DEPTH} levels") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves dates alone: in Kubernetes they are strings."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
+
+
+class _Reader:
+    """Turns the nodes of one document into values."""
+
+    def __init__(self) -> None:
+        self._document = Document()
+        self._scalars = yaml.constructor.SafeConstructor()
+        self._left = MAX_VALUES
+
+    def document(self, node: yaml.Node) -> Document:
+        """The document below its root node."""
+        self._document.value = self._value(node, ())
+        return self._document
+
+    def _value(self, node: yaml.Node, at: Location) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise UnreadableError(f"more than {MAX_VALUES} values, with aliases expanded", node.start_mark.line + 1)
+        if len(at) > MAX_DEPTH:
+            raise UnreadableError(f"nested deeper than {MAX_DEPTH} levels", node.start_mark.line + 1)
+        self._document.lines.setdefault(at, node.start_mark.line + 1)
+        match node:
+            case yaml.MappingNode():
+                return self._mapping(node, at)
+            case yaml.SequenceNode():
+                self._check_tag(node, at, "seq")
+                return [self._value(one, (*at, index)) for index, one in enumerate(node.value)]
+            case yaml.ScalarNode():
+                return self._scalar(node, at)
+        raise TypeError(type(node))
+
+    def _mapping(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
+        self._check_tag(node, at, "map")
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                for one in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
+                    if isinstance(one, yaml.MappingNode):
+                        merged = {**self._value(one, at), **merged}
+                    else:
+                        self._flaw(at, "<< with something else", "a map, or a list of maps, to merge")
+                continue
+            key = self._key(key_node, at)
+            if key is None:
+                continue
+            below = (*at, key)
+            if key in own:
+                self._document.lines[below] = key_node.start_mark.line + 1
+                self._flaw(below, "the same key twice", "each key once")
+                continue
+            self._document.lines[below] = key_node.start_mark.line + 1
+            own[key] = self._value(value_node, below)
+        return {**merged, **own}
+
+    def _key(self, node: yaml.Node, at: Location) -> str | None:
+        if isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}str":
+            key = self._scalar(node, at)
+            return key if isinstance(key, str) else None
+        shown = node.value if isinstance(node, yaml.ScalarNode) else "a list or a map"
+        self._flaw(at, f"the key {shown:.40}", "a string as the key: put it in quotes")
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode, at: Location) -> Any:
+        kind = node.tag.removeprefix(_TAG)
+        try:
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return self._scalars.construct_yaml_bool(node)
+                case "int":
+                    return self._scalars.construct_yaml_int(node)
+                case "float":
+                    return self._number(node, at)
+                case "str" | "timestamp" | "value":
+                    return self._string(node, at)
+                case _:
+                    self._check_tag(node, at, "str")
+                    return ""
+        except (ValueError, LookupError, OverflowError):
+            self._flaw(at, f"{node.value:.40}", f"a value that is a YAML {kind}")
+            return 0
+
+    def _number(self, node: yaml.ScalarNode, at: Location) -> float:
+        number = float(self._scalars.construct_yaml_float(node))
+        if math.isfinite(number):
+            return number
+        self._flaw(at, node.value, "a finite number")
+        return 0.0
+
+    def _string(self, node: yaml.ScalarNode, at: Location) -> str:
+        text = str(node.value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self._flaw(at, "half of a surrogate pair", "valid Unicode")
+            return ""
+        return text
+
+    def _check_tag(self, node: yaml.Node, at: Location, plain: str) -> None:
+        if node.tag != f"{_TAG}{plain}":
+            kind = node.tag.removeprefix(_TAG)
+            self._flaw(at, _NOT_JSON.get(kind, f"the tag {node.tag:.40}"), "a plain value, as in JSON")
+
+    def _flaw(self, at: Location, found: str, expected: str) -> None:
+        self._document.flaws.append(Flaw(at, found, expected))

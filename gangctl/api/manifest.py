@@ -1,0 +1,241 @@
+"""Manifests: YAML text to a GangJob, or to everything that is wrong with it, in the user's own words.
+
+The API server's rules hold here as well: types are not guessed (``replicas: "4"`` is no number), what is unknown is
+refused, and nothing is null, since what is off is absent.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gangctl.api.documents import Document, Location, UnreadableError, read
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import BROKEN, Constraint
+from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
+from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
+from gangctl.api.version import KIND
+
+__all__ = ["ManifestError", "Problem", "load"]
+
+
+def load(text: str, filename: str) -> GangJob:
+    """The one GangJob in ``text``. Documents of other kinds beside it are left to others.
+
+    A status in it is ignored, as the API server does.
+
+    Args:
+        text: YAML, or JSON, which is YAML too.
+        filename: Only for messages.
+
+    Raises:
+        ManifestError: with all problems that were found, not only the first.
+    """
+    try:
+        documents = read(text)
+    except UnreadableError as error:
+        raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
+    document = _only_gangjob(documents, filename)
+    checked = _Check(document)
+    job = checked.gangjob()
+    if job is None:
+        raise ManifestError(filename, checked.problems)
+    return job
+
+
+def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
+    if len(documents) == 1:
+        return documents[0]
+    gangs = [one for one in documents if isinstance(one.value, dict) and one.value.get("kind") == KIND]
+    match gangs:
+        case [only]:
+            return only
+        case []:
+            found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
+            raise ManifestError(filename, [Problem("", found, f"one {KIND}")])
+        case _:
+            problems = [
+                Problem("kind", f"{KIND} number {number}", f"one {KIND} in a file", line=one.lines.get(("kind",)))
+                for number, one in enumerate(gangs[1:], 2)
+            ]
+            raise ManifestError(filename, problems)
+
+
+class _Check:
+    """Validates one document and gathers its problems, at most one for each place and reason."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._problems: dict[tuple[Location, str], Problem] = {}
+        self._wrong: set[Location] = set()
+        for flaw in document.flaws:
+            self._add(flaw.location, flaw.found, flaw.expected)
+
+    @property
+    def problems(self) -> Iterable[Problem]:
+        """Everything that is wrong."""
+        return self._problems.values()
+
+    def gangjob(self) -> GangJob | None:
+        """The GangJob, or none if there are problems."""
+        value = copy.deepcopy(self._document.value)
+        if not isinstance(value, dict):
+            self._add((), shown(value), f"a map with apiVersion, kind, metadata and spec, as a {KIND} has")
+            return None
+        value.pop("status", None)
+        if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null
+            value["metadata"] = {name: one for name, one in value["metadata"].items() if one is not None}
+        for location in list(_nulls(value.get("spec"), ("spec",))):
+            self._add(location, "null", "a value, or no such field: what is off is absent")
+        job = self._validated(value)
+        if job is None:
+            # Without the fields that are wrong by themselves, the rules between the others can be looked at.
+            for location in self._wrong:
+                _remove(value, location)
+            self._validated(value, only_rules=True)
+        return None if self._problems else job
+
+    def _validated(self, value: Any, *, only_rules: bool = False) -> GangJob | None:
+        try:
+            return GangJob.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                self._translate(one, only_rules=only_rules)
+            return None
+
+    def _translate(self, error: ErrorDetails, *, only_rules: bool) -> None:
+        location, node, parent = _located(error["loc"])
+        if error["type"] == BROKEN:
+            for constraint in error["ctx"]["broken"]:
+                self._add_rule(location, constraint)
+        elif only_rules:
+            return
+        elif error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+            location = (*location, node[KINDS])
+            self._add_value(location, node["properties"][node[KINDS]])
+        elif error["type"] == "missing":
+            self._add(location, "nothing", allowed(node))
+        elif error["type"] == "extra_forbidden":
+            self._add_unknown(location, node, parent)
+        elif error["type"] != "too_short" or self._length(location) < node["minItems"]:  # only good items were counted
+            self._add_value(location, node)
+
+    def _add_rule(self, location: Location, constraint: Constraint) -> None:
+        reads = [(*location, *(part for part in name.split(".") if part)) for name in constraint.fields]
+        beyond = [one for one in reads if one != location]
+        if any(wrong[: len(one)] == one or one[: len(wrong)] == wrong for one in beyond for wrong in self._wrong):
+            return  # what it reads is wrong already: it would only confuse
+        self._add(reads[0], self._shown_scalar(reads[0]), why=constraint.message, wrong=False)
+
+    def _add_value(self, location: Location, node: Schema) -> None:
+        found, value = self._found(location)
+        why = ""
+        if isinstance(value, str) and "enum" in node:
+            near = get_close_matches(value, [str(one) for one in node["enum"]], 1)
+            why = node.get(REFUSED, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
+        self._add(location, found, allowed(node), why)
+
+    def _add_unknown(self, location: Location, node: Schema, parent: Schema) -> None:
+        name = str(location[-1])
+        known = [one for one, field in parent.get("properties", {}).items() if RESERVED not in field]
+        if RESERVED in node:
+            self._add(location, "a field that is reserved", why=node[RESERVED])
+        elif name in known:
+            self._add(location, "a field of another kind", why=node[ONLY])
+        else:
+            near = get_close_matches(name, known, 1, cutoff=0.5) or [one for one in known if _flat(one) == _flat(name)]
+            why = f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(sorted(known))}"
+            self._add(location, "an unknown field", why=why)
+
+    def _add(self, location: Location, found: str, expected: str = "", why: str = "", *, wrong: bool = True) -> None:
+        if location in self._wrong:
+            return
+        if wrong:
+            self._wrong.add(location)
+        problem = Problem(path_of(location), found, expected, why, self._line(location))
+        self._problems.setdefault((location, why), problem)
+
+    def _found(self, location: Location) -> tuple[str, Any]:
+        value = self._document.value
+        for part in location:
+            if not _has(value, part):
+                return "nothing", None
+            value = value[part]
+        return shown(value), value
+
+    def _length(self, location: Location) -> int:
+        _, value = self._found(location)
+        return len(value) if isinstance(value, list) else 0
+
+    def _shown_scalar(self, location: Location) -> str:
+        found, value = self._found(location)
+        return "" if value is None or isinstance(value, dict | list) else found
+
+    def _line(self, location: Location) -> int | None:
+        for length in range(len(location), -1, -1):
+            if location[:length] in self._document.lines:
+                return self._document.lines[location[:length]]
+        return None
+
+
+def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
+    """Where pydantic's location lies in the manifest, the schema there, and the schema of what holds it.
+
+    Pydantic names the kind of a union in the location; a manifest doesn't.
+    """
+    node = parent = gangjob_schema()
+    location: Location = ()
+    inside_kind = False
+    for part in loc:
+        if KINDS in node and not inside_kind:
+            inside_kind = True
+            continue
+        inside_kind = False
+        location, parent = (*location, part), node
+        node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
+    return location, node, parent
+
+
+def _nulls(value: Any, at: Location) -> Iterator[Location]:
+    """Where the spec holds null; a pod template may, as Kubernetes lets it."""
+    match value:
+        case None:
+            yield at
+        case dict() if at[-1] != "template":
+            for name, one in value.items():
+                yield from _nulls(one, (*at, name))
+        case list():
+            for index, one in enumerate(value):
+                yield from _nulls(one, (*at, index))
+
+
+def _remove(value: Any, location: Location) -> None:
+    """Takes out what is at the location, or the list that it is an item of."""
+    while location and isinstance(location[-1], int):
+        location = location[:-1]
+    for part in location[:-1]:
+        if not _has(value, part):
+            return
+        value = value[part]
+    if location and isinstance(value, dict):
+        value.pop(location[-1], None)
+
+
+def _has(value: Any, part: str | int) -> bool:
+    match value:
+        case dict():
+            return part in value
+        case list():
+            return part in range(len(value))
+        case _:
+            return False
+
+
+def _flat(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()

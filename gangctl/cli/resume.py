@@ -1,0 +1,34 @@
+"""``gangctl resume``: a suspended gang goes on."""
+
+from __future__ import annotations
+
+import argparse
+
+from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.status import GangPhase
+from gangctl.cli import changing
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.description = """\
+Let a suspended gang go on: new pods, a new attempt from the restore point, not charged. It waits until the old pods
+are gone."""
+    parser.epilog = f"""\
+example:
+  gangctl resume demo --wait 60
+
+{changing.EXIT_CODES}"""
+    changing.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Take suspend back."""
+
+    def to(spec: Spec) -> Spec:
+        return spec.model_copy(update={"suspend": False})
+
+    def arrived(job: GangJob) -> bool:
+        return not job.spec.suspend and job.status.phase is GangPhase.RUNNING
+
+    return changing.change(arguments, "it is to go on", to, arrived)

@@ -1,0 +1,87 @@
+"""A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.
+
+Steps are reported many times a second and stored every half minute; who watches wants to see them move.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import Model, Timestamp
+from gangctl.api.status import Status
+from gangctl.core.drafting import summarised
+from gangctl.core.gang import Gang, Member
+from gangctl.core.incidents import timed
+from gangctl.core.launch import ranks_of
+from gangctl.core.running import progressed
+from gangctl.core.world import Observed
+
+
+class MemberSnapshot(Model):
+    """One member, as its supervisor told it last."""
+
+    member: str
+    role: str
+    pod: str = ""
+    """Name of its current pod; empty while there is none."""
+    incarnation: int
+    rank: int | None = None
+    """The first of its ranks; absent for a spare and for roles without ranks."""
+    spare: bool = False
+    """It holds no place now."""
+    connected: bool = False
+    terminated: bool = False
+    phase: str = ""
+    """Of the supervisor; empty before it has spoken."""
+    attempt: int = 0
+    step: int | None = None
+    """The newest step that it reported in this attempt."""
+    restarts: int = 0
+    """How often its supervisor was started again."""
+
+
+class Snapshot(Model):
+    """One gang."""
+
+    name: str
+    uid: str
+    generation: int
+    time: Timestamp
+    """When it was taken."""
+    status: Status
+    """As stored, with progress and the timings of the last incident brought up to date."""
+    members: tuple[MemberSnapshot, ...]
+
+
+def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
+    """The gang at this moment. ``now``: seconds since the epoch."""
+    gang = Gang(now, job, observed)
+    status = summarised(gang, progressed(gang, timed(gang, job.status)))
+    places = {holder: place for place, holder in gang.holders.items()}
+    return Snapshot(
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        generation=job.metadata.generation,
+        time=now,
+        status=status,
+        members=tuple(_member(gang, member, places.get(member.name)) for member in gang.members.values()),
+    )
+
+
+def _member(gang: Gang, member: Member, place: str | None) -> MemberSnapshot:
+    pod, report = gang.pods.get(member.name), gang.report(member.name)
+    progress = None if report is None else report.progress
+    ranks = () if place is None else ranks_of(gang.spec, place)
+    return MemberSnapshot(
+        member=member.name,
+        role=member.role.name,
+        pod="" if pod is None else pod.name,
+        incarnation=gang.incarnation(member.name),
+        rank=ranks[0] if ranks else None,
+        spare=place is None,
+        connected=gang.connected(member.name),
+        terminated=pod is not None and pod.terminated,
+        phase="" if report is None else report.phase.value,
+        attempt=0 if report is None else report.attempt,
+        step=None if progress is None or progress.attempt != gang.status.attempt else progress.step,
+        restarts=0 if pod is None else pod.restarts,
+    )

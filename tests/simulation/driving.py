@@ -1,0 +1,161 @@
+"""Driving a universe: at random by a seed, with faults at given places, and then fairly until it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from gangctl.api.status import GangPhase
+from gangctl.core.gang import holders, incarnation
+from tests.simulation import invariants, mishaps, moves
+from tests.simulation.engine import plain
+from tests.simulation.invariants import require
+from tests.simulation.moves import Kind, Move
+from tests.simulation.setups import setups
+from tests.simulation.universe import Universe, new_universe
+
+MOVES_TO_SETTLE = 6_000
+MS_TO_SETTLE = 12 * 3600 * 1000
+STALE_MS = 10_000
+"""What a controller reads is at most this old: its watches have a heartbeat, and a new one lists."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """After so many moves this goes wrong, with that target."""
+
+    after: int
+    what: str
+    target: int = 0
+
+
+@dataclass
+class Run:
+    """One simulated life of a gang."""
+
+    universe: Universe
+    moves: int = 0
+    trace: list[str] = field(default_factory=list)
+
+
+def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 3) -> Run:
+    """Faults among moves in a random order, then none, until the gang is settled.
+
+    ``disorder``: how far a scheduler may look for a move that isn't the next; 0 = everything happens in its order.
+
+    Raises:
+        ViolationError: an invariant doesn't hold; it has the run's trace as notes.
+    """
+    run = Run(new_universe(setups()[setup], plain()))
+    try:
+        _disturb(run, Random(seed), faults, disorder)
+        run.trace.append("no more faults")
+        mishaps.heal(run.universe)
+        settle(run)
+    except Exception as error:
+        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, faults {list(faults)}")
+        error.add_note("\n".join(run.trace[-400:]))
+        raise
+    return run
+
+
+def _disturb(run: Run, random: Random, faults: Sequence[Fault], disorder: int) -> None:
+    u = run.universe
+    for fault in faults:
+        for _ in range(fault.after):
+            _one(run, random, disorder)
+        mishaps.MISHAPS[fault.what](u, fault.target)
+        invariants.one_attempt(u)
+        run.moves += 1
+        run.trace.append(f"-- {fault.what} ({fault.target})")
+
+
+def _one(run: Run, random: Random, disorder: int) -> None:
+    u = run.universe
+    stale = next(
+        (number for number, leader in u.leaders.items() if u.now - leader.synced > STALE_MS and not leader.frozen), None
+    )
+    if stale is not None:
+        _perform(run, Move(Kind.SYNC, stale))
+        return
+    enabled = list(moves.moves(u))
+    if not enabled or (disorder and random.random() < 0.02):
+        due = moves.next_time(u)
+        step = random.choice((50, 400, 2_500))
+        moves.advance(u, u.now + step if due is None or random.random() < 0.3 else min(due, u.now + 60_000))
+        run.moves += 1
+        return
+    at = random.randrange(min(len(enabled), 1 + disorder * disorder)) if disorder else 0
+    _perform(run, enabled[at])
+
+
+def _perform(run: Run, move: Move) -> None:
+    u = run.universe
+    status = u.status
+    run.trace.append(f"{u.now:>9} {move.kind.name.lower()} {move.who} {move.which or ''}")
+    moves.perform(u, move)
+    run.moves += 1
+    if u.status is not status:
+        run.trace.append(f"{'':9} = attempt {u.status.attempt} {u.status.phase}: {u.status.message}")
+
+
+def settle(run: Run) -> None:
+    """6: without faults, the gang comes to rest within a bounded number of moves and a bounded time."""
+    u = run.universe
+    limit, until = run.moves + MOVES_TO_SETTLE, u.now + MS_TO_SETTLE
+    while True:
+        for move in moves.moves(u):
+            _perform(run, move)
+            break
+        else:
+            if is_settled(u):
+                return
+            if u.status.phase is GangPhase.HELD and not u.spec.restart_token.endswith("go on"):
+                u.change_spec(restart_token=f"{u.spec.restart_token} go on")
+                run.trace.append("-- the user goes on")
+                continue
+            poisoned = [
+                (uid, proc) for uid, box in u.boxes.items() if box.poisoned for proc in moves.main_processes(box)
+            ]
+            if poisoned:
+                u.end_process(*poisoned[0], 1, None)
+                run.trace.append(f"-- {poisoned[0][0]} can't load its checkpoint")
+                continue
+            due = moves.next_time(u)
+            require(due is not None, 6, f"nothing will ever happen, and the gang is {_rest(u)}")
+            assert due is not None
+            moves.advance(u, due)
+        require(run.moves < limit, 6, f"after {MOVES_TO_SETTLE} moves without a fault the gang is {_rest(u)}")
+        require(u.now < until, 6, f"after {MS_TO_SETTLE / 1000} s without a fault the gang is {_rest(u)}")
+
+
+def is_settled(u: Universe) -> bool:
+    """Whether the gang has ended, or runs with every worker of the attempt there or finished."""
+    if u.status.phase in invariants.TERMINAL:
+        return not any(box.procs for box in u.boxes.values())
+    if u.status.phase is not GangPhase.RUNNING:
+        return False
+    attempt = u.status.attempt
+    for member in holders(u.spec, u.status).values():
+        box = next(
+            (
+                box
+                for box in u.boxes.values()
+                if box.member == member and box.incarnation == incarnation(u.status, member) and not box.exited
+            ),
+            None,
+        )
+        if box is None or box.machine is None or box.poisoned:
+            return False
+        runs = {proc.local_rank for proc in moves.main_processes(box) if proc.attempt == attempt}
+        done = {rank for at, name, rank in u.ghost.finished if (at, name) == (attempt, member)}
+        role = u.members[member].role
+        count = role.processes_per_pod if role.launch == "PerProcess" else 1
+        if len(runs | done) != count:
+            return False
+    return True
+
+
+def _rest(u: Universe) -> str:
+    return f"{u.status.phase or 'New'} (attempt {u.status.attempt}, {u.status.message})"

@@ -1,0 +1,234 @@
+"""What must always hold: the six invariants of the design, asserted where they could break.
+
+They look at how it really was (the fake kernel's processes, every status that was stored), not at what the code under
+test believes. A pod counts as lost only after the whole grace: before that, two attempts at once are a violation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gangctl.api.gangjob import ApiSource, Roles, Windowed
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.gang import holders, incarnation, processes_of
+from gangctl.core.launch import ranks_of
+from gangctl.core.plan import DeletePod
+from gangsidecar import machine
+from gangsidecar.wire import Directive, End, Phase, Verb
+from tests.simulation.setups import FATAL_CODE
+from tests.simulation.values import Box, Leader, seconds
+
+if TYPE_CHECKING:
+    from tests.simulation.universe import Universe
+
+TERMINAL = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+_ORDER = {Verb.HOLD: 0, Verb.RUN: 1, Verb.FINISH: 2}
+_PHASES = {
+    Verb.HOLD: {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD, GangPhase.RUNNING},
+    Verb.RUN: {GangPhase.RUNNING},
+    Verb.FINISH: set(GangPhase),
+}
+
+
+class ViolationError(AssertionError):
+    """An invariant doesn't hold."""
+
+
+def require(holds: object, number: int, text: str) -> None:
+    """Invariant ``number`` says that ``text`` can't be."""
+    if not holds:
+        raise ViolationError(f"invariant {number}: {text}")
+
+
+def one_attempt(u: Universe) -> None:
+    """1: no two workers of different attempts run at once among members that are not lost; no rank runs twice."""
+    running: dict[int, str] = {}
+    ranks: dict[tuple[str, int], str] = {}
+    for uid, box in u.boxes.items():
+        if not box.procs or is_lost(u, uid):
+            continue
+        for proc in box.procs:
+            running[proc.attempt] = uid
+            if proc.rank is not None:
+                key = (u.group_of(box.member), proc.rank)
+                require(ranks.setdefault(key, uid) == uid, 1, f"rank {key} runs in {ranks[key]} and in {uid}")
+    require(len(running) <= 1, 1, f"workers of attempts {running} run at once")
+
+
+def is_lost(u: Universe, uid: str) -> bool:
+    """Lost = vanished, or deleted on a node that doesn't answer, for as long as the grace."""
+    since = dict(u.ghost.gone_since).get(uid)
+    return since is not None and u.now - since >= u.spec.recovery.lost_pod_grace_seconds * 1000
+
+
+def told(u: Universe, leader: Leader, said: Directive) -> None:
+    """2: no directive carries an attempt or a phase that is not in a stored status."""
+    phases = {phase for attempt, phase in u.ghost.stored if attempt == said.attempt}
+    require(phases & {str(phase) for phase in _PHASES[said.verb]}, 2, f"{said.verb} of {said.attempt} was never stored")
+    require(leader.version <= u.version, 2, "it was told before it was stored")
+
+
+def stepped(before: machine.State, after: machine.State) -> None:
+    """2: a supervisor never goes back."""
+    old, new = before.directive, after.directive
+    if old is not new and old is not None:
+        require(
+            new is not None and (new.attempt, _ORDER[new.verb]) >= (old.attempt, _ORDER[old.verb]),
+            2,
+            "a supervisor went back to an older directive",
+        )
+
+
+def said_ready(box: Box, after: machine.State) -> None:
+    """1: Ready is said only when no process of any worker is left."""
+    if after.phase in {Phase.READY, Phase.IDLE}:
+        require(not box.procs, 1, f"{box.pod} says {after.phase.value} and has processes {box.procs}")
+
+
+def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
+    """1: a worker starts at most once for each (session, attempt), by a Run that names the session that said Ready."""
+    state = box.machine
+    assert state is not None
+    key = (state.session, effect.attempt)
+    require(effect.run.session == state.session, 1, f"{state.session} obeyed a Run for {effect.run.session}")
+    require(key in u.ghost.ready, 1, f"{state.session} starts attempt {effect.attempt} and never said Ready for it")
+    require(key not in u.ghost.spawned, 1, f"{state.session} started attempt {effect.attempt} twice")
+    require(not box.procs, 1, f"{box.pod} starts a worker beside {box.procs}")
+
+
+def made(u: Universe, member: str, number: int) -> None:
+    """3: at most one pod per (member, incarnation)."""
+    same = [pod.uid for pod in u.pods.values() if (pod.member, pod.incarnation) == (member, number)]
+    require(len(same) == 1, 3, f"{same} are pods of {member}.{number}")
+
+
+def deleted(u: Universe, action: DeletePod) -> None:
+    """3: a pod is deleted only when a durable status says why."""
+    pod = u.pods[action.uid]
+    over = u.status.phase in {*TERMINAL, GangPhase.SUSPENDED}
+    require(over or pod.incarnation < incarnation(u.status, pod.member), 3, f"{pod.name} is deleted; no status says why")
+
+
+def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """2, 3, 4 and 5: what a status may become."""
+    require(new.attempt >= old.attempt, 2, f"the attempt went from {old.attempt} back to {new.attempt}")
+    require(new.attempt <= old.attempt + 1, 2, f"attempt {new.attempt} follows attempt {old.attempt}")
+    require(old.phase not in TERMINAL or new.phase is old.phase, 5, f"{old.phase} was left for {new.phase}")
+    if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
+        require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
+    if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
+        require(new.attempt == old.attempt, 2, "an attempt starts that nobody has gathered for")
+        _barrier(u, new)
+        _restore_point(u, leader, new)
+    for name in u.members:
+        require(incarnation(new, name) >= incarnation(old, name), 3, f"{name} goes back to an older incarnation")
+    if new.phase is GangPhase.SUCCEEDED and old.phase is not GangPhase.SUCCEEDED:
+        _success(u, old)
+    if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
+        _failure(u, leader, old, new)
+    _budget(u, new)
+    if new.barrier_timeouts > old.barrier_timeouts:
+        listened = seconds(u.now) - max(old.phase_time, seconds(leader.since))
+        timeout = u.spec.recovery.barrier_timeout_seconds
+        require(listened >= timeout, 5, f"the barrier's deadline passed after {listened} s with a leader")
+
+
+def _barrier(u: Universe, new: Status) -> None:
+    held = holders(u.spec, new)
+    require(len(set(held.values())) == len(held), 1, f"a member holds two places: {held}")
+    for member in held.values():
+        said = any(
+            (f"{box.pod}/{number}", new.attempt) in u.ghost.ready
+            for box in u.boxes.values()
+            if box.member == member and box.incarnation == incarnation(new, member)
+            for number in range(1, box.sessions + 1)
+        )
+        require(said, 1, f"attempt {new.attempt} starts though {member} did not say Ready")
+
+
+def _restore_point(u: Universe, leader: Leader, new: Status) -> None:
+    """4: one that every rank can load, the newest such, and never one that was rejected."""
+    if u.spec.checkpoint is None:
+        return
+    rejected = {(entry.tier, entry.step, entry.marker) for entry in new.rejected_steps}
+    loadable: dict[tuple[str, int], str] = {}
+    for tier in u.spec.checkpoint.tiers:
+        if isinstance(tier.source, ApiSource):
+            for step in _registered_by_all(u, leader, new, tier.name):
+                loadable[tier.name, step] = ""
+        else:
+            loadable |= {(tier.name, saved.step): saved.marker for saved in u.disk if saved.complete}
+    usable = {
+        key for key, marker in loadable.items() if not any(r[:2] == key and marker in {"", r[2]} for r in rejected)
+    }
+    point = new.restore_point
+    if point is None:
+        require(not usable, 4, f"it starts from the beginning though {usable} could be loaded")
+        return
+    require((point.tier, point.step) in loadable, 4, f"not every rank can load step {point.step} ({point.tier})")
+    require((point.tier, point.step) in usable, 4, f"step {point.step} ({point.tier}) was rejected")
+    best = max(step for _, step in usable)
+    require(point.step == best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
+
+
+def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
+    said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
+    steps: list[set[int]] = []
+    for place, member in holders(u.spec, new).items():
+        report = said.get((member, incarnation(new, member)))
+        for rank in ranks_of(u.spec, place):
+            steps.append(
+                {one.step for one in report.checkpoints if (one.tier, one.rank) == (tier, rank)} if report else set()
+            )
+    return set.intersection(*steps) if steps else set()
+
+
+def _success(u: Universe, old: Status) -> None:
+    """3: a gang that succeeded did so by exits with 0 before any stop."""
+    attempt = old.attempt if old.phase is GangPhase.RUNNING else old.attempt - 1
+    policy = u.spec.success_policy
+    held = holders(u.spec, old)
+    for name, member in u.places.items():
+        if isinstance(policy, Roles) and member.role.name not in policy.roles:
+            continue
+        for local_rank in range(processes_of(member.role)):
+            done = (attempt, held[name], local_rank) in u.ghost.finished
+            require(done, 3, f"the gang succeeded though {name} (process {local_rank}) did not finish attempt {attempt}")
+
+
+def _failure(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """3: an echo never ends the job: FailJob needs the earliest end of all that the controller knows."""
+    attempt = old.attempt - 1
+    if not new.incidents or new.incidents[0].outcome != "Failed" or not new.incidents[0].settled:
+        return
+    if new.conditions and all(one.reason != Reason.FAILED_BY_RULE for one in new.conditions):
+        return
+    if not new.conditions:  # The search stores no conditions; other causes leave no rule behind.
+        return
+    held = set(holders(u.spec, old).values())
+    ends: list[tuple[float, End]] = [
+        (heard.at - end.age_ms / 1000, end)
+        for heard in leader.heard
+        if heard.report.member in held and heard.report.incarnation == incarnation(old, heard.report.member)
+        for end in heard.report.ends
+        if end.attempt == attempt and not end.stopped and end.exit_code != 0
+    ]
+    fatal = [at for at, end in ends if end.exit_code == FATAL_CODE]
+    require(fatal, 3, "a FailJob rule ended the job and no end matches it")
+    echo = [at for at, end in ends if end.exit_code != FATAL_CODE and at < min(fatal) - 0.1]
+    require(not echo, 3, f"an echo ended the job: {ends}")
+
+
+def _budget(u: Universe, new: Status) -> None:
+    """5: the budget is never exceeded, and an attempt is charged at most once."""
+    charged = [entry for entry in new.ledger if entry.charged]
+    attempts = [entry.attempt for entry in new.ledger]
+    require(len(attempts) == len(set(attempts)), 5, f"an attempt is in the ledger twice: {attempts}")
+    budget = u.spec.recovery.budget
+    if isinstance(budget, Windowed) and new.phase is GangPhase.RUNNING:
+        since = seconds(u.now) - budget.window_seconds
+        used = sum(entry.time > since for entry in charged)
+        require(used <= budget.max_restarts, 5, f"{used} restarts are charged of {budget.max_restarts}")
+    total = new.restarts.counted + new.restarts.uncounted
+    require(total <= max(0, new.attempt - 1), 5, f"{total} restarts are counted in {new.attempt} attempts")

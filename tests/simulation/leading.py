@@ -1,0 +1,201 @@
+"""A controller process: looks, decides, writes the status, and only then acts and tells the members.
+
+Each of these is a step of its own, so that it can be killed between any two of them, and others can act meanwhile. All
+that it knows is in a :class:`~tests.simulation.values.Leader`; a new one begins with the API server and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum, auto
+
+from gangctl.api.gangjob import GangJob
+from gangctl.core.directive import directive
+from gangctl.core.plan import AskScan, CreatePod, DeletePod
+from gangctl.core.world import Heard
+from gangsidecar.wire import Directive, Report, Scanned, aged
+from tests.simulation import invariants
+from tests.simulation.universe import Universe
+from tests.simulation.values import Leader, Up, seconds
+
+RETRY_MS = 1_000
+
+
+class Write(Enum):
+    """What a status write comes to."""
+
+    DONE = auto()
+    CONFLICT = auto()
+    TIMEOUT_STORED = auto()
+    """No answer came, and it was stored."""
+    TIMEOUT_LOST = auto()
+
+
+def begin(u: Universe) -> int:
+    """A controller process becomes the leader."""
+    u.newest_leader += 1
+    number = u.newest_leader
+    # Through JSON: a new process knows what is in the store, and no more.
+    stored = u.job_of(u.spec, u.generation, u.status)
+    if not u.engine.searching:
+        stored = GangJob.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
+        assert stored.status == u.status, "a status comes back from the store as another one"
+    u.leaders[number] = Leader(
+        number=number,
+        since=u.now,
+        status=u.status,
+        version=u.version,
+        spec=u.spec,
+        generation=u.generation,
+        pods=_pods(u),
+        lost=u.lost,
+        synced=u.now,
+    )
+    return number
+
+
+def end(u: Universe, number: int) -> None:
+    """The process is gone, with its memory and its connections."""
+    for uid, box in list(u.boxes.items()):
+        if box.link == number:
+            u.cut(uid)
+    del u.leaders[number]
+
+
+def is_stale(u: Universe, leader: Leader) -> bool:
+    """Whether there is something that it hasn't seen."""
+    return leader.version != u.version or leader.lost != u.lost or leader.pods != _pods(u)
+
+
+def sync(u: Universe, number: int) -> None:
+    """Its watches deliver."""
+    leader = u.leaders[number]
+    changed = is_stale(u, leader)
+    told = leader.version != u.version
+    u.leaders[number] = replace(
+        leader,
+        status=u.status,
+        version=u.version,
+        spec=u.spec,
+        generation=u.generation,
+        pods=_pods(u),
+        lost=u.lost,
+        synced=u.now,
+        dirty=leader.dirty or changed,
+        plan=None if told else leader.plan,
+    )
+    if told:
+        tell_all(u, number)
+
+
+def wants_to_think(u: Universe, leader: Leader) -> bool:
+    """One reconcile at a time, when something has changed or the time has come."""
+    idle = leader.plan is None and not leader.todo and not leader.frozen
+    return idle and (leader.dirty or (leader.wake_at is not None and u.now >= leader.wake_at))
+
+
+def think(u: Universe, number: int) -> None:
+    """Observe and decide."""
+    leader = u.leaders[number]
+    plan = u.engine.decide(u.now, leader, u.job_of)
+    wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
+    thought = replace(leader, dirty=False, wake_at=wake)
+    if plan.status is not None and plan.status != leader.status:
+        u.leaders[number] = replace(thought, plan=plan)
+    else:
+        u.leaders[number] = replace(thought, todo=plan.actions)
+
+
+def write(u: Universe, number: int, outcome: Write) -> None:
+    """The status first: what follows from it is done only when it is stored."""
+    leader = u.leaders[number]
+    plan = leader.plan
+    assert plan is not None
+    assert plan.status is not None
+    if leader.version != u.version or outcome is Write.CONFLICT:
+        u.leaders[number] = replace(leader, plan=None, dirty=True)
+        sync(u, number)
+        return
+    if outcome is not Write.TIMEOUT_LOST:
+        u.store(leader, plan.status)
+    if outcome is not Write.DONE:
+        u.leaders[number] = replace(leader, plan=None, wake_at=u.now + RETRY_MS)
+        return
+    u.leaders[number] = replace(
+        leader, plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True
+    )
+    tell_all(u, number)
+
+
+def act(u: Universe, number: int) -> None:
+    """The next action of a plan whose status is stored."""
+    leader = u.leaders[number]
+    action, todo = leader.todo[0], leader.todo[1:]
+    u.leaders[number] = replace(leader, todo=todo)
+    match action:
+        case CreatePod(member, incarnation):
+            if u.creation_fails:
+                u.leaders[number] = replace(leader, todo=todo, dirty=True)
+            else:
+                u.create_pod(member, incarnation)
+        case DeletePod(_, uid):
+            pod = u.pods.get(uid)
+            if pod is not None and not pod.deleting:
+                invariants.deleted(u, action)
+                u.delete_pod(uid)
+        case AskScan(pod, scan):
+            box = u.boxes.get(pod)
+            if box is not None and box.link == number:
+                u.boxes[pod] = replace(box, down=(*box.down, u.engine.keep(scan)))
+
+
+def receive(u: Universe, uid: str, up: Up) -> None:
+    """The hub takes a message of a member: of reports only one that is newer than the last on this connection."""
+    box = u.boxes[uid]
+    assert box.link is not None
+    leader = u.leaders[box.link]
+    if isinstance(up.body, Scanned):
+        u.leaders[leader.number] = replace(leader, scanned=up.body, dirty=True)
+        return
+    orders = dict(leader.orders)
+    if not u.engine.searching:
+        if up.order <= orders.get(uid, 0):
+            return
+        orders[uid] = up.order
+    report: Report = aged(up.body, u.now - up.sent)
+    before = next((one for one in leader.heard if one.report.pod == uid), None)
+    heard = {one.report.pod: one for one in leader.heard} | {uid: Heard(report, seconds(u.now))}
+    u.leaders[leader.number] = replace(
+        leader,
+        heard=tuple(heard[pod] for pod in sorted(heard)),
+        orders=tuple(sorted(orders.items())),
+        dirty=True,
+    )
+    if before is not None and before.report.session != report.session:
+        u.boxes[uid] = replace(box, told=None)
+    tell(u, leader.number, uid)
+
+
+def tell_all(u: Universe, number: int) -> None:
+    """Everybody who is connected hears what the stored status makes of what he said."""
+    for uid, box in list(u.boxes.items()):
+        if box.link == number:
+            tell(u, number, uid)
+
+
+def tell(u: Universe, number: int, uid: str) -> None:
+    """What one member is told now, unless it was the last thing that it was told."""
+    leader, box = u.leaders[number], u.boxes[uid]
+    heard = next((one for one in leader.heard if one.report.pod == uid and one.connected), None)
+    if heard is None:
+        return
+    said: Directive | None = directive(u.job_of(leader.spec, leader.generation, leader.status), heard.report)
+    if said is None or said == box.told:
+        return
+    invariants.told(u, leader, said)
+    said = u.engine.keep(said)
+    u.boxes[uid] = replace(box, told=said, down=(*box.down, said))
+
+
+def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]
+    return tuple(u.pods[uid] for uid in sorted(u.pods))

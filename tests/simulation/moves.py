@@ -1,0 +1,302 @@
+"""What happens in the world when nothing goes wrong: messages arrive, controllers think, kubelets and workers work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from gangsidecar import machine
+from gangsidecar.wire import Checkpoint, Ping, Progress
+from tests.simulation import invariants, leading
+from tests.simulation.universe import SIGKILL, SIGTERM, Universe
+from tests.simulation.values import CHILD, Box, Leader, Proc, Saved
+
+PING_MS = 4_000
+KEPT_STEPS = 2
+
+
+class Kind(Enum):
+    """What kind of thing happens next."""
+
+    INNER = auto()
+    UP = auto()
+    DOWN = auto()
+    CONNECT = auto()
+    RECONNECT = auto()
+    START = auto()
+    SESSION = auto()
+    SIGTERM = auto()
+    EXIT = auto()
+    ENDED = auto()
+    REMOVE = auto()
+    SYNC = auto()
+    THINK = auto()
+    WRITE = auto()
+    ACT = auto()
+    OBEY = auto()
+    LEAD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One thing that can happen now: to whom (a pod's UID or a controller's number), and which of several."""
+
+    kind: Kind
+    who: str | int = ""
+    which: int = 0
+
+
+def moves(u: Universe) -> Iterator[Move]:
+    """Everything that can happen without time passing, in the order in which it usually does."""
+    if not any(not leader.frozen for leader in u.leaders.values()):
+        yield Move(Kind.LEAD)
+    for uid, box in u.boxes.items():
+        yield from _of_box(u, uid, box)
+    for number, leader in u.leaders.items():
+        if not leader.frozen:
+            yield from _of_leader(u, number, leader)
+    for uid, pod in u.pods.items():
+        box = u.boxes.get(uid)
+        if box is None:
+            if pod.deleting:
+                yield Move(Kind.REMOVE, uid)
+            elif not u.starts_fail:
+                yield Move(Kind.START, uid)
+        elif box.node not in u.lost:
+            if box.exited and not pod.terminated:
+                yield Move(Kind.ENDED, uid)
+            if pod.deleting and pod.terminated:
+                yield Move(Kind.REMOVE, uid)
+
+
+def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
+    if box.inbox and box.machine is not None:
+        yield Move(Kind.INNER, uid)
+    for at in range(len(box.up)):
+        yield Move(Kind.UP, uid, at)
+    for at in range(len(box.down)):
+        yield Move(Kind.DOWN, uid, at)
+    if box.broken:
+        yield Move(Kind.RECONNECT, uid)
+    if box.link is None and not box.cut_off and not box.exited and box.newest is not None and _host(u) is not None:
+        yield Move(Kind.CONNECT, uid)
+    if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
+        yield Move(Kind.OBEY, uid)
+    if box.machine is None and not box.exited and not any(proc.stuck for proc in box.procs):
+        yield Move(Kind.SESSION, uid)
+    if box.ending and (not box.up or box.link is None):
+        yield Move(Kind.EXIT, uid)
+    pod = u.pods.get(uid)
+    if (pod is None or pod.deleting) and box.kill_at is None and not box.exited and box.node not in u.lost:
+        yield Move(Kind.SIGTERM, uid)
+
+
+def _of_leader(u: Universe, number: int, leader: Leader) -> Iterator[Move]:
+    if leader.plan is not None:
+        yield Move(Kind.WRITE, number)
+    if leader.todo:
+        yield Move(Kind.ACT, number)
+    if leading.is_stale(u, leader):
+        yield Move(Kind.SYNC, number)
+    if leading.wants_to_think(u, leader):
+        yield Move(Kind.THINK, number)
+
+
+def _host(u: Universe) -> Leader | None:
+    """The controller that sidecars are sent to: the newest, if it is there and awake."""
+    leader = u.leaders.get(u.newest_leader)
+    return None if leader is None or leader.frozen else leader
+
+
+def perform(u: Universe, move: Move) -> None:
+    """Let it happen."""
+    if isinstance(move.who, int):
+        _lead(u, move, move.who)
+    elif move.kind is Kind.LEAD:
+        leading.begin(u)
+    else:
+        _in_pod(u, move, move.who)
+    invariants.one_attempt(u)
+
+
+def _lead(u: Universe, move: Move, number: int) -> None:
+    match move.kind:
+        case Kind.SYNC:
+            leading.sync(u, number)
+        case Kind.THINK:
+            leading.think(u, number)
+            if u.engine.searching and u.leaders[number].plan is not None:
+                leading.write(u, number, leading.Write.DONE)
+        case Kind.WRITE:
+            leading.write(u, number, leading.Write.DONE)
+        case _:
+            leading.act(u, number)
+
+
+def _in_pod(u: Universe, move: Move, uid: str) -> None:
+    match move.kind:
+        case Kind.INNER:
+            _inner(u, uid)
+        case Kind.UP:
+            box = u.boxes[uid]
+            up = box.up[move.which]
+            u.boxes[uid] = replace(box, up=box.up[: move.which] + box.up[move.which + 1 :])
+            leading.receive(u, uid, up)
+        case Kind.DOWN:
+            box = u.boxes[uid]
+            message = box.down[move.which]
+            u.boxes[uid] = replace(box, down=box.down[: move.which] + box.down[move.which + 1 :])
+            u.hear(uid, message)
+        case Kind.CONNECT:
+            _connect(u, uid)
+        case Kind.RECONNECT:
+            u.cut(uid)
+        case Kind.START:
+            u.start_pod(uid)
+        case Kind.SESSION if uid not in u.pods or u.pods[uid].deleting:
+            u.exit(uid)
+        case Kind.SESSION:
+            u.restart_container(uid)
+        case Kind.SIGTERM:
+            u.ask_to_end(uid)
+        case Kind.EXIT:
+            u.exit(uid)
+        case Kind.ENDED:
+            u.pods[uid] = replace(u.pods[uid], terminated=True, reason="Completed")
+        case Kind.REMOVE:
+            u.remove_pod(uid)
+        case _:
+            box = u.boxes[uid]
+            proc = next(one for one in box.procs if one.termed and not one.stubborn and not one.stuck)
+            # Some workers save and exit with 0 when they are told to stop: that is no success.
+            code, signum = (0, None) if proc.attempt % 2 else (None, SIGTERM)
+            u.end_process(uid, proc, code, signum)
+
+
+def _inner(u: Universe, uid: str) -> None:
+    box = u.boxes[uid]
+    event = box.inbox[0]
+    u.boxes[uid] = replace(box, inbox=box.inbox[1:])
+    if isinstance(event, machine.LookForRestore):
+        there = any(saved.complete and saved.step == event.restore.step for saved in u.disk) and not box.blind
+        event = machine.RestoreSeen(event.attempt) if there else machine.RestoreMissing(event.attempt)
+    u.feed(uid, event)
+
+
+def _connect(u: Universe, uid: str) -> None:
+    """The sidecar sends the newest report that it has, even if the supervisor that sent it is gone."""
+    box = u.boxes[uid]
+    assert box.newest is not None
+    host = u.newest_leader
+    u.boxes[uid] = replace(box, link=host, up=(), down=(), told=None, broken=False, cut_off=False)
+    report, at = box.newest
+    u.send_up(uid, report)
+    sent = u.boxes[uid].up[-1]
+    u.boxes[uid] = replace(u.boxes[uid], up=(replace(sent, sent=at),))
+
+
+# Time
+
+
+def next_time(u: Universe) -> int | None:
+    """When something is due next, if nothing else happens."""
+    times = [deadline for box in u.boxes.values() if (deadline := _deadline(u, box)) is not None]
+    times += [
+        max(leader.wake_at, u.now + 1)
+        for leader in u.leaders.values()
+        if leader.wake_at is not None and not leader.frozen
+    ]
+    return min(times, default=None)
+
+
+def advance(u: Universe, until: int) -> None:
+    """Time passes; what is due in a supervisor or a kubelet is done on time, and controllers ping."""
+    pinging = u.spec.recovery.isolation_timeout_seconds is not None
+    while u.now < until:
+        dues = [due for box in u.boxes.values() if (due := _deadline(u, box)) is not None]
+        limit = min(until, u.now + PING_MS) if pinging else until
+        u.now = max(u.now, min([limit, *dues]))
+        for uid in list(u.boxes):
+            box = u.boxes[uid]
+            if box.kill_at is not None and box.kill_at <= u.now and not box.exited and box.node not in u.lost:
+                u.exit(uid)
+                continue
+            if pinging and box.machine is not None and _hears_pings(u, box):
+                u.feed(uid, Ping())
+            state = u.boxes[uid].machine
+            due = None if state is None else machine.deadline(state)
+            if due is not None and due <= u.now:
+                u.feed(uid, machine.Tick())
+        invariants.one_attempt(u)
+
+
+def _hears_pings(u: Universe, box: Box) -> bool:
+    return box.link is not None and not box.broken and not u.leaders[box.link].frozen
+
+
+def _deadline(u: Universe, box: Box) -> int | None:
+    times = [] if box.kill_at is None or box.exited or box.node in u.lost else [box.kill_at]
+    due = None if box.machine is None else machine.deadline(box.machine)
+    if due is not None:
+        times.append(due)
+    return min(times, default=None)
+
+
+# Training
+
+
+def can_train(u: Universe) -> list[tuple[str, Proc]]:
+    """Processes that can make the next step: all ranks of the attempt are there, and none is ahead."""
+    living = [
+        (uid, proc)
+        for uid, box in u.boxes.items()
+        if box.machine is not None and not box.poisoned
+        for proc in box.procs
+        if proc.local_rank == 0 and proc.rank is not None
+    ]
+    attempts = {proc.attempt for _, proc in living}
+    if len(attempts) != 1 or len(living) < len(u.places):
+        return []
+    slowest = min(u.boxes[uid].step for uid, _ in living)
+    return [(uid, proc) for uid, proc in living if u.boxes[uid].step == slowest]
+
+
+def train(u: Universe, uid: str, proc: Proc) -> None:
+    """One rank makes a step and saves its part, also while it is being stopped."""
+    box = u.boxes[uid]
+    step = box.step + 1
+    u.boxes[uid] = replace(box, step=step)
+    assert proc.rank is not None
+    u.feed(uid, Progress(proc.attempt, step, 0))
+    if u.spec.checkpoint is None:
+        return
+    for tier in u.spec.checkpoint.tiers:
+        if tier.scope == "Member":
+            u.feed(uid, Checkpoint(tier.name, step, proc.rank, proc.attempt))
+        else:
+            _save(u, step, proc)
+
+
+def _save(u: Universe, step: int, proc: Proc) -> None:
+    marker = f"attempt-{proc.attempt}"
+    old = next((saved for saved in u.disk if (saved.step, saved.marker) == (step, marker)), None)
+    assert proc.rank is not None
+    parts = frozenset({proc.rank}) | (old.parts if old is not None else frozenset())
+    complete = len(parts) == len(u.places)
+    others = [saved for saved in u.disk if saved.step != step]
+    if complete:  # The last rank to write prunes.
+        older = sorted((saved for saved in others if saved.complete), key=lambda saved: saved.step)
+        pruned = older[: max(0, len(older) - KEPT_STEPS + 1)]
+        others = [saved for saved in others if saved not in pruned]
+    u.disk = tuple(sorted([*others, Saved(step, marker, parts, complete)], key=lambda saved: saved.step))
+
+
+def main_processes(box: Box) -> list[Proc]:
+    """The processes that the supervisor has started itself."""
+    return [proc for proc in box.procs if proc.local_rank != CHILD]
+
+
+def kill_process(u: Universe, uid: str, proc: Proc) -> None:
+    """It was stuck in a driver and under SIGKILL; now it goes."""
+    u.end_process(uid, proc, None, SIGKILL)

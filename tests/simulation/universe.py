@@ -1,0 +1,353 @@
+"""A fake cluster: an API server, kubelets, kernels, sidecars and a network, in virtual time. It is a fake and says so.
+
+The core and the machine in it are the real ones. Everything else is what :mod:`tests.simulation.moves` lets happen and
+:mod:`tests.simulation.mishaps` lets go wrong. A universe is a few dictionaries of frozen values: cheap to copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.status import Status
+from gangctl.core.gang import Gang, Member
+from gangctl.core.world import Observed, Pod
+from gangsidecar import evidence, machine
+from gangsidecar.wire import Directive, Found, Phase, Report, Scan, Scanned
+from tests.simulation import invariants
+from tests.simulation.engine import Engine
+from tests.simulation.setups import Setup, setups
+from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, Up, seconds
+
+SIGKILL, SIGTERM = 9, 15
+KUBELET_GRACE_MS = 150_000
+STUCK_RETRY_MS = 10_000
+POISON = "poisoned"
+
+
+@lru_cache
+def _gang(setup: str) -> Gang:
+    return Gang(0.0, setups()[setup].job, Observed())
+
+
+@dataclass(slots=True)
+class Universe:
+    """The state of everything."""
+
+    engine: Engine
+    setup: Setup
+    spec: Spec
+    status: Status
+    pods: dict[str, Pod]
+    boxes: dict[str, Box]
+    leaders: dict[int, Leader]
+    now: int = 0
+    generation: int = 1
+    version: int = 0
+    lost: frozenset[str] = frozenset()
+    disk: tuple[Saved, ...] = ()
+    ghost: Ghost = Ghost()
+    made: int = 0
+    newest_leader: int = 0
+    creation_fails: bool = False
+    starts_fail: bool = False
+
+    def copy(self) -> Universe:
+        """A universe that goes its own way from here."""
+        return replace(self, pods=dict(self.pods), boxes=dict(self.boxes), leaders=dict(self.leaders))
+
+    # Looking at it
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """All members by name."""
+        return _gang(self.setup.name).members
+
+    @property
+    def places(self) -> dict[str, Member]:
+        """The places that must be filled."""
+        return _gang(self.setup.name).places
+
+    def group_of(self, member: str) -> str:
+        """The member's process group."""
+        return self.members[member].role.group
+
+    def job_of(self, spec: Spec, generation: int, status: Status) -> GangJob:
+        """The GangJob as somebody has seen it."""
+        base = self.setup.job
+        metadata = base.metadata.model_copy(update={"generation": generation})
+        return base.model_copy(update={"metadata": metadata, "spec": spec, "status": status})
+
+    # The API server
+
+    def store(self, leader: Leader, status: Status) -> None:
+        """A status write arrives and is not refused."""
+        old = self.status
+        invariants.stored(self, leader, old, status)
+        self.status = self.engine.stored(status)
+        self.version += 1
+        stored = (status.attempt, str(status.phase))
+        if stored not in self.ghost.stored:
+            self.ghost = replace(self.ghost, stored=self.ghost.stored | {stored})
+
+    def change_spec(self, **update: Any) -> None:
+        """The user changes something."""
+        self.spec = self.engine.keep(self.spec.model_copy(update=update)) if update else self.spec
+        self.generation += 1
+        self.version += 1
+
+    def create_pod(self, member: str, incarnation: int) -> None:
+        """Create a pod; the name that is taken makes it harmless."""
+        if any((pod.member, pod.incarnation) == (member, incarnation) for pod in self.pods.values()):
+            return
+        uid = f"{member}.{incarnation}"
+        while uid in self.boxes or uid in dict(self.ghost.gone_since):
+            uid += "'"
+        name = f"g-{member}-{incarnation}"
+        self.pods[uid] = Pod(name, uid, member, incarnation, created_at=seconds(self.now))
+        self.made += 1
+        invariants.made(self, member, incarnation)
+
+    def delete_pod(self, uid: str) -> None:
+        """Begin to delete a pod gracefully."""
+        self.pods[uid] = replace(self.pods[uid], deleting=True)
+        self.note_lost(uid)
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod's object is gone from the API."""
+        pod = self.pods.pop(uid)
+        box = self.boxes.get(uid)
+        if not pod.terminated and box is not None:
+            self._gone(uid)
+        if box is None or box.exited:
+            self.boxes.pop(uid, None)
+
+    def note_lost(self, uid: str) -> None:
+        """A pod that is deleted on a node that doesn't answer begins to be lost."""
+        pod = self.pods[uid]
+        if pod.deleting and pod.node in self.lost and uid in self.boxes:
+            self._gone(uid)
+
+    def _gone(self, uid: str) -> None:
+        if uid not in dict(self.ghost.gone_since):
+            self.ghost = replace(self.ghost, gone_since=(*self.ghost.gone_since, (uid, self.now)))
+
+    # Supervisors
+
+    def feed(self, uid: str, first: machine.Event) -> None:
+        """One event for a supervisor's machine, and what its effects lead to at once."""
+        events: deque[machine.Event] = deque([first])
+        while events:
+            box, event = self.boxes[uid], events.popleft()
+            if box.machine is None:
+                return
+            after, effects = self.engine.step(box.machine, self.now, event)
+            invariants.stepped(box.machine, after)
+            invariants.said_ready(box, after)
+            if after.phase is Phase.READY and after.directive is not None:
+                said = (after.session, after.directive.attempt)
+                if said not in self.ghost.ready:
+                    self.ghost = replace(self.ghost, ready=self.ghost.ready | {said})
+            self.boxes[uid] = replace(box, machine=after)
+            for effect in effects:
+                events.extend(self._carry_out(uid, effect))
+
+    def _carry_out(self, uid: str, effect: machine.Effect) -> list[machine.Event]:
+        box = self.boxes[uid]
+        match effect:
+            case machine.Spawn():
+                return self._spawn(uid, effect)
+            case machine.LookForRestore():
+                self.boxes[uid] = replace(box, inbox=(*box.inbox, effect))
+            case machine.FindPorts(attempt):
+                self.boxes[uid] = replace(box, inbox=(*box.inbox, machine.PortsFound(attempt, (29400, 29401))))
+            case machine.Signal():
+                self.boxes[uid] = replace(box, procs=tuple(replace(proc, termed=True) for proc in box.procs))
+            case machine.KillTree():
+                return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
+            case machine.Save():
+                assert box.machine is not None
+                self.boxes[uid] = replace(box, evidence=box.machine.evidence)
+            case machine.Send():
+                self.report(uid)
+            case machine.End():
+                self.boxes[uid] = replace(box, ending=True)
+        return []
+
+    def _spawn(self, uid: str, effect: machine.Spawn) -> list[machine.Event]:
+        box = self.boxes[uid]
+        assert box.machine is not None
+        invariants.spawned(self, box, effect)
+        self.ghost = replace(self.ghost, spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
+        restore = effect.run.restore
+        procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
+        if not self.engine.searching:
+            procs.append(Proc(effect.attempt, CHILD, None))
+        poisoned = restore is not None and any(
+            saved.step == restore.step and saved.marker == POISON for saved in self.disk
+        )
+        inbox = box.inbox if self.engine.searching else (*box.inbox, machine.Started())
+        step = 0 if restore is None else restore.step
+        self.boxes[uid] = replace(box, procs=tuple(procs), inbox=inbox, step=step, poisoned=poisoned)
+        invariants.one_attempt(self)
+        return [machine.Started()] if self.engine.searching else []
+
+    def died(self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False) -> list[machine.Event]:
+        """A process is gone; the supervisor reaps it before anything else."""
+        box = self.boxes[uid]
+        procs = tuple(one for one in box.procs if one != proc)
+        state = box.machine
+        self.boxes[uid] = replace(box, procs=procs)
+        if state is None:
+            return []
+        natural = not proc.termed and state.stop is None and state.terminated_at is None
+        if code == 0 and natural and proc.local_rank != CHILD:
+            done = (proc.attempt, box.member, proc.local_rank)
+            self.ghost = replace(self.ghost, finished=self.ghost.finished | {done})
+        exited: list[machine.Event] = (
+            [] if proc.local_rank == CHILD else [machine.Exited(proc.local_rank, code, signum, oom=oom)]
+        )
+        return exited if procs else [*exited, machine.TreeGone()]
+
+    def end_process(self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False) -> None:
+        """A process ends, by itself or by a signal."""
+        for event in self.died(uid, proc, code, signum, oom=oom):
+            self.feed(uid, event)
+
+    def begin_session(self, uid: str) -> None:
+        """A supervisor starts in a box; what an earlier one has left is killed before it says anything."""
+        box = self.boxes[uid]
+        number = box.sessions + 1
+        identity = machine.Identity(
+            self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}"
+        )
+        state = machine.start(
+            identity, f"{uid}/{number}", self.now, evidence.ends(box.evidence, self.now), box.evidence.checkpoints
+        )
+        self.boxes[uid] = replace(
+            box, machine=self.engine.keep(state), sessions=number, procs=(), inbox=(), ending=False
+        )
+        self.report(uid)
+        kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
+        if kept:
+            self.boxes[uid] = replace(self.boxes[uid], down=(*kept, *self.boxes[uid].down))
+
+    # The sidecar and its connection
+
+    def report(self, uid: str) -> None:
+        """The supervisor tells its sidecar, which tells the controller."""
+        box = self.boxes[uid]
+        assert box.machine is not None
+        said = self.engine.keep(machine.report(box.machine, self.now, 0))
+        self.boxes[uid] = replace(box, newest=(said, self.now))
+        self.send_up(uid, said)
+
+    def send_up(self, uid: str, body: Report | Scanned) -> None:
+        """One message towards the controller, if there is a connection."""
+        box = self.boxes[uid]
+        if box.link is None:
+            return
+        if self.engine.searching:  # Only the newest report matters: an older one could only have come before it.
+            kept = tuple(one for one in box.up if type(one.body) is not type(body))
+            self.boxes[uid] = replace(box, up=(*kept, Up(0, self.now, body)))
+        else:
+            self.boxes[uid] = replace(box, order=box.order + 1, up=(*box.up, Up(box.order + 1, self.now, body)))
+
+    def answer_scan(self, uid: str, scan: Scan) -> None:
+        """The supervisor lists what it sees now."""
+        found = tuple(
+            Found("shared", saved.step, f"/c/step-{saved.step}", saved.marker)
+            for saved in sorted(self.disk, key=lambda saved: -saved.step)
+            if saved.complete
+        )
+        self.boxes[uid] = replace(self.boxes[uid], kept_scan=None)
+        self.send_up(uid, self.engine.keep(Scanned(scan.attempt, uid, found)))
+
+    def hear(self, uid: str, message: object) -> None:
+        """A message of the controller reaches the sidecar, which keeps it and hands it on."""
+        box = self.boxes[uid]
+        match message:
+            case Directive():
+                self.boxes[uid] = replace(box, kept=message)
+                self.feed(uid, message)
+            case Scan():
+                self.boxes[uid] = replace(box, kept_scan=message)
+                if box.machine is not None:
+                    self.answer_scan(uid, message)
+
+    def cut(self, uid: str) -> None:
+        """The connection ends, and what was on its way is lost."""
+        box = self.boxes[uid]
+        if box.link is None:
+            return
+        leader = self.leaders.get(box.link)
+        self.boxes[uid] = replace(
+            box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False
+        )
+        if leader is not None and not leader.frozen:
+            heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
+            self.leaders[leader.number] = replace(leader, heard=heard, dirty=True)
+
+    # Kubelets
+
+    def start_pod(self, uid: str) -> None:
+        """The pod finds a node, and its containers start."""
+        at = seconds(self.now)
+        pod = replace(self.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
+        self.pods[uid] = pod
+        self.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node)
+        self.begin_session(uid)
+
+    def crash_supervisor(self, uid: str) -> None:
+        """The supervisor is killed. As PID 1 it takes its container along; else its processes run on."""
+        box = self.boxes[uid]
+        procs = box.procs if self.setup.local else tuple(proc for proc in box.procs if proc.stuck)
+        self.boxes[uid] = replace(box, machine=None, inbox=(), procs=procs, ending=False)
+        if uid in self.pods:
+            self.pods[uid] = replace(self.pods[uid], started_at=None)
+        if not self.setup.restarts_containers:
+            self.exit(uid)
+
+    def restart_container(self, uid: str) -> None:
+        """The container is started again in its pod."""
+        box = self.boxes[uid]
+        for proc in box.procs:
+            assert not proc.stuck
+        pod = self.pods.get(uid)
+        if pod is not None:
+            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=seconds(self.now))
+        self.begin_session(uid)
+
+    def exit(self, uid: str) -> None:
+        """Every container has ended for good."""
+        self.cut(uid)
+        box = self.boxes[uid]
+        stuck = tuple(proc for proc in box.procs if proc.stuck)
+        again = self.now + STUCK_RETRY_MS if stuck else box.kill_at
+        self.boxes[uid] = replace(
+            box, machine=None, inbox=(), procs=stuck, ending=False, exited=not stuck, kill_at=again
+        )
+        if not stuck and uid not in self.pods:
+            del self.boxes[uid]
+
+    def ask_to_end(self, uid: str) -> None:
+        """The kubelet has seen that the pod is to go: SIGTERM, and SIGKILL later."""
+        self.boxes[uid] = replace(self.boxes[uid], kill_at=self.now + KUBELET_GRACE_MS)
+        if self.boxes[uid].machine is None:
+            self.exit(uid)
+        else:
+            self.feed(uid, machine.Terminate())
+
+
+def of_member(u: Universe, member: str) -> Box | None:
+    """The box of the member's current pod."""
+    found = [box for box in u.boxes.values() if box.member == member and not box.exited]
+    return max(found, key=lambda box: box.incarnation, default=None)
+
+
+def new_universe(setup: Setup, engine: Engine) -> Universe:
+    """A gang that was just submitted, and nobody to look at it yet."""
+    return Universe(engine, setup, engine.keep(setup.job.spec), engine.keep(setup.job.status), {}, {}, {})
