@@ -65,7 +65,8 @@ def _section(path: str, node: Schema) -> str:
         lines.append(f"| `{name}`{mark} | {_cell(_type(field))} | {_cell(field.get('description', ''))} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
         lines.append("| ... | | Every other field of Kubernetes is kept as written. |")
-    rules = [rule["message"] for rule in node.get(RULES, ()) if not rule["rule"].startswith("!has(")]
+    said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
+    rules = [rule["message"] for rule in node.get(RULES, ()) if rule["rule"] not in said]
     if rules:
         lines += ["", "Rules:", "", *(f"- {rule}." for rule in rules)]
     return "\n".join([*lines, ""])

@@ -42,9 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="name of the gang")
-    parser.add_argument(
-        "target", metavar="TARGET", nargs="?", help="a member such as worker-1, or controller (default for --kill-c...)"
-    )
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="a member such as worker-1, or controller")
     parser.add_argument(
         "--process",
         choices=[str(one) for one in Target],
@@ -59,9 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     fault.add_argument("--unhang", action="store_true", help="SIGCONT: let it go on")
     fault.add_argument("--kill-sidecar", action="store_true", help="SIGKILL to the member's sidecar")
     fault.add_argument("--kill-supervisor", action="store_true", help="SIGKILL to the member's supervisor")
-    fault.add_argument(
-        "--kill-controller", action="store_true", help="SIGKILL to the controller of the state directory"
-    )
+    fault.add_argument("--kill-controller", action="store_true", help="SIGKILL to the controller")
     gangs.add_state_dir(parser)
 
 
@@ -90,9 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _harm_controller(state: StateDirectory, arguments: argparse.Namespace) -> None:
     if arguments.exit_code is not None or arguments.kill_sidecar or arguments.kill_supervisor:
-        raise UserError(
-            "the controller can be killed, hung or signalled: --kill-controller, --hang, --unhang, --signal"
-        )
+        raise UserError("the controller can only be signalled: --kill-controller, --hang, --unhang, --signal")
     found = process.process_of(controller_pid(state))
     name, number = _signal_of(arguments)
     if found is None or not process.send(found, number):
@@ -132,9 +126,7 @@ def _chosen(pod: PodRecord, kind: Target, rank: int | None) -> tuple[Process, ..
     wanted = tuple(one for one, its in ranks.items() if its == rank)
     if not wanted:
         known = ", ".join(str(its) for its in sorted(its for its in ranks.values() if its is not None))
-        raise UserError(
-            f"no process of {pod.member} has rank {rank}; its ranks are {known or 'not in its environment'}"
-        )
+        raise UserError(f"no process of {pod.member} has rank {rank}; it has {known or 'no ranks'}")
     return wanted
 
 

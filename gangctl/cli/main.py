@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except UserError as error:
         _said(str(error))
-    except Exception as error:  # noqa: BLE001 - the outermost frame: a traceback is no message for users
+    except Exception as error:  # the outermost frame: a traceback is no message for users
         if os.environ.get("GANGCTL_DEBUG"):
             raise
         _said(f"{type(error).__name__}: {error}; this should not happen: GANGCTL_DEBUG=1 shows where it did")

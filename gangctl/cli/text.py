@@ -13,7 +13,7 @@ _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def clean(value: object) -> str:
-    """The text with every control character written out, as in ``\\x1b``; always one line that can be encoded."""
+    r"""The text with every control character written out, as in ``\x1b``; always one line that can be encoded."""
     text = str(value)
     if text.isascii() and text.isprintable():
         return text

@@ -11,7 +11,7 @@ from gangctl.api.status import Status
 from gangctl.core.drafting import summarised
 from gangctl.core.gang import Gang, Member
 from gangctl.core.incidents import timed
-from gangctl.core.launch import ranks_of
+from gangctl.core.launch import Numbering
 from gangctl.core.running import progressed
 from gangctl.core.world import Observed
 
@@ -56,6 +56,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     """The gang at this moment. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
     status = summarised(gang, progressed(gang, timed(gang, job.status)))
+    numbering = Numbering(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
     return Snapshot(
         name=job.metadata.name,
@@ -63,14 +64,15 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
         generation=job.metadata.generation,
         time=now,
         status=status,
-        members=tuple(_member(gang, member, places.get(member.name)) for member in gang.members.values()),
+        members=tuple(_member(gang, member, places, numbering) for member in gang.members.values()),
     )
 
 
-def _member(gang: Gang, member: Member, place: str | None) -> MemberSnapshot:
+def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbering) -> MemberSnapshot:
+    place = places.get(member.name)
     pod, report = gang.pods.get(member.name), gang.report(member.name)
     progress = None if report is None else report.progress
-    ranks = () if place is None else ranks_of(gang.spec, place)
+    ranks = () if place is None else numbering.ranks.get(place, ())
     return MemberSnapshot(
         member=member.name,
         role=member.role.name,

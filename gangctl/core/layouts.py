@@ -1,4 +1,4 @@
-"""Checkpoint layouts: how a step's folder is named, and which file in it marks it complete."""
+"""Checkpoint layouts: how frameworks name a step's folder, and which file in it they write last."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import Final
 from gangctl.api.gangjob import DirectorySource
 
 LAYOUTS: Final = {
-    # torch.distributed.checkpoint writes .metadata last, by rank 0; the folder's name is the user's.
+    # torch.distributed.checkpoint, filesystem.py: finish() writes .metadata.tmp, syncs it and renames it to .metadata
+    # after all ranks have written. The folder's name is the caller's; step-N is torchtitan's.
     "TorchDCP": ("step-{step}", ".metadata"),
-    # transformers' Trainer saves trainer_state.json after model and optimizer.
+    # transformers, trainer.py: _save_checkpoint() saves model, optimizer, scheduler and random states into
+    # checkpoint-N and then trainer_state.json. (Old releases wrote the random states after it.)
     "HuggingFace": ("checkpoint-{step}", "trainer_state.json"),
-    # Megatron-LM's torch_dist format is torch.distributed.checkpoint in a folder iter_0001000.
-    "Megatron": ("iter_{step}", ".metadata"),
-    # Orbax finalises a step by renaming its temporary folder; _CHECKPOINT_METADATA is in every finalised one.
+    # Megatron-LM, core/dist_checkpointing/serialization.py: metadata.json is written by rank 0 in the finalize
+    # function, after every shard; iter_N is padded to 7 digits. The older format "torch" marks nothing in the folder.
+    "Megatron": ("iter_{step}", "metadata.json"),
+    # Orbax, checkpoint/_src/path/atomicity.py: a step is written to N.orbax-checkpoint-tmp, _CHECKPOINT_METADATA gets
+    # its commit time, and the folder is renamed to N.
     "Orbax": ("{step}", "_CHECKPOINT_METADATA"),
 }
+"""Layout -> (the folder's name with ``{step}``, the file that marks it complete)."""
 
 
 def folder_rule(source: DirectorySource) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Which complete checkpoint steps does a directory hold? A stateless look, and the layouts that frameworks write.
+"""Which complete checkpoint steps does a directory hold? A stateless look.
 
 A step is a folder whose name matches a pattern with ``{step}``. It is complete when the file that its framework writes
 last is in it; a step that was begun and not completed doesn't exist. The look may block for as long as the file
@@ -10,49 +10,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Dict, Iterable, List, NamedTuple, Tuple
+from typing import Iterable, List, Tuple
 
 from .wire import Found, Tier
 
 LIMIT = 64
 """Newest complete steps that are told of one tier: no restart goes further back."""
-
-
-class Layout(NamedTuple):
-    """How a framework names a step's folder, and what it writes last (empty: the folder is renamed when complete)."""
-
-    pattern: str
-    complete: str
-
-
-LAYOUTS: Dict[str, Layout] = {
-    # torch.distributed.checkpoint, filesystem.py: finish() writes .metadata.tmp, syncs it and renames it to .metadata
-    # after all ranks have written. The folder's name is the caller's; step-N is torchtitan's.
-    "TorchDCP": Layout("step-{step}", ".metadata"),
-    # transformers, trainer.py: _save_checkpoint() saves model, optimizer, scheduler and random states into
-    # checkpoint-N and then trainer_state.json. (Old releases wrote the random states after it.)
-    "HuggingFace": Layout("checkpoint-{step}", "trainer_state.json"),
-    # Megatron-LM, core/dist_checkpointing/serialization.py: metadata.json is written by rank 0 in the finalize
-    # function, after every shard; iter_N is padded to 7 digits. The older format "torch" marks nothing in the folder.
-    "Megatron": Layout("iter_{step}", "metadata.json"),
-    # Orbax, checkpoint/_src/path/atomicity.py: a step is written to N.orbax-checkpoint-tmp, _CHECKPOINT_METADATA gets
-    # its commit time, and the folder is renamed to N.
-    "Orbax": Layout("{step}", "_CHECKPOINT_METADATA"),
-}
-
-
-def resolve(layout: str, pattern: str = "", complete: str = "") -> Layout:
-    """The layout of that name, or with the name Pattern the one that is spelled out.
-
-    Raises:
-        ValueError: no such layout, or a pattern without exactly one ``{step}`` or with a slash.
-    """
-    if layout != "Pattern":
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout {layout!r} instead of one of {', '.join([*LAYOUTS, 'Pattern'])}")
-        return LAYOUTS[layout]
-    _compiled(pattern)
-    return Layout(pattern, complete)
 
 
 def scan(tiers: Iterable[Tier], limit: int = LIMIT) -> Tuple[Tuple[Found, ...], str]:

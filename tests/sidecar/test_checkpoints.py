@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gangctl.core.layouts import LAYOUTS
 from gangsidecar import checkpoints
-from gangsidecar.checkpoints import LAYOUTS, resolve, scan
+from gangsidecar.checkpoints import scan
 from gangsidecar.wire import Tier
 
 if TYPE_CHECKING:
@@ -42,16 +43,16 @@ def steps(*tiers: Tier, limit: int = checkpoints.LIMIT) -> list[int]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layouts_complete_steps_are_found_and_a_torn_newest_one_is_not(name: str, tmp_path: Path) -> None:
-    layout = resolve(name)
+    pattern, complete = LAYOUTS[name]
     for step in (90, 100):
-        write(tmp_path, NAMES[name].format(step), layout.complete, "weights")
+        write(tmp_path, NAMES[name].format(step), complete, "weights")
     write(tmp_path, NAMES[name].format(110), "weights")
-    assert steps(tier(tmp_path, *layout)) == [100, 90]
+    assert steps(tier(tmp_path, pattern, complete)) == [100, 90]
 
 
 def test_an_orbax_step_that_was_not_renamed_yet_does_not_exist(tmp_path: Path) -> None:
     write(tmp_path, "100.orbax-checkpoint-tmp", "_CHECKPOINT_METADATA")
-    assert steps(tier(tmp_path, *resolve("Orbax"))) == []
+    assert steps(tier(tmp_path, *LAYOUTS["Orbax"])) == []
 
 
 def test_steps_are_ordered_by_number_not_by_name(tmp_path: Path) -> None:
@@ -122,13 +123,3 @@ def test_what_goes_wrong_in_one_tier_is_said_and_the_others_are_told(tmp_path: P
     assert [one.step for one in found] == [1]
     assert "Not a directory" in error
     assert "pattern 'step'" in error
-
-
-def test_a_pattern_of_ones_own_is_resolved_to_itself() -> None:
-    assert resolve("Pattern", "s{step}.d", "OK") == ("s{step}.d", "OK")
-
-
-@pytest.mark.parametrize(("layout", "pattern"), [("Pickle", ""), ("Pattern", "step"), ("Pattern", "a/{step}")])
-def test_a_layout_that_can_not_be_is_refused(layout: str, pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"layout|pattern"):
-        resolve(layout, pattern)

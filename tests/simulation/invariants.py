@@ -12,7 +12,7 @@ from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.gang import holders, incarnation, processes_of
-from gangctl.core.launch import ranks_of
+from gangctl.core.launch import Numbering
 from gangctl.core.plan import DeletePod
 from gangsidecar import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
@@ -175,9 +175,10 @@ def _restore_point(u: Universe, leader: Leader, new: Status) -> None:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     steps: list[set[int]] = []
+    ranks = Numbering(u.spec).ranks
     for place, member in holders(u.spec, new).items():
         report = said.get((member, incarnation(new, member)))
-        for rank in ranks_of(u.spec, place):
+        for rank in ranks.get(place, ()):
             steps.append(
                 {one.step for one in report.checkpoints if (one.tier, one.rank) == (tier, rank)} if report else set()
             )

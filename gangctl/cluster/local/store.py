@@ -1,6 +1,7 @@
 """One GangJob in one file, with the API server's promises: durable, atomic, optimistically locked, seen by all.
 
-The file is the whole object. Who writes it holds ``gangjob.lock`` and compares the resourceVersion meanwhile. The controller writes the status alone, people (by the command line) the spec alone.
+The file is the whole object. Who writes it holds ``gangjob.lock`` and compares the resourceVersion meanwhile. The
+controller writes the status alone, people (by the command line) the spec alone.
 """
 
 from __future__ import annotations

@@ -1,0 +1,206 @@
+"""Restart latency by phase, status writes a restart, and memory: what docs/benchmarks.md quotes.
+
+    make bench                                     the table of the docs
+    python bench/restart.py --members 4 --restarts 50
+
+Each row is one gang of real processes under `gangctl run`: workers that only sleep, so that their own start-up costs
+nothing and they end at once on SIGTERM. A worker is ended by SIGKILL, again and again, each time of another member. The
+total is from just before the kill to the last worker's exec, as its supervisor tells it; phases are the incident's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from gangctl.api.status import GangPhase
+from gangctl.cli.live import Look, look
+from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.store import GangStore
+
+NAME = "bench"
+DEADLINE_SECONDS = 120.0
+POLL_SECONDS = 0.05
+WRITES = 2
+"""Status writes that a restart may cost."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One restart. Times in milliseconds."""
+
+    total: float
+    detect: float
+    stop: float
+    barrier: float
+    start: float
+    writes: int
+
+
+def manifest(members: int, checkpoints: Path | None) -> str:
+    """A gang of sleepers. ``checkpoints``: a Shared directory that is scanned in each restart, or none."""
+    container = {"name": "worker", "command": ["sleep", "1000000"]}
+    spec: dict[str, object] = {
+        "roles": [{"name": "worker", "replicas": members, "template": {"spec": {"containers": [container]}}}],
+        "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100},
+    }
+    if checkpoints is not None:
+        source = {"type": "Directory", "directory": str(checkpoints), "layout": "Pattern", "pattern": "step-{step}"}
+        spec["checkpoint"] = {"tiers": [{"name": "shared", "scope": "Shared", "source": source | {"complete": "DONE"}}]}
+    job = {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "metadata": {"name": NAME}, "spec": spec}
+    return yaml.safe_dump(job)
+
+
+def until(what: str, found: Callable[[], Look | None]) -> Look:
+    """Poll until something is found.
+
+    Raises:
+        TimeoutError: it isn't in time.
+    """
+    end = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < end:
+        seen = found()
+        if seen is not None:
+            return seen
+        time.sleep(POLL_SECONDS)
+    raise TimeoutError(f"{what} within {DEADLINE_SECONDS:.0f} s")
+
+
+def worker_of(supervisor: int) -> int:
+    """The process id of the worker that this supervisor started."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return int(children[0])
+
+
+def resident(pid: int) -> float:
+    """Resident memory in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+class Gang:
+    """A gang of sleepers under `gangctl run`."""
+
+    def __init__(self, members: int, folder: Path, *, checkpoints: bool) -> None:
+        directory = folder / "checkpoints"
+        if checkpoints:
+            (directory / "step-1").mkdir(parents=True)
+            (directory / "step-1" / "DONE").touch()
+        path = folder / "bench.yaml"
+        path.write_text(manifest(members, directory if checkpoints else None))
+        self.state = StateDirectory(folder / "state")
+        self.store = GangStore(self.state.gang(NAME))
+        self.log = (folder / "run.log").open("w")
+        command = [sys.executable, "-m", "gangctl", "run", str(path), "--plain", "--state-dir", str(self.state.path)]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+
+    def running(self, attempt: int) -> Look | None:
+        """A look at the gang once every worker of the attempt was started."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"gangctl run ended: {Path(self.log.name).read_text()[-2000:]}")
+        if self.store.stamp() is None:
+            return None
+        job = self.store.read()
+        if job.status.attempt < attempt or job.status.phase is not GangPhase.RUNNING:
+            return None
+        seen = look(self.state, self.store, time.time())
+        started = all(member.phase == "Running" for member in seen.snapshot.members)
+        return seen if seen.live and started else None
+
+    def restart(self, before: Look, member: int) -> tuple[Look, Restart]:
+        """Kill one worker, and wait until all run again."""
+        pods = sorted((pod for pod in before.pods if pod.supervisor), key=lambda pod: pod.name)
+        supervisor = pods[member % len(pods)].supervisor
+        if supervisor is None:
+            raise RuntimeError("a pod has no supervisor")
+        version = int(self.store.read().metadata.resource_version)
+        pid = worker_of(supervisor.pid)
+        killed = time.time()
+        os.kill(pid, signal.SIGKILL)
+        attempt = before.snapshot.status.attempt + 1
+        after = until(f"attempt {attempt} of the gang", lambda: self.running(attempt))
+        incident = after.snapshot.status.incidents[0]
+        times = incident.milliseconds
+        settled = incident.settled_time or 0.0
+        return after, Restart(
+            total=(settled - killed) * 1000 + (times.start or 0),
+            detect=(incident.time - killed) * 1000,
+            stop=times.stop or 0,
+            barrier=times.barrier or 0,
+            start=times.start or 0,
+            writes=int(self.store.read().metadata.resource_version) - version,
+        )
+
+    def end(self) -> None:
+        """As a user would: Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(DEADLINE_SECONDS)
+        self.log.close()
+
+
+def measure(members: int, restarts: int, *, checkpoints: bool) -> None:
+    """One row of the table."""
+    folder = Path(tempfile.mkdtemp(prefix="gangctl-bench-"))
+    gang = Gang(members, folder, checkpoints=checkpoints)
+    try:
+        seen = until("the gang", lambda: gang.running(1))
+        found: list[Restart] = []
+        for at in range(restarts + 1):
+            seen, one = gang.restart(seen, at)
+            if at:  # the first warms up
+                found.append(one)
+        sidecars = [resident(pod.sidecar.pid) for pod in seen.pods if pod.sidecar]
+        supervisors = [resident(pod.supervisor.pid) for pod in seen.pods if pod.supervisor]
+    finally:
+        gang.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    half = len(found) // 2
+    totals = [one.total for one in found]
+    flat = statistics.median(totals[half:]) / statistics.median(totals[:half]) if half else 1.0
+
+    def median(name: str) -> float:
+        return float(statistics.median(getattr(one, name) for one in found))
+
+    label = f"{members}{' + directory' if checkpoints else ''}"
+    print(
+        f"{label:>14} {median('total'):8.0f} {min(totals):6.0f} {max(totals):6.0f} {median('detect'):7.0f} "
+        f"{median('stop'):5.0f} {median('barrier'):8.0f} {median('start'):6.0f} {flat:6.2f} "
+        f"{max(one.writes for one in found):7d} {max(sidecars):8.1f} {max(supervisors):11.1f}",
+        flush=True,
+    )
+    if max(one.writes for one in found) > WRITES:
+        print(f"  more than {WRITES} status writes in a restart", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--members", type=int, nargs="*", default=[4, 16, 64])
+    flags.add_argument("--restarts", type=int, default=20)
+    options = flags.parse_args()
+    print(f"{options.restarts} restarts each, {os.cpu_count()} cores; milliseconds, medians; memory: the largest, MB")
+    print(
+        f"{'members':>14} {'total':>8} {'min':>6} {'max':>6} {'detect':>7} {'stop':>5} {'barrier':>8} {'start':>6} "
+        f"{'flat':>6} {'writes':>7} {'sidecar':>8} {'supervisor':>11}"
+    )
+    for members in options.members:
+        measure(members, options.restarts, checkpoints=False)
+    measure(options.members[0], options.restarts, checkpoints=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The loop: observe, decide, apply, for each gang by itself, one round at a time.
+
+What a plan writes comes first; only what is acknowledged is told, created, deleted or said. Nothing needs to be
+remembered: whatever fails, conflicts or crashes, the next round decides anew from what is stored and what is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from itertools import groupby
+from typing import Final
+
+from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.errors import ClusterError, Conflict
+from gangctl.cluster.port import Cluster
+from gangctl.controller.backoff import Backoff
+from gangctl.controller.hub import Hub
+from gangctl.controller.wakes import Wakes
+from gangctl.core.plan import Action, AskScan, CreatePod, DeletePod, Plan
+from gangctl.core.world import Observed
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 0.01
+LONGEST_RETRY_SECONDS: Final = 5.0
+
+Decide = Callable[[float, GangJob, Observed], Plan]
+"""The core: what to do about a gang at a time (seconds since the epoch)."""
+
+
+class Loop:
+    """Reconciles every gang of a cluster."""
+
+    def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide) -> None:
+        self._cluster = cluster
+        self._hub = hub
+        self._wakes = wakes
+        self._decide = decide
+
+    async def run(self) -> None:
+        """Look after gangs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                gang = await self._wakes.new()
+                tasks.create_task(self._look_after(gang), name=f"gang {gang}")
+
+    async def _look_after(self, uid: str) -> None:
+        """One gang, until it is gone."""
+        backoff = Backoff()
+        while self._cluster.gang(uid) is not None:
+            pause: float | None = None
+            async for attempt in AsyncRetrying(
+                wait=wait_exponential_jitter(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, jitter=FIRST_RETRY_SECONDS),
+                before_sleep=_say_why,
+            ):
+                with attempt:
+                    self._wakes.begin(uid)
+                    pause = await self._round(uid, backoff)
+            await self._wakes.wait(uid, pause)
+        self._hub.forget(uid)
+        self._wakes.forget(uid)
+
+    async def _round(self, uid: str, backoff: Backoff) -> float | None:
+        """Observe, decide, apply; the seconds until the next round is due though nothing happens.
+
+        Raises:
+            ClusterError: the status could not be written, so nothing else was done.
+        """
+        job = self._cluster.gang(uid)
+        if job is None:
+            return None
+        plan = self._decide(time.time(), job, self._observed(uid))
+        if plan.status is not None and plan.status != job.status:
+            job = await self._cluster.write_status(job, plan.status)
+            self._wakes.wake(uid)  # What was written may have consequences at once.
+        _say_what(job, plan)
+        self._hub.publish(job)
+        await self._act(job, plan.actions, backoff)
+        for event in plan.events:
+            try:
+                await self._cluster.emit(job, event)
+            except ClusterError as error:
+                log.warning("gang %s: an event was lost: %s", job.metadata.name, error)
+        needed = {pod.uid for pod in self._cluster.pods(uid)} | {entry.pod for entry in job.status.awaited}
+        self._hub.prune(uid, needed)
+        pauses = (plan.requeue_after, backoff.next_in(time.monotonic()))
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    def _observed(self, uid: str) -> Observed:
+        return Observed(
+            pods=self._cluster.pods(uid),
+            heard=self._hub.heard(uid),
+            lost_nodes=self._cluster.lost_nodes(),
+            scanned=self._hub.scanned(uid),
+            listening_since=self._cluster.listening_since,
+        )
+
+    async def _act(self, job: GangJob, actions: tuple[Action, ...], backoff: Backoff) -> None:
+        """Do what is due: kind after kind in the plan's order, those of a kind at once."""
+        backoff.keep(set(actions))
+        now = time.monotonic()
+        for _, alike in groupby((action for action in actions if backoff.is_due(action, now)), key=type):
+            async with asyncio.TaskGroup() as tasks:
+                for action in alike:
+                    tasks.create_task(self._do(job, action, backoff))
+
+    async def _do(self, job: GangJob, action: Action, backoff: Backoff) -> None:
+        try:
+            match action:
+                case CreatePod():
+                    await self._cluster.create_pod(job, action)
+                case DeletePod():
+                    await self._cluster.delete_pod(job, action)
+                case AskScan():
+                    self._hub.ask(job.metadata.uid, action)
+        except ClusterError as error:
+            backoff.failed(action, time.monotonic())
+            log.warning(
+                "gang %s: %s has failed and is tried again: %s", job.metadata.name, type(action).__name__, error
+            )
+        else:
+            backoff.succeeded(action)
+
+
+def _say_what(job: GangJob, plan: Plan) -> None:
+    """One line for each decision that changed something."""
+    if plan.status is None and not plan.actions and not plan.events:
+        return
+    status = job.status
+    log.info(
+        "gang %s attempt %d %s: %s",
+        job.metadata.name,
+        status.attempt,
+        status.phase.value,
+        plan.because,
+        extra={
+            "gang": job.metadata.name,
+            "attempt": status.attempt,
+            "phase": status.phase.value,
+            "because": plan.because,
+            "actions": [type(action).__name__ for action in plan.actions],
+        },
+    )
+
+
+def _say_why(state: RetryCallState) -> None:
+    """A round has failed and is done again."""
+    error = None if state.outcome is None else state.outcome.exception()
+    match error:
+        case Conflict():
+            log.info("decided again: %s", error)
+        case ClusterError():
+            log.warning("nothing is done until the status can be written: %s", error)
+        case _:
+            log.error("a round has crashed, which is a bug; it is done again", exc_info=error)

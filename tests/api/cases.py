@@ -1,0 +1,376 @@
+"""Good and bad manifests, and who can see that they are bad: the schema, its CEL rules, or only Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tests.api.manifests import manifest, role, with_container, with_role
+
+
+class Seer(StrEnum):
+    """What of the API server finds the mistake."""
+
+    SCHEMA = "schema"
+    CEL = "CEL"
+    LIST_MAP = "list-map"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A manifest that must be refused."""
+
+    name: str
+    manifest: dict[str, Any]
+    path: str
+    says: str
+    """Part of the message."""
+    seer: Seer
+
+
+def _rules(*rules: dict[str, Any]) -> dict[str, Any]:
+    return manifest(podFailurePolicy={"rules": list(rules)})
+
+
+def _tier(**fields: Any) -> dict[str, Any]:
+    tier = {"name": "shared", "scope": "Shared", "source": {"type": "API"}, **fields}
+    return manifest(checkpoint={"tiers": [tier]})
+
+
+def _directory(**fields: Any) -> dict[str, Any]:
+    return _tier(source={"type": "Directory", "directory": "/c", **fields})
+
+
+def _named(gang: str, **fields: Any) -> dict[str, Any]:
+    made = with_role(**fields)
+    made["metadata"]["name"] = gang
+    return made
+
+
+_CODES = {"operator": "In", "values": [1]}
+_WORKER = "spec.roles[0].template.spec.containers"
+
+GOOD: dict[str, dict[str, Any]] = {
+    "the minimal one": manifest(),
+    "a success policy of its default kind without a type": manifest(successPolicy={}),
+    "a budget of its default kind without a type": manifest(recovery={"budget": {"maxRestarts": 3}}),
+    "an unlimited budget": manifest(recovery={"budget": {"type": "Unlimited"}}),
+    "a rule pasted from a Job with exit codes": _rules(
+        {"action": "FailJob", "onExitCodes": {"containerName": "trainer", "operator": "NotIn", "values": [0, 1]}}
+    ),
+    "a rule pasted from a Job with pod conditions": _rules(
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ),
+    "a rule with both": _rules({"action": "Count", "onExitCodes": _CODES, "onPodConditions": [{"type": "X"}]}),
+    "a hold with its timeout": manifest(recovery={"onExhausted": "Hold", "holdTimeoutSeconds": 1}),
+    "a layout of one's own": _directory(layout="Pattern", pattern="step-{step}", complete="DONE"),
+    "a member tier": _tier(scope="Member"),
+    "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
+    "a placement": manifest(placement={"strategy": "Spread"}),
+    "no process group": with_role(processGroup=""),
+    "a probe beside the worker": with_role(
+        template={"spec": {"containers": [{"name": "a", "command": ["x"]}, {"name": "b", "livenessProbe": {}}]}}
+    ),
+    "two torchrun roles in one world": manifest(
+        roles=[
+            role("a", launch="Torchrun", processGroup="g", processesPerPod=2),
+            role("b", launch="Torchrun", processGroup="g", processesPerPod=2),
+        ]
+    ),
+    "two roles with different numbers of processes in one world": manifest(
+        roles=[role("a", processGroup="g", processesPerPod=2), role("b", processGroup="g")]
+    ),
+    "ten thousand members": with_role(replicas=9_000, spares=1_000),
+    "a name of 42 characters": _named("a" * 42),
+}
+
+BAD = (
+    Bad(
+        "a string for a number",
+        with_role(replicas="4"),
+        "spec.roles[0].replicas",
+        "an integer from 1 to 10000",
+        Seer.SCHEMA,
+    ),
+    Bad("a bool for a number", with_role(replicas=True), "spec.roles[0].replicas", "found true", Seer.SCHEMA),
+    Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Seer.SCHEMA),
+    Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Seer.SCHEMA),
+    Bad("no role", manifest(roles=[]), "spec.roles", "a list of 1 to 8 items", Seer.SCHEMA),
+    Bad("a role's name with a dash", with_role(name="a-b"), "spec.roles[0].name", "matches", Seer.SCHEMA),
+    Bad(
+        "an unknown kind",
+        manifest(successPolicy={"type": "All"}),
+        "spec.successPolicy.type",
+        "one of AllRoles, Roles, Never",
+        Seer.SCHEMA,
+    ),
+    Bad(
+        "a union without its type",
+        _tier(source={}),
+        "spec.checkpoint.tiers[0].source.type",
+        "found nothing",
+        Seer.SCHEMA,
+    ),
+    Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Seer.SCHEMA),
+    Bad(
+        "an unknown signal",
+        _rules({"action": "Count", "onSignals": ["SIGKILLED"]}),
+        "spec.podFailurePolicy.rules[0].onSignals[0]",
+        "did you mean SIGKILL?",
+        Seer.SCHEMA,
+    ),
+    Bad(
+        "a pattern without a step",
+        _directory(layout="Pattern", pattern="x", complete="D"),
+        "spec.checkpoint.tiers[0].source.pattern",
+        r"\{step\}",
+        Seer.SCHEMA,
+    ),
+    Bad("no template", manifest(roles=[{"name": "worker"}]), "spec.roles[0].template", "found nothing", Seer.SCHEMA),
+    Bad(
+        "a negative duration",
+        manifest(recovery={"lostPodGraceSeconds": -1}),
+        "spec.recovery.lostPodGraceSeconds",
+        "from 0 to",
+        Seer.SCHEMA,
+    ),
+    Bad(
+        "a pod that is always restarted",
+        with_role(template={"spec": {"restartPolicy": "Always", "containers": [{"name": "a", "command": ["x"]}]}}),
+        "spec.roles[0].template.spec.restartPolicy",
+        "could never succeed",
+        Seer.CEL,
+    ),
+    Bad(
+        "a Job's FailIndex",
+        _rules({"action": "FailIndex", "onExitCodes": _CODES}),
+        "spec.podFailurePolicy.rules[0].action",
+        "run together or not at all",
+        Seer.CEL,
+    ),
+    Bad(
+        "a rule that matches nothing",
+        _rules({"action": "Count", "roles": ["worker"]}),
+        "spec.podFailurePolicy.rules[0]",
+        "at least one of",
+        Seer.CEL,
+    ),
+    Bad(
+        "In with 0",
+        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [0, 1]}}),
+        "spec.podFailurePolicy.rules[0].onExitCodes.values",
+        "may not contain 0",
+        Seer.CEL,
+    ),
+    Bad(
+        "unsorted exit codes",
+        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [2, 1]}}),
+        "spec.podFailurePolicy.rules[0].onExitCodes.values",
+        "sorted",
+        Seer.CEL,
+    ),
+    Bad(
+        "an exit code twice",
+        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [1, 1]}}),
+        "spec.podFailurePolicy.rules[0].onExitCodes.values",
+        "once",
+        Seer.LIST_MAP,
+    ),
+    Bad(
+        "two rules of one name",
+        _rules(
+            {"name": "a", "action": "Count", "onSignals": ["SIGHUP"]},
+            {"name": "a", "action": "Count", "onSignals": ["SIGINT"]},
+        ),
+        "spec.podFailurePolicy.rules",
+        "same name",
+        Seer.CEL,
+    ),
+    Bad(
+        "a rule for no role",
+        _rules({"action": "Count", "roles": ["x"], "onSignals": ["SIGHUP"]}),
+        "spec.podFailurePolicy.rules",
+        "must name roles",
+        Seer.CEL,
+    ),
+    Bad(
+        "success of no role",
+        manifest(successPolicy={"type": "Roles", "roles": ["x"]}),
+        "spec.successPolicy.roles",
+        "must name roles",
+        Seer.CEL,
+    ),
+    Bad(
+        "a field of another kind",
+        manifest(successPolicy={"type": "Never", "roles": ["worker"]}),
+        "spec.successPolicy.roles",
+        "type Roles only",
+        Seer.CEL,
+    ),
+    Bad(
+        "a field of another kind than the default",
+        manifest(successPolicy={"roles": ["worker"]}),
+        "spec.successPolicy.roles",
+        "type Roles only",
+        Seer.CEL,
+    ),
+    Bad(
+        "a kind without its field",
+        manifest(successPolicy={"type": "Roles"}),
+        "spec.successPolicy.roles",
+        "found nothing",
+        Seer.CEL,
+    ),
+    Bad(
+        "a budget for nothing",
+        manifest(recovery={"budget": {"type": "Unlimited", "maxRestarts": 3}}),
+        "spec.recovery.budget.maxRestarts",
+        "type Windowed only",
+        Seer.CEL,
+    ),
+    Bad(
+        "a placement of none",
+        manifest(placement={"mode": "Required"}),
+        "spec.placement.mode",
+        "strategy Pack or Spread only",
+        Seer.CEL,
+    ),
+    Bad(
+        "a timeout for no hold",
+        manifest(recovery={"holdTimeoutSeconds": 1}),
+        "spec.recovery.holdTimeoutSeconds",
+        "onExhausted: Hold",
+        Seer.CEL,
+    ),
+    Bad(
+        "a member tier in a directory",
+        manifest(
+            checkpoint={
+                "tiers": [
+                    {
+                        "name": "a",
+                        "scope": "Member",
+                        "source": {"type": "Directory", "directory": "/c", "layout": "Orbax"},
+                    }
+                ]
+            }
+        ),
+        "spec.checkpoint.tiers[0].source.type",
+        "needs source type API",
+        Seer.CEL,
+    ),
+    Bad(
+        "a layout of one's own without a pattern",
+        _directory(layout="Pattern", complete="DONE"),
+        "spec.checkpoint.tiers[0].source.layout",
+        "needs a pattern",
+        Seer.CEL,
+    ),
+    Bad(
+        "a layout of one's own without a marker",
+        _directory(layout="Pattern", pattern="{step}"),
+        "spec.checkpoint.tiers[0].source.layout",
+        "and complete",
+        Seer.CEL,
+    ),
+    Bad(
+        "a pattern for a known layout",
+        _directory(layout="Orbax", pattern="{step}"),
+        "spec.checkpoint.tiers[0].source.layout",
+        "belong to layout Pattern",
+        Seer.CEL,
+    ),
+    Bad(
+        "a log pattern without a step",
+        manifest(progress={"source": {"type": "Log", "pattern": "step"}}),
+        "spec.progress.source.pattern",
+        "a group named step",
+        Seer.CEL,
+    ),
+    Bad(
+        "a worker container that isn't there",
+        with_role(workerContainer="x"),
+        "spec.roles[0].workerContainer",
+        "must name one",
+        Seer.CEL,
+    ),
+    Bad("a worker without a command", with_container(command=[]), _WORKER, "must have a command", Seer.CEL),
+    Bad(
+        "a worker with a liveness probe",
+        with_container(livenessProbe={"exec": {}}),
+        _WORKER,
+        "livenessProbe would kill",
+        Seer.CEL,
+    ),
+    Bad(
+        "a worker with a startup probe",
+        with_container(startupProbe={"exec": {}}),
+        _WORKER,
+        "startupProbe would kill",
+        Seer.CEL,
+    ),
+    Bad(
+        "two containers of one name",
+        with_role(template={"spec": {"containers": [{"name": "a", "command": ["x"]}, {"name": "a"}]}}),
+        _WORKER,
+        "same name",
+        Seer.CEL,
+    ),
+    Bad(
+        "torchrun without ranks",
+        with_role(launch="Torchrun", processGroup=""),
+        "spec.roles[0].processGroup",
+        "needs a process group",
+        Seer.CEL,
+    ),
+    Bad(
+        "torchrun with two numbers of processes",
+        manifest(
+            roles=[
+                role("a", launch="Torchrun", processGroup="g", processesPerPod=2),
+                role("b", launch="Torchrun", processGroup="g"),
+            ]
+        ),
+        "spec.roles",
+        "same processesPerPod",
+        Seer.CEL,
+    ),
+    Bad(
+        "torchrun beside another launch",
+        manifest(roles=[role("a", launch="Torchrun", processGroup="b"), role("b")]),
+        "spec.roles",
+        "must all have it",
+        Seer.CEL,
+    ),
+    Bad("too many members", with_role(replicas=10_000, spares=1), "spec.roles", "at most 10000 members", Seer.CEL),
+    Bad("elastic gangs", with_role(minReplicas=2), "spec.roles[0].minReplicas", "not yet supported", Seer.CEL),
+    Bad("roles one after another", with_role(dependsOn=[]), "spec.roles[0].dependsOn", "not yet supported", Seer.CEL),
+    Bad("pod groups", manifest(podGroupRef={"name": "x"}), "spec.podGroupRef", "not yet supported", Seer.CEL),
+    Bad("a long name", _named("a" * 43), "metadata.name", "{0,40}", Seer.CEL),
+    Bad(
+        "names that are too long together",
+        _named("a" * 42, name="b" * 15),
+        "metadata.name",
+        "at most 63 characters",
+        Seer.CEL,
+    ),
+    Bad("two roles of one name", manifest(roles=[role("a"), role("a")]), "spec.roles", "same name", Seer.LIST_MAP),
+    Bad(
+        "two tiers of one name",
+        manifest(checkpoint={"tiers": [{"name": "a", "scope": "Shared", "source": {"type": "API"}}] * 2}),
+        "spec.checkpoint.tiers",
+        "same name",
+        Seer.LIST_MAP,
+    ),
+    Bad(
+        "a log pattern that doesn't compile",
+        manifest(progress={"source": {"type": "Log", "pattern": "((?P<step>"}}),
+        "spec.progress.source.pattern",
+        "regular expression",
+        Seer.NOBODY,
+    ),
+    Bad("an unknown field", with_role(replica=4), "spec.roles[0].replica", "did you mean replicas?", Seer.NOBODY),
+    Bad("a Python name", manifest(restart_token="x"), "spec.restart_token", "did you mean restartToken?", Seer.NOBODY),
+)

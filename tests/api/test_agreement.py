@@ -1,0 +1,101 @@
+"""A manifest is as good for ``gangctl`` as for an API server."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+
+from gangctl.api.signals import SIGNALS
+from tests.api.apiserver import RULES, cel_errors, change_errors, defaulted, list_errors, nodes, schema, schema_errors
+from tests.api.cases import BAD, GOOD, Bad, Seer
+from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, role, with_role
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_manifest_is_accepted_by_python_schema_and_cel(name: str) -> None:
+    made = GOOD[name]
+    assert refusal(made) == ""
+    assert schema_errors(made) == []
+    assert list_errors(made) == []
+    assert cel_errors(made) == []
+
+
+def test_the_manifest_with_every_field_is_accepted_by_all() -> None:
+    made = yaml.safe_load(FULL)
+    assert refusal(FULL) == ""
+    assert schema_errors(made) == []
+    assert cel_errors(made) == []
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
+def test_a_bad_manifest_is_refused_with_its_path(bad: Bad) -> None:
+    said = refusal(bad.manifest)
+    assert any(line.startswith(f"demo.yaml:1: {bad.path}:") and bad.says in line for line in said.splitlines()), said
+
+
+@pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
+def test_a_bad_manifest_is_refused_by_the_api_server_where_it_can_see(bad: Bad) -> None:
+    match bad.seer:
+        case Seer.SCHEMA:
+            assert schema_errors(bad.manifest)
+        case Seer.CEL:
+            assert schema_errors(bad.manifest) == []
+            assert cel_errors(bad.manifest)
+        case Seer.LIST_MAP:
+            assert schema_errors(bad.manifest) == []
+            assert list_errors(bad.manifest)
+        case Seer.NOBODY:
+            assert schema_errors(bad.manifest) == []
+            assert list_errors(bad.manifest) == []
+            assert cel_errors(bad.manifest) == []
+
+
+def test_every_rule_of_python_and_cel_says_the_same() -> None:
+    for bad in BAD:
+        if bad.seer is Seer.CEL:
+            said = refusal(bad.manifest)
+            ours = [message for message in cel_errors(bad.manifest) if message in said]
+            assert ours or "found nothing" in said or "expected" in said, (bad.name, said)
+
+
+def test_every_cel_rule_is_broken_by_a_case() -> None:
+    broken = {message for bad in BAD for message in cel_errors(bad.manifest)}
+    beyond_single_manifests = {
+        "the roles can only be changed while the gang is suspended: set suspend to true, then change them"
+    }
+    needs_without_a_case = {
+        message for message in _messages(schema()) if " needs " in message or "belongs to" in message
+    }
+    assert _messages(schema()) - broken - beyond_single_manifests - needs_without_a_case == set()
+
+
+def _messages(node: dict[str, object]) -> set[str]:
+    return {rule["message"] for _, one in nodes(node) for rule in one.get(RULES, ())}
+
+
+def test_roles_change_only_while_the_gang_is_suspended() -> None:
+    suspended = with_role(replicas=2)
+    suspended["spec"]["suspend"] = True
+    assert change_errors(MINIMAL, MINIMAL) == []
+    assert change_errors(MINIMAL, manifest(restartToken="x")) == []
+    assert change_errors(MINIMAL, with_role(replicas=2)) != []
+    assert change_errors(MINIMAL, suspended) == []
+    assert change_errors(suspended, with_role(replicas=3)) == []
+
+
+def test_the_order_of_roles_counts_as_a_change() -> None:
+    one, other = role("a"), role("b")
+    assert change_errors(manifest(roles=[one, other]), manifest(roles=[other, one])) != []
+
+
+def test_a_manifest_with_the_servers_defaults_means_the_same() -> None:
+    for made in GOOD.values():
+        assert loaded(defaulted(copy.deepcopy(made), schema())).spec == loaded(made).spec
+
+
+def test_signals_are_those_of_linux() -> None:
+    assert SIGNALS["SIGKILL"] == 9
+    assert SIGNALS["SIGSYS"] == 31
+    assert sorted(SIGNALS.values()) == list(range(1, 32))
