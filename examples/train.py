@@ -147,8 +147,13 @@ def main() -> None:
     flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
     options = flags.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_enable_preemption_service", False)
-    train(**vars(options))
+    jax.config.update("jax_enable_preemption_service", False)  # noqa: FBT003 - (5) it would keep SIGTERM for itself
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(EX_TEMPFAIL))  # (5) "this node is to be left", as schedulers say
+    try:
+        train(**vars(options))
+    except Exception:  # noqa: BLE001 - whatever it is
+        traceback.print_exc()
+        os._exit(1)  # (5) a usual end would wait in JAX's shutdown, for minutes, for peers that are gone
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ STACKED = {
     "narrow": (LAYERS, 4 * WIDTH, WIDTH),
 }
 SHAPES = {"letters": (BYTES, WIDTH), "places": (CONTEXT, WIDTH), **STACKED}
-LEARNING_RATE = 3e-3
+LEARNING_RATE = 2e-3
 
 State = dict[str, np.ndarray | jax.Array]
 """``weights``, Adam's two moments ``mean`` and ``square``, and the ``loss`` of the step that made them."""
@@ -28,7 +28,7 @@ State = dict[str, np.ndarray | jax.Array]
 def new_state(seed: int) -> State:
     """Before the first step."""
     size = sum(int(np.prod(shape)) for shape in SHAPES.values())
-    weights = np.random.default_rng(seed).standard_normal(size, np.float32) * np.float32(0.02)
+    weights = np.random.default_rng(seed).standard_normal(size, np.float32) * np.float32(0.05)
     zeros = np.zeros_like(weights)
     return {"weights": weights, "mean": zeros, "square": zeros, "loss": np.float32(np.nan)}
 

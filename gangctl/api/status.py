@@ -219,6 +219,8 @@ class Replaced(Model):
     """Name of the member."""
     incarnation: int
     """Incarnation of its current pod."""
+    attempt: int = 0
+    """The first attempt that a worker in its current pod can belong to."""
     time: Timestamp
     """When it was replaced last."""
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()

@@ -18,7 +18,7 @@ from gangctl.cluster.local import record
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.record import PodRecord, projection
 from gangctl.cluster.local.store import GangStore
-from gangctl.controller.snapshot import Snapshot, snapshot
+from gangctl.controller.snapshot import Endpoint, Snapshot, snapshot
 from gangctl.core.world import Observed
 
 TIMEOUT_SECONDS: Final = 1.0
@@ -73,13 +73,13 @@ def look(state: StateDirectory, store: GangStore, now: float) -> Look:
 def ask(state: StateDirectory, name: str) -> Snapshot | None:
     """The controller's snapshot; None if it doesn't answer."""
     try:
-        address = urlsplit(state.url.read_text().strip())
-        token = state.live_token.read_text().strip()
+        endpoint = Endpoint.model_validate_json(state.live.read_bytes())
+        address = urlsplit(endpoint.url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_SECONDS)
     except (OSError, ValueError):
         return None
     try:
-        connection.request("GET", f"/v1/gangs/{name}", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", address.path + name, headers={"Authorization": f"Bearer {endpoint.token}"})
         response = connection.getresponse()
         content = response.read()
         return Snapshot.model_validate_json(content) if response.status == http.client.OK else None

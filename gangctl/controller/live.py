@@ -8,25 +8,31 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
-from gangctl.controller.snapshot import snapshot
+from gangctl.controller.snapshot import Endpoint, snapshot
 from gangctl.core.world import Observed
 
-Gangs = Callable[[], Iterable[tuple[GangJob, Observed]]]
-"""All gangs that the controller knows, with the world as it sees it now."""
+PATH: Final = "/v1/gangs/"
+_SHUTDOWN_SECONDS: Final = 0.5
+
+Look = Callable[[str], tuple[GangJob, Observed] | None]
+"""A gang by its name, with the world as the controller sees it now."""
 
 
-def new_token() -> str:
-    """A token that nobody can guess."""
-    return secrets.token_urlsafe(32)
+@asynccontextmanager
+async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
+    """Answer on a free port of ``host`` until the end.
 
-
-def route(gangs: Gangs, token: str) -> web.RouteDef:
-    """The route of the endpoint. ``token`` must be shown as ``Authorization: Bearer TOKEN``."""
+    Raises:
+        OSError: it can't listen there.
+    """
+    token = secrets.token_urlsafe(32)
     expected = f"Bearer {token}".encode()
 
     async def answer(request: web.Request) -> web.Response:
@@ -34,10 +40,19 @@ def route(gangs: Gangs, token: str) -> web.RouteDef:
         if not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized(text="the token in the state directory is needed\n")
         name = request.match_info["name"]
-        for job, observed in gangs():
-            if job.metadata.name == name:
-                text = snapshot(time.time(), job, observed).model_dump_json(by_alias=True, exclude_none=True)
-                return web.Response(text=text, content_type="application/json")
-        raise web.HTTPNotFound(text=f"this controller knows no gang {name!r:.80}\n")
+        found = look(name)
+        if found is None:
+            raise web.HTTPNotFound(text=f"this controller knows no gang {name!r:.80}\n")
+        text = snapshot(time.time(), *found).model_dump_json(by_alias=True, exclude_none=True)
+        return web.Response(text=text, content_type="application/json")
 
-    return web.get("/v1/gangs/{name}", answer)
+    application = web.Application()
+    application.router.add_get(PATH + "{name}", answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, 0).start()
+        name, port = runner.addresses[0][:2]
+        yield Endpoint(url=f"http://{name}:{port}{PATH}", token=token)
+    finally:
+        await runner.cleanup()

@@ -74,7 +74,7 @@ class Loop:
         job = self._cluster.gang(uid)
         if job is None:
             return None
-        plan = self._decide(time.time(), job, self._observed(uid))
+        plan = self._decide(time.time(), job, self.observed(uid))
         if plan.status is not None and plan.status != job.status:
             job = await self._cluster.write_status(job, plan.status)
             self._wakes.wake(uid)  # What was written may have consequences at once.
@@ -91,7 +91,8 @@ class Loop:
         pauses = (plan.requeue_after, backoff.next_in(time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
-    def _observed(self, uid: str) -> Observed:
+    def observed(self, uid: str) -> Observed:
+        """The world of one gang, as it is seen now."""
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.heard(uid),

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gangctl.cluster.errors import ClusterError, Terminal
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.files import write
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
-from gangctl.controller import logs
+from gangctl.cluster.local.lock import only_controller
+from gangctl.controller import live, logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.decide import decide
 from gangctl.core.directive import directive
+from gangctl.core.world import Observed
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +72,14 @@ async def control(state: StateDirectory) -> None:
     cluster = LocalCluster(state)
     hub = Hub(cluster.identify, directive, wakes.wake)
     loop = Loop(cluster, hub, wakes, decide)
-    async with hub.serve(HOST, 0) as url:
+
+    def look(name: str) -> tuple[GangJob, Observed] | None:
+        job = cluster.named(name)
+        return None if job is None else (job, loop.observed(job.metadata.uid))
+
+    async with hub.serve(HOST, 0) as url, live.serve(HOST, look) as endpoint:
         write(state.url, url.encode(), durable=False)
+        write(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d listens on %s", os.getpid(), url)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -85,28 +92,6 @@ async def control(state: StateDirectory) -> None:
                     task.cancel()
         except* ClusterError as errors:
             raise errors.exceptions[0] from None
-
-
-@contextmanager
-def only_controller(state: StateDirectory) -> Iterator[None]:
-    """Be the only controller of a state directory.
-
-    Raises:
-        Terminal: there is another one.
-        OSError: the lock can't be written.
-    """
-    descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = state.lock.read_text().strip() or "unknown"
-            raise Terminal(f"{state.path} has a controller already: process {holder}") from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _watch_for_the_end(ended: asyncio.Event) -> None:

@@ -16,6 +16,13 @@ from gangctl.core.running import progressed
 from gangctl.core.world import Observed
 
 
+class Endpoint(Model):
+    """Where the controller answers with snapshots, and what a reader shows as ``Authorization: Bearer TOKEN``."""
+
+    url: str
+    token: str
+
+
 class MemberSnapshot(Model):
     """One member, as its supervisor told it last."""
 

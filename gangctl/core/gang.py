@@ -101,11 +101,8 @@ class Gang:
     def is_fresh(self, member: str) -> bool:
         """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
         entry = self.replaced.get(member)
-        return self.status.phase is GangPhase.PENDING or (
-            entry is not None
-            and entry.incarnation > self.status.base_incarnation
-            and entry.time >= self.status.phase_time
-        )
+        coming = coming_attempt(self.status)
+        return self.status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming)
 
     def on_lost_node(self, pod: Pod) -> bool:
         """Whether the pod's node doesn't answer."""
@@ -120,6 +117,11 @@ def members_of(role: Role) -> tuple[Member, ...]:
 def incarnation(status: Status, member: str) -> int:
     """How many times the member's pod has been replaced."""
     return next((entry.incarnation for entry in status.replaced if entry.member == member), status.base_incarnation)
+
+
+def coming_attempt(status: Status) -> int:
+    """The first attempt of which no worker can have been started yet. Told by numbers, as clocks may jump back."""
+    return status.attempt + (status.phase is GangPhase.RUNNING)
 
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:

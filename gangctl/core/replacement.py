@@ -15,7 +15,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Replaced, Status
 from gangctl.core.barrier import awaits, still_awaited
 from gangctl.core.faults import SILENT_RESTARTS
-from gangctl.core.gang import Gang
+from gangctl.core.gang import Gang, coming_attempt
 from gangsidecar.wire import Phase
 
 BACKOFF_SECONDS: Final = 10.0
@@ -60,6 +60,7 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
         entries[name] = Replaced(
             member=name,
             incarnation=gang.incarnation(name) + 1,
+            attempt=coming_attempt(status),
             time=gang.now,
             avoid=_avoid(gang, name, old),
             required=why.required or (old is not None and old.required and _remembers(gang, old)),
@@ -78,6 +79,7 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
         Replaced(
             member=name,
             incarnation=base,
+            attempt=coming_attempt(status),
             time=gang.now,
             avoid=_avoid(gang, name, gang.replaced.get(name)),
             required=why.required,

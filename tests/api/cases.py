@@ -28,6 +28,8 @@ class Bad:
     says: str
     """Part of the message."""
     seer: Seer
+    cel: str = ""
+    """Part of the CEL rule's message."""
 
 
 def _rules(*rules: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +144,7 @@ BAD = (
         "spec.roles[0].template.spec.restartPolicy",
         "could never succeed",
         Seer.CEL,
+        "could never succeed",
     ),
     Bad(
         "a Job's FailIndex",
@@ -149,6 +152,7 @@ BAD = (
         "spec.podFailurePolicy.rules[0].action",
         "run together or not at all",
         Seer.CEL,
+        "run together or not at all",
     ),
     Bad(
         "a rule that matches nothing",
@@ -156,6 +160,7 @@ BAD = (
         "spec.podFailurePolicy.rules[0]",
         "at least one of",
         Seer.CEL,
+        "at least one of",
     ),
     Bad(
         "In with 0",
@@ -163,6 +168,7 @@ BAD = (
         "spec.podFailurePolicy.rules[0].onExitCodes.values",
         "may not contain 0",
         Seer.CEL,
+        "may not contain 0",
     ),
     Bad(
         "unsorted exit codes",
@@ -170,6 +176,7 @@ BAD = (
         "spec.podFailurePolicy.rules[0].onExitCodes.values",
         "sorted",
         Seer.CEL,
+        "sorted",
     ),
     Bad(
         "an exit code twice",
@@ -187,6 +194,7 @@ BAD = (
         "spec.podFailurePolicy.rules",
         "same name",
         Seer.CEL,
+        "same name",
     ),
     Bad(
         "a rule for no role",
@@ -194,6 +202,7 @@ BAD = (
         "spec.podFailurePolicy.rules",
         "must name roles",
         Seer.CEL,
+        "must name roles",
     ),
     Bad(
         "success of no role",
@@ -201,6 +210,7 @@ BAD = (
         "spec.successPolicy.roles",
         "must name roles",
         Seer.CEL,
+        "must name roles",
     ),
     Bad(
         "a field of another kind",
@@ -208,6 +218,7 @@ BAD = (
         "spec.successPolicy.roles",
         "type Roles only",
         Seer.CEL,
+        "type Roles only",
     ),
     Bad(
         "a field of another kind than the default",
@@ -215,6 +226,7 @@ BAD = (
         "spec.successPolicy.roles",
         "type Roles only",
         Seer.CEL,
+        "type Roles only",
     ),
     Bad(
         "a kind without its field",
@@ -229,6 +241,7 @@ BAD = (
         "spec.recovery.budget.maxRestarts",
         "type Windowed only",
         Seer.CEL,
+        "type Windowed only",
     ),
     Bad(
         "a placement of none",
@@ -236,6 +249,7 @@ BAD = (
         "spec.placement.mode",
         "strategy Pack or Spread only",
         Seer.CEL,
+        "strategy Pack or Spread only",
     ),
     Bad(
         "a timeout for no hold",
@@ -243,6 +257,7 @@ BAD = (
         "spec.recovery.holdTimeoutSeconds",
         "onExhausted: Hold",
         Seer.CEL,
+        "onExhausted: Hold",
     ),
     Bad(
         "a member tier in a directory",
@@ -260,6 +275,7 @@ BAD = (
         "spec.checkpoint.tiers[0].source.type",
         "needs source type API",
         Seer.CEL,
+        "needs source type API",
     ),
     Bad(
         "a layout of one's own without a pattern",
@@ -267,6 +283,7 @@ BAD = (
         "spec.checkpoint.tiers[0].source.layout",
         "needs a pattern",
         Seer.CEL,
+        "needs a pattern",
     ),
     Bad(
         "a layout of one's own without a marker",
@@ -274,6 +291,7 @@ BAD = (
         "spec.checkpoint.tiers[0].source.layout",
         "and complete",
         Seer.CEL,
+        "and complete",
     ),
     Bad(
         "a pattern for a known layout",
@@ -281,6 +299,7 @@ BAD = (
         "spec.checkpoint.tiers[0].source.layout",
         "belong to layout Pattern",
         Seer.CEL,
+        "belong to layout Pattern",
     ),
     Bad(
         "a log pattern without a step",
@@ -288,6 +307,7 @@ BAD = (
         "spec.progress.source.pattern",
         "a group named step",
         Seer.CEL,
+        "a group named step",
     ),
     Bad(
         "a worker container that isn't there",
@@ -295,6 +315,7 @@ BAD = (
         "spec.roles[0].workerContainer",
         "must name one",
         Seer.CEL,
+        "must name one",
     ),
     Bad("a worker without a command", with_container(command=[]), _WORKER, "must have a command", Seer.CEL),
     Bad(
@@ -303,6 +324,7 @@ BAD = (
         _WORKER,
         "livenessProbe would kill",
         Seer.CEL,
+        "livenessProbe would kill",
     ),
     Bad(
         "a worker with a startup probe",
@@ -310,6 +332,7 @@ BAD = (
         _WORKER,
         "startupProbe would kill",
         Seer.CEL,
+        "startupProbe would kill",
     ),
     Bad(
         "two containers of one name",
@@ -317,6 +340,7 @@ BAD = (
         _WORKER,
         "same name",
         Seer.CEL,
+        "same name",
     ),
     Bad(
         "torchrun without ranks",
@@ -324,6 +348,7 @@ BAD = (
         "spec.roles[0].processGroup",
         "needs a process group",
         Seer.CEL,
+        "needs a process group",
     ),
     Bad(
         "torchrun with two numbers of processes",
@@ -336,6 +361,7 @@ BAD = (
         "spec.roles",
         "same processesPerPod",
         Seer.CEL,
+        "same processesPerPod",
     ),
     Bad(
         "torchrun beside another launch",
@@ -343,6 +369,7 @@ BAD = (
         "spec.roles",
         "must all have it",
         Seer.CEL,
+        "must all have it",
     ),
     Bad("too many members", with_role(replicas=10_000, spares=1), "spec.roles", "at most 10000 members", Seer.CEL),
     Bad("elastic gangs", with_role(minReplicas=2), "spec.roles[0].minReplicas", "not yet supported", Seer.CEL),
@@ -355,6 +382,7 @@ BAD = (
         "metadata.name",
         "at most 63 characters",
         Seer.CEL,
+        "at most 63 characters",
     ),
     Bad("two roles of one name", manifest(roles=[role("a"), role("a")]), "spec.roles", "same name", Seer.LIST_MAP),
     Bad(

@@ -42,7 +42,7 @@ def test_a_bad_manifest_is_refused_by_the_api_server_where_it_can_see(bad: Bad) 
             assert schema_errors(bad.manifest)
         case Seer.CEL:
             assert schema_errors(bad.manifest) == []
-            assert cel_errors(bad.manifest)
+            assert any(bad.cel in message for message in cel_errors(bad.manifest))
         case Seer.LIST_MAP:
             assert schema_errors(bad.manifest) == []
             assert list_errors(bad.manifest)
@@ -52,27 +52,14 @@ def test_a_bad_manifest_is_refused_by_the_api_server_where_it_can_see(bad: Bad) 
             assert cel_errors(bad.manifest) == []
 
 
-def test_every_rule_of_python_and_cel_says_the_same() -> None:
-    for bad in BAD:
-        if bad.seer is Seer.CEL:
-            said = refusal(bad.manifest)
-            ours = [message for message in cel_errors(bad.manifest) if message in said]
-            assert ours or "found nothing" in said or "expected" in said, (bad.name, said)
-
-
 def test_every_cel_rule_is_broken_by_a_case() -> None:
-    broken = {message for bad in BAD for message in cel_errors(bad.manifest)}
-    beyond_single_manifests = {
-        "the roles can only be changed while the gang is suspended: set suspend to true, then change them"
-    }
-    needs_without_a_case = {
-        message for message in _messages(schema()) if " needs " in message or "belongs to" in message
-    }
-    assert _messages(schema()) - broken - beyond_single_manifests - needs_without_a_case == set()
-
-
-def _messages(node: dict[str, object]) -> set[str]:
-    return {rule["message"] for _, one in nodes(node) for rule in one.get(RULES, ())}
+    broken = {message for bad in BAD if bad.seer is Seer.CEL for message in cel_errors(bad.manifest)}
+    rules = [rule for _, node in nodes(schema()) for rule in node.get(RULES, ())]
+    # Which field belongs to which kind is made by one loop, and needs no case for each.
+    made = {one["message"] for one in rules if " belongs to " in one["message"]}
+    made |= {one["message"] for one in rules if one["message"].startswith(("type ", "strategy "))}
+    of_changes = {one["message"] for one in rules if "oldSelf" in one["rule"]}
+    assert {one["message"] for one in rules} - made - of_changes == broken - made
 
 
 def test_roles_change_only_while_the_gang_is_suspended() -> None:

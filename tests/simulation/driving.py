@@ -39,9 +39,10 @@ class Run:
     trace: list[str] = field(default_factory=list)
 
 
-def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 3) -> Run:
+def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 3, warm: bool = False) -> Run:
     """Faults among moves in a random order, then none, until the gang is settled.
 
+    ``warm``: the first fault finds the gang running, with checkpoints.
     ``disorder``: how far a scheduler may look for a move that isn't the next; 0 = everything happens in its order.
 
     Raises:
@@ -49,12 +50,15 @@ def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 
     """
     run = Run(new_universe(setups()[setup], plain()))
     try:
+        if warm:
+            settle(run)
+            mishaps.MISHAPS["train"](run.universe, 4)
         _disturb(run, Random(seed), faults, disorder)
         run.trace.append("no more faults")
         mishaps.heal(run.universe)
         settle(run)
     except Exception as error:
-        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, faults {list(faults)}")
+        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, faults {list(faults)}")
         error.add_note("\n".join(run.trace[-400:]))
         raise
     return run
@@ -115,6 +119,8 @@ def settle(run: Run) -> None:
                 u.change_spec(restart_token=f"{u.spec.restart_token} go on")
                 run.trace.append("-- the user goes on")
                 continue
+            if u.status.phase is GangPhase.HELD:
+                return  # Held again: there is no restore point any more, and from zero it never goes silently.
             poisoned = [
                 (uid, proc) for uid, box in u.boxes.items() if box.poisoned for proc in moves.main_processes(box)
             ]

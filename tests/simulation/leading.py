@@ -16,7 +16,7 @@ from gangctl.core.world import Heard
 from gangsidecar.wire import Directive, Report, Scanned, aged
 from tests.simulation import invariants
 from tests.simulation.universe import Universe
-from tests.simulation.values import Leader, Up, seconds
+from tests.simulation.values import Leader, Up
 
 RETRY_MS = 1_000
 
@@ -42,7 +42,7 @@ def begin(u: Universe) -> int:
         assert stored.status == u.status, "a status comes back from the store as another one"
     u.leaders[number] = Leader(
         number=number,
-        since=u.now,
+        since=u.now + u.skew,
         status=u.status,
         version=u.version,
         spec=u.spec,
@@ -97,7 +97,7 @@ def wants_to_think(u: Universe, leader: Leader) -> bool:
 def think(u: Universe, number: int) -> None:
     """Observe and decide."""
     leader = u.leaders[number]
-    plan = u.engine.decide(u.now, leader, u.job_of)
+    plan = u.engine.decide(u.now + u.skew, leader, u.job_of)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     thought = replace(leader, dirty=False, wake_at=wake)
     if plan.status is not None and plan.status != leader.status:
@@ -155,7 +155,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     assert box.link is not None
     leader = u.leaders[box.link]
     if isinstance(up.body, Scanned):
-        u.leaders[leader.number] = replace(leader, scanned=up.body, dirty=True)
+        u.leaders[leader.number] = replace(leader, scanned=up.body, dirty=leader.dirty or up.body != leader.scanned)
         return
     orders = dict(leader.orders)
     if not u.engine.searching:
@@ -164,12 +164,12 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         orders[uid] = up.order
     report: Report = aged(up.body, u.now - up.sent)
     before = next((one for one in leader.heard if one.report.pod == uid), None)
-    heard = {one.report.pod: one for one in leader.heard} | {uid: Heard(report, seconds(u.now))}
+    heard = {one.report.pod: one for one in leader.heard} | {uid: Heard(report, u.wall)}
     u.leaders[leader.number] = replace(
         leader,
         heard=tuple(heard[pod] for pod in sorted(heard)),
         orders=tuple(sorted(orders.items())),
-        dirty=True,
+        dirty=leader.dirty or before is None or not before.connected or _ageless(before.report) != _ageless(report),
     )
     if before is not None and before.report.session != report.session:
         u.boxes[uid] = replace(box, told=None)
@@ -195,6 +195,17 @@ def tell(u: Universe, number: int, uid: str) -> None:
     invariants.told(u, leader, said)
     said = u.engine.keep(said)
     u.boxes[uid] = replace(box, told=said, down=(*box.down, said))
+
+
+def _ageless(report: Report) -> Report:
+    """The report without what changes though nothing happens: that wakes nobody."""
+    return replace(
+        report,
+        phase_age_ms=0,
+        ends=tuple(replace(end, age_ms=0) for end in report.ends),
+        progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
+        request=None if report.request is None else replace(report.request, age_ms=0),
+    )
 
 
 def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]

@@ -58,7 +58,7 @@ def _change(**update: bool) -> Mishap:
 
 
 def _train(u: Universe, target: int) -> None:
-    for _ in range(1 + target % 7):
+    for _ in range((1 + target % 5) * len(u.places)):
         found = moves.can_train(u)
         if found:
             moves.train(u, *found[target % len(found)])
@@ -247,6 +247,12 @@ def _time(ms: int) -> Mishap:
     return mishap
 
 
+def _set_clock_back(u: Universe, target: int) -> None:
+    u.skew -= 1 + 15_000 * (target % 8)
+    for number, leader in u.leaders.items():
+        u.leaders[number] = replace(leader, dirty=True)
+
+
 MISHAPS: dict[str, Mishap] = {
     "train": _train,
     "a worker is killed": _ends(None, SIGKILL),
@@ -284,6 +290,7 @@ MISHAPS: dict[str, Mishap] = {
     "a message comes twice": _repeat_message,
     "the user suspends or resumes": _suspend,
     "the user asks for a restart": _restart,
+    "the clocks are set back": _set_clock_back,
     "a second passes": _time(700),
     "half a minute passes": _time(9_000),
     "minutes pass": _time(70_000),

@@ -52,6 +52,8 @@ class Universe:
     ghost: Ghost = Ghost()
     made: int = 0
     newest_leader: int = 0
+    skew: int = 0
+    """How far the wall clocks have been set, in milliseconds."""
     creation_fails: bool = False
     starts_fail: bool = False
 
@@ -60,6 +62,11 @@ class Universe:
         return replace(self, pods=dict(self.pods), boxes=dict(self.boxes), leaders=dict(self.leaders))
 
     # Looking at it
+
+    @property
+    def wall(self) -> float:
+        """What wall clocks show, in seconds since the epoch."""
+        return seconds(self.now + self.skew)
 
     @property
     def members(self) -> dict[str, Member]:
@@ -107,7 +114,7 @@ class Universe:
         while uid in self.boxes or uid in dict(self.ghost.gone_since):
             uid += "'"
         name = f"g-{member}-{incarnation}"
-        self.pods[uid] = Pod(name, uid, member, incarnation, created_at=seconds(self.now))
+        self.pods[uid] = Pod(name, uid, member, incarnation, created_at=self.wall)
         self.made += 1
         invariants.made(self, member, incarnation)
 
@@ -295,7 +302,7 @@ class Universe:
 
     def start_pod(self, uid: str) -> None:
         """The pod finds a node, and its containers start."""
-        at = seconds(self.now)
+        at = self.wall
         pod = replace(self.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
         self.pods[uid] = pod
         self.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node)
@@ -318,7 +325,7 @@ class Universe:
             assert not proc.stuck
         pod = self.pods.get(uid)
         if pod is not None:
-            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=seconds(self.now))
+            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=self.wall)
         self.begin_session(uid)
 
     def exit(self, uid: str) -> None:

@@ -22,8 +22,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.names import pod_name
 from gangctl.api.status import Status
-from gangctl.cluster.errors import Conflict, Retryable, Terminal
-from gangctl.cluster.local import record
+from gangctl.cluster.errors import Conflict, Terminal
+from gangctl.cluster.local import files, record
 from gangctl.cluster.local.command import command, ignored
 from gangctl.cluster.local.ending import find_processes, sidecar_key, supervisor_key
 from gangctl.cluster.local.files import Stamp, sync_folder, unwritable, write
@@ -49,7 +49,7 @@ class _Gang:
     store: GangStore
     job: GangJob
     pods: dict[str, LocalPod]
-    """By name. Those of an earlier gang of the same name are among them until they are gone."""
+    """By name. Those of an earlier gang in the same folder are among them until they are gone."""
 
 
 class LocalCluster:
@@ -60,6 +60,8 @@ class LocalCluster:
         self._programs = Programs(state)
         self._gangs: dict[str, _Gang] = {}
         """By UID."""
+        self._pods: dict[GangFolder, dict[str, LocalPod]] = {}
+        """By folder and name: pods outlive their gang for as long as they need to end."""
         self._bad: dict[Path, Stamp | None] = {}
         """Files that can't be read, so that each version is complained about once."""
         self._tokens: dict[str, Identity] = {}
@@ -73,14 +75,15 @@ class LocalCluster:
         gang = self._gangs.get(uid)
         return None if gang is None else gang.job
 
+    def named(self, name: str) -> GangJob | None:
+        """The gang of this name, as it is stored."""
+        return next((gang.job for gang in self._gangs.values() if gang.job.metadata.name == name), None)
+
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang that are not gone."""
         gang = self._gangs.get(uid)
-        return (
-            ()
-            if gang is None
-            else tuple(projection(pod.record) for pod in gang.pods.values() if pod.record.gang == uid)
-        )
+        records = [] if gang is None else [pod.record for pod in gang.pods.values()]
+        return tuple(projection(stored) for stored in records if stored.gang == uid)
 
     def lost_nodes(self) -> frozenset[str]:
         """None: this machine is the only node."""
@@ -168,6 +171,7 @@ class LocalCluster:
             member=create.member,
             incarnation=create.incarnation,
             created=time.time(),
+            token=secrets.token_urlsafe(32),
             sockets=str(runtime_directory() / uid.replace("-", "")[:16]),
             command=worker.words,
             environment=worker.environment,
@@ -179,7 +183,7 @@ class LocalCluster:
             pod.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             pod.memory.unlink(missing_ok=True)
             write(pod.program, self._state.program.read_bytes(), durable=False)
-            write(pod.token, secrets.token_urlsafe(32).encode(), durable=False)
+            write(pod.token, stored.token.encode(), durable=False)
             record.save(pod, stored, durable=True)
             sync_folder(folder.pods)
         except OSError as error:
@@ -188,18 +192,14 @@ class LocalCluster:
 
     def _keep(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
         folder = gang.store.folder.pod(stored.name)
-        try:
-            token = folder.token.read_text()
-        except OSError as error:
-            raise Retryable(f"{folder.token} can't be read: {error.strerror}") from error
         found = living.get(sidecar_key(stored.sockets)), living.get(supervisor_key(stored.uid))
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
-        self._tokens[token] = Identity(stored.gang, stored.member, stored.incarnation, stored.uid)
+        self._tokens[stored.token] = Identity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod
         assert self._keepers is not None
-        self._keepers.create_task(self._kept(gang, pod, token), name=f"pod {stored.name}")
+        self._keepers.create_task(self._kept(gang, pod), name=f"pod {stored.name}")
 
-    async def _kept(self, gang: _Gang, pod: LocalPod, token: str) -> None:
+    async def _kept(self, gang: _Gang, pod: LocalPod) -> None:
         try:
             await pod.keep()
         except Exception:
@@ -207,64 +207,61 @@ class LocalCluster:
             log.exception("pod %s isn't kept any more; a restarted controller tries again", pod.record.name)
             return
         del gang.pods[pod.record.name]
-        del self._tokens[token]
-        self._changed(pod.record.gang)
+        del self._tokens[pod.record.token]
+        for uid, one in self._gangs.items():
+            if one.pods is gang.pods:
+                self._changed(uid)
 
     async def _look(self) -> None:
-        """Find gangs that are new, changed or gone."""
+        """Find gangs that are new, changed or gone. What can't be looked at is taken to be as it was."""
         known = {gang.store.folder: uid for uid, gang in self._gangs.items()}
-        for folder in self._folders():
-            uid = known.pop(folder, None)
-            store = GangStore(folder) if uid is None else self._gangs[uid].store
-            stamp = store.stamp()
-            if stamp is None:
-                if uid is not None:
-                    await self._drop(uid)
-            elif self._bad.get(folder.job) != stamp and (store.newest is None or store.newest[0] != stamp):
-                await self._read(uid, store, stamp)
-        for uid in known.values():
-            await self._drop(uid)
-
-    def _folders(self) -> list[GangFolder]:
         try:
-            return [GangFolder(path) for path in sorted(self._state.gangs.iterdir())]
+            folders = [GangFolder(path) for path in self._state.gangs.iterdir()]
+            stamps = {folder: files.stamp(folder.job) for folder in folders}
         except FileNotFoundError:
-            return []
+            stamps = {}
+        except OSError as error:
+            log.error("%s can't be looked at: %s", self._state.gangs, error)  # noqa: TRY400 - the sentence says it all
+            return
+        for folder in known.keys() | stamps.keys():
+            uid, stamp = known.get(folder), stamps.get(folder)
+            store = GangStore(folder) if uid is None else self._gangs[uid].store
+            if stamp is None and uid is not None:
+                await self._drop(uid)
+            elif stamp not in {None, self._bad.get(folder.job), store.newest and store.newest[0]}:
+                await self._read(uid, store)
 
-    async def _read(self, known: str | None, store: GangStore, stamp: Stamp) -> None:
+    async def _read(self, known: str | None, store: GangStore) -> None:
         """``known``: the UID of the gang that was in this file when it was last looked at."""
+        stamp = store.stamp()
         try:
             job = await asyncio.to_thread(store.read)
+            uid = job.metadata.uid
+            if uid == known:
+                _refresh(self._gangs[uid])
+            else:
+                if known is not None:
+                    await self._drop(known)
+                self._gangs[uid] = await self._adopt(store, job)
         except Terminal as error:
             log.error("%s", error)  # noqa: TRY400 - the sentence says it all
             self._bad[store.folder.job] = stamp
             return
-        uid = job.metadata.uid
-        if uid == known:
-            _refresh(self._gangs[uid])
-        else:
-            before = None if known is None else self._gangs[known]
-            gang = _Gang(store, job, {} if before is None else before.pods)
-            if known is None:
-                await self._adopt(gang)
-            else:
-                await self._drop(known)
-            self._gangs[uid] = gang
-            for sentence in ignored(job):
-                log.warning("gang %s: %s", job.metadata.name, sentence)
         self._changed(uid)
 
-    async def _adopt(self, gang: _Gang) -> None:
+    async def _adopt(self, store: GangStore, job: GangJob) -> _Gang:
         """Keep the pods that are stored; those of an earlier gang of the same name are ended."""
-        try:
-            records = await asyncio.to_thread(record.load_all, gang.store.folder)
-            living = await asyncio.to_thread(find_processes) if records else {}
-            for stored in records:
+        gang = _Gang(store, job, self._pods.setdefault(store.folder, {}))
+        records = await asyncio.to_thread(record.load_all, store.folder)
+        living = await asyncio.to_thread(find_processes) if records else {}
+        for stored in records:
+            if stored.name not in gang.pods:
                 self._keep(gang, stored, living)
-                if stored.gang != gang.job.metadata.uid:
+                if stored.gang != job.metadata.uid:
                     await gang.pods[stored.name].give_up()
-        except (Retryable, Terminal) as error:
-            log.error("gang %s: %s", gang.job.metadata.name, error)  # noqa: TRY400 - the sentence says it all
+        for sentence in ignored(job):
+            log.warning("gang %s: %s", job.metadata.name, sentence)
+        return gang
 
     async def _drop(self, uid: str) -> None:
         """The gang's folder or object is gone: its processes go, too."""

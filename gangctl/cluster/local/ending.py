@@ -1,4 +1,4 @@
-"""How pods end: politely first, then by SIGKILL to all that is left. Works for processes that are nobody's children.
+"""How the processes of a pod end: politely first, then by SIGKILL to all that is left, whosever children they are.
 
 It is used by the controller, which keeps pods, and by the command line, which leaves nothing running when it is done.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -39,10 +39,20 @@ async def kill_tree(pod: str, supervisor: Process | None) -> None:
     while left := await asyncio.to_thread(_tree, pod, supervisor):
         for one in left:
             process.send(one, signal.SIGKILL)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
-                for one in left:
-                    tasks.create_task(process.ended(one))
+        await _ends(left)
+
+
+async def end_worker(pod: str, supervisor: Process | None, grace: float) -> None:
+    """SIGTERM to everything of the worker, and wait up to ``grace`` seconds until nothing of it is left."""
+    asked: set[Process] = set()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(grace):
+            while left := [one for one in await asyncio.to_thread(_tree, pod, supervisor) if one != supervisor]:
+                for one in set(left) - asked:
+                    process.send(one, signal.SIGTERM)
+                    process.send(one, signal.SIGCONT)  # A stopped process can only end politely when it runs.
+                asked.update(left)
+                await _ends(left)
 
 
 async def end_sidecar(sidecar: Process | None) -> None:
@@ -55,44 +65,6 @@ async def end_sidecar(sidecar: Process | None) -> None:
     except TimeoutError:
         process.send(sidecar, signal.SIGKILL)
         await process.ended(sidecar)
-
-
-async def teardown(folder: GangFolder, grace: float) -> None:
-    """End every process of every pod of a gang and record that nothing runs. No controller may be running.
-
-    ``grace``: seconds between SIGTERM and SIGKILL. The status stays as it is: a controller that is started later sees
-    pods that were terminated.
-
-    Raises:
-        ClusterError: a pod's record can't be read, or written; every pod that can be ended has been ended then.
-    """
-    records, wrong = _records(folder)
-    found = await asyncio.to_thread(find_processes)
-    results = await asyncio.gather(*(_end(folder, one, found, grace) for one in records), return_exceptions=True)
-    wrong += [one for one in results if isinstance(one, BaseException)]
-    if wrong:
-        raise wrong[0]
-
-
-async def _end(folder: GangFolder, pod: PodRecord, found: dict[str, Process], grace: float) -> None:
-    supervisor, sidecar = found.get(supervisor_key(pod.uid)), found.get(sidecar_key(pod.sockets))
-    await end_supervisor(pod.uid, supervisor, grace)
-    await end_sidecar(sidecar)
-    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
-    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
-
-
-def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
-    records: list[PodRecord] = []
-    wrong: list[BaseException] = []
-    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
-        try:
-            one = record.load(PodFolder(path))
-        except ClusterError as error:
-            wrong.append(error)
-        else:
-            records += [] if one is None else [one]
-    return records, wrong
 
 
 def find_processes() -> dict[str, Process]:
@@ -116,6 +88,58 @@ def _key(line: Sequence[str]) -> str | None:
     if "run" in line and "--pod" in line[:-1] and any(word.endswith("supervisor.pyz") for word in line):
         return supervisor_key(line[line.index("--pod") + 1])
     return None
+
+
+async def teardown(folder: GangFolder, grace: float) -> None:
+    """End every process of every pod of a gang, and store that the pods were terminated; as Ctrl-C does.
+
+    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status stays as it is: a controller that is started
+    later goes on from it with new pods. No controller may keep these pods meanwhile: it would start them again.
+    It returns when nothing is left.
+
+    Raises:
+        Terminal: a pod's record can't be read. Every pod that can be ended has been ended then.
+        Retryable: a pod's record can't be written. As above.
+    """
+    records, wrong = _records(folder)
+    living = await asyncio.to_thread(find_processes)
+    results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
+    wrong += [one for one in results if isinstance(one, BaseException)]
+    if wrong:
+        raise wrong[0]
+
+
+async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
+    supervisor, sidecar = living.get(supervisor_key(pod.uid)), living.get(sidecar_key(pod.sockets))
+    if supervisor is not None:
+        # It starts nothing after a SIGTERM. It would wait for the controller's last word; its worker need not.
+        process.send(supervisor, signal.SIGTERM)
+    await end_worker(pod.uid, supervisor, grace)
+    await kill_tree(pod.uid, supervisor)
+    await end_sidecar(sidecar)
+    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
+    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
+
+
+def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
+    records: list[PodRecord] = []
+    wrong: list[BaseException] = []
+    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
+        try:
+            one = record.load(PodFolder(path))
+        except ClusterError as error:
+            wrong.append(error)
+        else:
+            records += [] if one is None else [one]
+    return records, wrong
+
+
+async def _ends(left: Iterable[Process]) -> None:
+    """Wait until all of them have ended, or for a moment."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
+            for one in left:
+                tasks.create_task(process.ended(one))
 
 
 def _tree(pod: str, supervisor: Process | None) -> tuple[Process, ...]:

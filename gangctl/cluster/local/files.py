@@ -32,10 +32,14 @@ class Stamp(NamedTuple):
 
 
 def stamp(path: Path) -> Stamp | None:
-    """The version that is there now; None if there is none."""
+    """The version that is there now; None if there is none.
+
+    Raises:
+        OSError: it can't be told.
+    """
     try:
         return _stamp(path.stat())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

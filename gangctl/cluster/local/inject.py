@@ -1,16 +1,13 @@
-"""Faults on purpose, for game days: signals and exit codes for the processes of local pods."""
+"""Whom to harm on purpose, for game days: the processes of a member's pod, and the controller."""
 
 from __future__ import annotations
 
-import os
-import signal
 from enum import StrEnum
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process, record
 from gangctl.cluster.local.layout import GangFolder, StateDirectory
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.ptrace import exit_with
 from gangctl.cluster.local.record import PodRecord
 
 
@@ -43,27 +40,6 @@ def processes(pod: PodRecord, target: Target) -> tuple[Process, ...]:
     return process.children(one) if target is Target.WORKER else (one,)
 
 
-def send_signal(pod: PodRecord, target: Target, signum: int) -> tuple[int, ...]:
-    """Send a signal to each of them; SIGSTOP makes a hang. The pids that got it.
-
-    Raises:
-        Terminal: there is none, or it is another user's.
-    """
-    return _each(pod, target, [one for one in processes(pod, target) if _send(one, signum)])
-
-
-def send_exit(pod: PodRecord, target: Target, code: int) -> tuple[int, ...]:
-    """Make each of them exit with this code, as if it had called ``exit`` itself, without a handler. Their pids.
-
-    Raises:
-        Terminal: there is none, or the system doesn't permit it.
-    """
-    found = list(processes(pod, target))
-    for one in found:
-        exit_with(one.pid, code)
-    return _each(pod, target, found)
-
-
 def controller_pid(state: StateDirectory) -> int:
     """The pid of the controller of a state directory.
 
@@ -74,33 +50,7 @@ def controller_pid(state: StateDirectory) -> int:
         text = state.lock.read_text().strip()
     except OSError:
         text = ""
-    if not text.isdecimal() or process.process_of(int(text)) is None:
+    # The file outlives a killed controller, and pids are used again.
+    if not text.isdecimal() or not any("gangctl" in word for word in process.command_line(int(text))):
         raise Terminal(f"no controller runs for {state.path}")
     return int(text)
-
-
-def signal_controller(state: StateDirectory, signum: int = signal.SIGKILL) -> int:
-    """Send a signal to the controller; its pid.
-
-    Raises:
-        Terminal: none runs, or it is another user's.
-    """
-    pid = controller_pid(state)
-    try:
-        os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError) as error:
-        raise Terminal(f"controller {pid} can't be signalled: {error.strerror}") from error
-    return pid
-
-
-def _send(one: Process, signum: int) -> bool:
-    try:
-        return process.send(one, signum)
-    except PermissionError as error:
-        raise Terminal(f"process {one.pid} can't be signalled: {error.strerror}") from error
-
-
-def _each(pod: PodRecord, target: Target, reached: list[Process]) -> tuple[int, ...]:
-    if not reached:
-        raise Terminal(f"no {target} process runs in pod {pod.name} now")
-    return tuple(one.pid for one in reached)

@@ -1,6 +1,6 @@
 """Where everything of local mode lies, below one state directory (``.gangctl`` in the working directory by default).
 
-    controller.lock  controller.url  live.token  supervisor.pyz  client/gangclient.py
+    run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient.py
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  sidecar.log  worker.log
 
@@ -103,14 +103,24 @@ class StateDirectory:
         return self.path / "controller.lock"
 
     @property
+    def run_lock(self) -> Path:
+        """Held by ``gangctl run`` for as long as it lives; contains its pid."""
+        return self.path / "run.lock"
+
+    @property
+    def log(self) -> Path:
+        """What the controller says, appended to and never rotated."""
+        return self.path / "controller.log"
+
+    @property
     def url(self) -> Path:
         """Where sidecars find the controller."""
         return self.path / "controller.url"
 
     @property
-    def live_token(self) -> Path:
-        """What a reader of the controller's live endpoint shows; only the owner can read it."""
-        return self.path / "live.token"
+    def live(self) -> Path:
+        """Where the controller's live endpoint listens, with the token for it; only the owner can read it."""
+        return self.path / "live.json"
 
     @property
     def program(self) -> Path:

@@ -158,7 +158,7 @@ def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process
     """
     found: dict[str, Process] = {}
     for pid in _pids():
-        name = matches([os.fsdecode(word) for word in _words(pid, "cmdline")])
+        name = matches(command_line(pid))
         process = None if name is None else process_of(pid)
         if name is None or process is None:
             continue
@@ -166,6 +166,11 @@ def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process
         if older is None or (process.start_time, process.pid) < (older.start_time, older.pid):
             found[name] = process
     return found
+
+
+def command_line(pid: int) -> list[str]:
+    """The words that the process was started with; none if it is gone, or a zombie."""
+    return [os.fsdecode(word) for word in _words(pid, "cmdline")]
 
 
 def _living(pids: Iterable[int]) -> tuple[Process, ...]:

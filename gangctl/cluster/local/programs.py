@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local.files import write
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.process import Process, spawn
 from gangctl.cluster.local.record import ADDRESS, PodRecord
@@ -38,7 +38,7 @@ class Programs:
                 raise Terminal(
                     f"{state.program} can't be built: {built.stderr.strip() or 'gangsidecar is not installed'}"
                 )
-            shutil.copyfile(client.origin, state.client / "gangclient.py")
+            write(state.client / "gangclient.py", Path(client.origin).read_bytes(), durable=False)
         except OSError as error:
             raise Terminal(f"{state.path} can't be set up: {error}") from error
 

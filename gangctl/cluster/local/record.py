@@ -13,6 +13,7 @@ from gangctl.core.world import Pod
 
 NODE = "localhost"
 ADDRESS = "127.0.0.1"
+_ADVICE = "its gang is left alone until the file is restored, or its processes are ended and the file is removed"
 
 
 class PodRecord(Model):
@@ -26,6 +27,8 @@ class PodRecord(Model):
     incarnation: int
     created: float
     """Seconds since the epoch, as all times here."""
+    token: str
+    """What its sidecar shows to the controller."""
     sockets: str
     """The folder of its unix sockets."""
     command: tuple[str, ...]
@@ -59,9 +62,9 @@ def load(folder: PodFolder) -> PodRecord | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Terminal(f"{folder.record} can't be read: {error.strerror}") from error
+        raise Terminal(f"{folder.record} can't be read: {error.strerror}; {_ADVICE}") from error
     except ValidationError as error:
-        raise Terminal(f"{folder.record} isn't a pod: {error.errors(include_url=False)[0]['msg']}") from None
+        raise Terminal(f"{folder.record} isn't a pod: {error.errors(include_url=False)[0]['msg']}; {_ADVICE}") from None
 
 
 def load_all(folder: GangFolder) -> tuple[PodRecord, ...]:

@@ -37,7 +37,11 @@ class GangStore:
         """Held while :attr:`newest` and the file are brought together, so that a late read never hides a write."""
 
     def stamp(self) -> Stamp | None:
-        """Which version of the file is there: cheap enough to look at often."""
+        """Which version of the file is there: cheap enough to look at often. None = none.
+
+        Raises:
+            OSError: it can't be told.
+        """
         return stamp(self.folder.job)
 
     def read(self) -> GangJob:
@@ -47,10 +51,8 @@ class GangStore:
             Terminal: there is none, or the file isn't one.
         """
         with self._mutex:
-            known = self.newest
-            if known is not None and known[0] == self.stamp():
-                return known[1]
-            self.newest = _read(self.folder)
+            if self.newest is None or self.newest[0] != self.stamp():
+                self.newest = _read(self.folder)
             return self.newest[1]
 
     def create(self, job: GangJob, working_directory: Path) -> GangJob:

@@ -1,0 +1,257 @@
+"""What a manifest says wrongly is said back with its line, its path, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangctl.api.documents import MAX_VALUES
+from gangctl.api.gangjob import DirectorySource, Roles
+from gangctl.api.manifest import ManifestError, load
+from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, with_container, with_role
+
+TEXT = yaml.safe_dump(MINIMAL, sort_keys=False)
+MANY = """\
+apiVersion: gangctl.io/v1alpha1
+kind: GangJob
+metadata: {name: demo}
+spec:
+  suspend: null
+  recovery:
+    holdTimeoutSeconds: 3
+    isolationTimeoutSeconds: 3
+  roles:
+  - name: worker
+    replicas: four
+    replica: 3
+    template:
+      spec:
+        restartPolicy: Always
+        containers:
+        - name: w
+          livenessProbe: {}
+  podFailurePolicy:
+    rules:
+    - {action: Count}
+    - {onExitCodes: {operator: In, values: [3, 2]}}
+"""
+
+
+def test_the_manifest_with_every_field_is_read_as_written() -> None:
+    job = load(FULL, "demo.yaml")
+    assert job.metadata.name == "llama"
+    assert job.spec.roles[0].worker.name == "trainer"
+    assert job.spec.roles[1].group == ""
+    assert isinstance(job.spec.success_policy, Roles)
+    assert job.spec.pod_failure_policy.rules[0].on_exit_codes is not None
+    assert job.spec.checkpoint is not None
+    assert isinstance(job.spec.checkpoint.tiers[1].source, DirectorySource)
+    assert job.spec.checkpoint.tiers[1].source.pattern == "step-{step}"
+
+
+def test_what_kubernetes_knows_of_a_template_is_kept_as_written() -> None:
+    template = load(FULL, "demo.yaml").spec.roles[0].template.model_dump(by_alias=True)
+    assert template["metadata"] == {"labels": {"app": "llama"}}
+    assert template["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert template["spec"]["volumes"] == [{"name": "scratch", "emptyDir": None}]
+    assert template["spec"]["containers"][1]["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+
+
+def test_json_is_a_manifest_too() -> None:
+    assert loaded(MINIMAL) == load(TEXT, "demo.yaml")
+
+
+def test_all_problems_are_said_at_once_each_with_its_line() -> None:
+    assert [(one.line, one.path) for one in _error(MANY).problems] == [
+        (5, "spec.suspend"),
+        (7, "spec.recovery.holdTimeoutSeconds"),
+        (8, "spec.recovery.isolationTimeoutSeconds"),
+        (11, "spec.roles[0].replicas"),
+        (12, "spec.roles[0].replica"),
+        (15, "spec.roles[0].template.spec.restartPolicy"),
+        (16, "spec.roles[0].template.spec.containers"),
+        (16, "spec.roles[0].template.spec.containers"),
+        (21, "spec.podFailurePolicy.rules[0]"),
+        (22, "spec.podFailurePolicy.rules[1].action"),
+        (22, "spec.podFailurePolicy.rules[1].onExitCodes.values"),
+    ]
+
+
+def test_a_problem_is_one_line_with_what_was_found_and_what_is_allowed() -> None:
+    said = refusal(TEXT.replace("replicas: 4", "replicas: four"))
+    assert said == 'demo.yaml:8: spec.roles[0].replicas: found "four", expected an integer from 1 to 10000'
+
+
+def test_nothing_of_pydantic_shows() -> None:
+    said = refusal(MANY)
+    assert "http" not in said
+    assert "pydantic" not in said
+    assert "Input should be" not in said
+
+
+def test_the_kind_of_a_union_is_no_part_of_a_path() -> None:
+    said = refusal(manifest(successPolicy={"type": "Roles", "roles": ["A"]}))
+    assert "spec.successPolicy.roles[0]: " in said
+    assert "Roles.roles" not in said
+
+
+def test_a_status_in_a_manifest_is_ignored() -> None:
+    assert loaded({**MINIMAL, "status": {"attempt": "x", "what": 1}}) == loaded(MINIMAL)
+
+
+def test_what_kubectl_writes_into_metadata_is_taken() -> None:
+    job = loaded({**MINIMAL, "metadata": {"name": "demo", "creationTimestamp": None, "managedFields": [{}]}})
+    assert job.metadata.name == "demo"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "found no document"),
+        ("# nothing\n---\n", "found no document"),
+        ("just words", 'found "just words", expected a map'),
+        ("[1]", "found a list of 1 item"),
+        ("a: [", "demo.yaml:1: no YAML"),
+        ("a: b: c", "no YAML"),
+        ("a: \x00", "no YAML"),
+        ("{1: a}", "found the key 1, expected a string as the key"),
+        ("? [a]\n: b", "found the key a list or a map"),
+        (TEXT.replace("- name: worker", "- name: worker\n    name: a"), "demo.yaml:8: spec.roles[0].name: found the same"),
+        (TEXT.replace("image: x", "image: .inf"), "expected a finite number"),
+        (TEXT.replace("image: x", "image: !!binary eA=="), "found binary data"),
+        (TEXT.replace("image: x", "image: !mine x"), "the tag !mine"),
+        (TEXT.replace("image: x", 'image: "\\ud800"'), "valid Unicode"),
+        (TEXT.replace("image: x", "image: !!int x"), "a value that is a YAML int"),
+        (TEXT + "---\n" + TEXT, "found GangJob number 2, expected one GangJob in a file"),
+        ("kind: ConfigMap\n---\nkind: Service\n", "found 2 documents, none of them a GangJob"),
+        ("kind: ConfigMap\n", 'kind: found "ConfigMap", expected "GangJob"'),
+        ("&a [*a]", "nested deeper"),
+        ("&a {<<: *a}", "nested deeper"),
+        ("[" * 5000, "nested deeper"),
+        ("{<<: 1}", "to merge"),
+        ("a" * (1 << 20) + "a", "more than 1048576 bytes"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_manifest_says_why(text: str, says: str) -> None:
+    assert says in refusal(text)
+
+
+def test_aliases_that_make_a_small_text_huge_are_refused() -> None:
+    laughs = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    assert f"more than {MAX_VALUES} values" in refusal(laughs)
+
+
+def test_anchors_and_merges_are_understood() -> None:
+    text = TEXT.replace("image: x", "<<: {image: z, tty: true}\n          image: x")
+    container = load(text, "demo.yaml").spec.roles[0].worker.model_dump()
+    assert container["image"] == "x"
+    assert container["tty"] is True
+
+
+def test_documents_of_other_kinds_beside_the_gangjob_are_left_alone() -> None:
+    assert load(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
+
+
+def test_a_date_in_a_template_stays_a_string() -> None:
+    template = load(TEXT.replace("image: x", "image: 2026-01-31"), "demo.yaml").spec.roles[0].worker
+    assert template.model_dump()["image"] == "2026-01-31"
+
+
+def test_null_in_the_spec_is_refused_with_what_to_do() -> None:
+    said = refusal(manifest(recovery={"isolationTimeoutSeconds": None}))
+    assert said == (
+        "demo.yaml:1: spec.recovery.isolationTimeoutSeconds: found null, "
+        "expected a value, or no such field: what is off is absent"
+    )
+
+
+def test_a_wrong_field_does_not_hide_a_broken_rule_beside_it() -> None:
+    said = refusal(with_role(replicas="x", workerContainer="y"))
+    assert "spec.roles[0].replicas" in said
+    assert "spec.roles[0].workerContainer" in said
+
+
+def test_a_rule_that_reads_a_wrong_field_is_not_said_as_well() -> None:
+    made = manifest(podFailurePolicy={"rules": [{"action": "Count", "onSignals": ["KILL"]}]})
+    assert len(_error(json.dumps(made)).problems) == 1
+
+
+def test_a_near_name_is_suggested() -> None:
+    assert "did you mean stopGracePeriodSeconds?" in refusal(manifest(recovery={"stopGracePeriod": 3}))
+    assert "did you mean livenessProbe?" not in refusal(with_container(lifecycle={}))
+
+
+def test_the_fields_are_named_where_no_name_is_near() -> None:
+    assert "the fields here are basePort, portCount" in refusal(manifest(network={"zzz": 1}))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+GOOD = yaml.safe_load(FULL)
+
+
+def _paths(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    match value:
+        case dict():
+            return [at, *(path for key, one in value.items() for path in _paths(one, (*at, key)))]
+        case list():
+            return [at, *(path for key, one in enumerate(value) for path in _paths(one, (*at, key)))]
+        case _:
+            return [at]
+
+
+def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+    if not path:
+        return new
+    made: Any = dict(value) if isinstance(value, dict) else list(value)
+    made[path[0]] = _with(value[path[0]], path[1:], new)
+    return made
+
+
+@given(st.sampled_from(_paths(GOOD)), json_values)
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_any_value_anywhere_is_taken_or_refused_with_a_sentence(path: tuple[str | int, ...], value: Any) -> None:
+    _taken_or_refused(json.dumps(_with(GOOD, path, value)))
+
+
+@given(st.sampled_from(_paths(GOOD)), st.text(max_size=12), json_values)
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+def test_any_field_anywhere_is_taken_or_refused_with_a_sentence(
+    path: tuple[str | int, ...], name: str, value: Any
+) -> None:
+    holder = GOOD
+    for part in path:
+        holder = holder[part]
+    if isinstance(holder, dict):
+        _taken_or_refused(json.dumps(_with(GOOD, path, {**holder, name: value})))
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None, max_examples=200)
+def test_any_text_is_taken_or_refused_with_a_sentence(text: str) -> None:
+    _taken_or_refused(text)
+
+
+@given(st.integers(0, len(FULL)), st.integers(0, 20), st.text(alphabet="{}[]:,-&*!<>|'\"\n #a1\t%@?", max_size=6))
+@settings(deadline=None, max_examples=300)
+def test_any_slip_of_the_pen_is_taken_or_refused_with_a_sentence(at: int, cut: int, typed: str) -> None:
+    _taken_or_refused(FULL[:at] + typed + FULL[at + cut :])
+
+
+def _taken_or_refused(text: str) -> None:
+    said = refusal(text)
+    assert said.encode(errors="strict").startswith(b"demo.yaml") if said else load(text, "demo.yaml").model_dump_json()
+
+
+def _error(text: str) -> ManifestError:
+    with pytest.raises(ManifestError) as raised:
+        load(text, "demo.yaml")
+    return raised.value

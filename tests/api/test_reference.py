@@ -1,0 +1,43 @@
+"""The reference in docs is that of the types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.policy import OnReason
+from gangctl.api.reasons import Reason
+from gangctl.api.reference import meanings, reference
+from gangctl.api.status import GangPhase
+from tests.api.apiserver import nodes, schema
+
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "gangjob.md"
+
+
+def test_the_file_in_docs_is_up_to_date() -> None:
+    assert FILE.read_text(encoding="utf-8") == reference(), (
+        "python -m gangctl.api.reference > docs/reference/gangjob.md"
+    )
+
+
+def test_every_field_has_a_row() -> None:
+    for path, node in nodes(schema()):
+        if path.startswith(("spec", "status")):
+            for name in node.get("properties", {}):
+                assert f"| `{name}`" in reference(), f"{path}.{name}"
+
+
+def test_every_reason_condition_and_phase_has_a_sentence() -> None:
+    for kind in (Reason, ConditionType, GangPhase):
+        told = meanings(kind)
+        assert set(told) == {one.value for one in kind}
+        assert all(sentence.endswith(".") for sentence in told.values())
+
+
+def test_reasons_are_camel_case() -> None:
+    assert all(re.fullmatch(r"([A-Z]+[a-z]+)+", reason) for reason in Reason)
+
+
+def test_what_a_rule_can_match_is_a_reason() -> None:
+    assert {one.value for one in OnReason} <= {one.value for one in Reason}
