@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 import traceback
 from pathlib import Path
@@ -73,6 +74,18 @@ def drop(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def await_coordinator() -> None:
+    """(6) Come when rank 0 listens: JAX would try at once, fail, and wait for a second before it tries again."""
+    host, _, port = COORDINATOR.rpartition(":")
+    while RANK != 0:
+        try:
+            socket.create_connection((host.strip("[]"), int(port))).close()
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+        else:
+            return
+
+
 def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
     """(6) The step, compiled by rank 0, once: the others get the machine code from it, later attempts from the disk.
 
@@ -106,6 +119,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
     say(f"restored step {start} from {gang.restore.path}" if gang.restore else "starts from the beginning")
     corpus = transformer.library()
 
+    await_coordinator()
     jax.distributed.initialize(COORDINATOR, WORLD, RANK, coordinator_bind_address=COORDINATOR)
     mesh = Mesh(np.array(jax.devices()), "rank")
 

@@ -100,21 +100,29 @@ def kind(field: str, default: str) -> Discriminator:
     return Discriminator(tag)
 
 
+_FIRST_SECOND = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+
 def _seconds(value: Any) -> float:
     match value:
         case str():
-            moment = datetime.fromisoformat(value)
+            seconds = _moment(datetime.fromisoformat(value))
         case datetime():
-            moment = value
-        case bool():
-            raise ValueError("a time is a string like 2026-01-31T12:00:00Z")
-        case int() | float():
-            return float(value)
+            seconds = _moment(value)
+        case int() | float() if not isinstance(value, bool):
+            seconds = float(value)
         case _:
             raise ValueError("a time is a string like 2026-01-31T12:00:00Z")
-    if moment.tzinfo is None:
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        raise ValueError("a time lies between the years 1 and 9999")
+    return seconds
+
+
+def _moment(value: datetime) -> float:
+    if value.tzinfo is None:
         raise ValueError("a time needs its offset from UTC, as in 2026-01-31T12:00:00Z")
-    return moment.timestamp()
+    return value.timestamp()
 
 
 def rfc3339(seconds: float) -> str:

@@ -111,14 +111,14 @@ class Lines:
 
 
 def _state(one: MemberSnapshot) -> str:
+    pod = "its pod" if one.incarnation == 0 else f"its pod number {one.incarnation + 1}"
     if not one.pod:
-        return "has no pod"
-    where = f"{one.pod}: "
+        return f"waits for {pod}"
     if one.terminated:
-        return where.rstrip(": ") + " has ended" if one.incarnation else "has ended"
-    if not one.connected:
-        return "not connected"
-    return f"{one.phase}, attempt {one.attempt}"
+        return f"{pod} has ended"
+    if one.connected:
+        return f"{one.phase}, attempt {one.attempt}"
+    return f"{pod} is not connected" if one.phase else f"{pod} starts"
 
 
 def _listed(names: list[str]) -> str:

@@ -193,5 +193,5 @@ def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
     if one.terminated:
         return Text("ended", style="dim")
     if not one.connected:
-        return Text("not connected" if one.pod else "no pod", style="yellow")
+        return Text(("not connected" if one.phase else "starting") if one.pod else "no pod", style="yellow")
     return Text(one.phase, style=_MEMBER_STYLES.get(one.phase, ""))

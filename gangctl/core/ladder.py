@@ -66,12 +66,15 @@ def rung(gang: Gang) -> Rung:
     for entry in reversed(gang.status.ledger):
         if entry.progressed is not False:
             break
-        failures += 1
+        failures += entry.charged  # A disruption says nothing about the step.
     return Rung(min(failures // checkpoint.fallback_after, Rung.END))
 
 
 def has_progressed(gang: Gang) -> bool | None:
-    """Whether any rank of the failed attempt reported a step beyond its restore point; None = nobody reported."""
+    """Whether any rank of the failed attempt reported a step beyond its restore point; None = it is not known.
+
+    A gang that has reported steps before and none now made none: it failed to load its checkpoint.
+    """
     attempt = failed_attempt(gang)
     steps = [
         heard.report.progress.step
@@ -82,6 +85,6 @@ def has_progressed(gang: Gang) -> bool | None:
     if status.progress is not None and status.progress.attempt == attempt:
         steps.append(status.progress.step)
     if not steps:
-        return None
+        return None if status.progress is None else False
     point = status.restore_point
     return max(steps) > (0 if point is None else point.step)

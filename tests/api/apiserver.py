@@ -32,11 +32,12 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 
 def defaulted(value: Any, node: dict[str, Any]) -> Any:
-    """The value with the defaults of the schema, from the outside inwards."""
+    """The value with the defaults of the schema, from the outside inwards. A null of a declared field is dropped."""
     match value:
         case dict():
-            made = dict(value)
-            for name, below in node.get("properties", {}).items():
+            declared = node.get("properties", {})
+            made = {name: one for name, one in value.items() if one is not None or name not in declared}
+            for name, below in declared.items():
                 if name not in made and "default" in below:
                     made[name] = copy.deepcopy(below["default"])
                 if name in made:

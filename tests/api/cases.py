@@ -115,7 +115,7 @@ BAD = (
         "found nothing",
         Seer.SCHEMA,
     ),
-    Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Seer.SCHEMA),
+    Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Seer.NOBODY),
     Bad(
         "an unknown signal",
         _rules({"action": "Count", "onSignals": ["SIGKILLED"]}),

@@ -121,7 +121,7 @@ def test_what_kubectl_writes_into_metadata_is_taken() -> None:
         ("a: \x00", "no YAML"),
         ("{1: a}", "found the key 1, expected a string as the key"),
         ("? [a]\n: b", "found the key a list or a map"),
-        (TEXT.replace("- name: worker", "- name: worker\n    name: a"), "demo.yaml:8: spec.roles[0].name: found the same"),
+        ("kind: a\nkind: b\n", "demo.yaml:2: kind: found the same key twice, expected each key once"),
         (TEXT.replace("image: x", "image: .inf"), "expected a finite number"),
         (TEXT.replace("image: x", "image: !!binary eA=="), "found binary data"),
         (TEXT.replace("image: x", "image: !mine x"), "the tag !mine"),

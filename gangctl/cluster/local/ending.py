@@ -1,21 +1,15 @@
-"""How the processes of a pod end: politely first, then by SIGKILL to all that is left, whosever children they are.
-
-It is used by the controller, which keeps pods, and by the command line, which leaves nothing running when it is done.
-"""
+"""How the processes of a pod end: politely first, then by SIGKILL to all that is left, whosever children they are."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local import process, record
-from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local import process
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.record import PodRecord
 
 SIDECAR_GRACE_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 1.0
@@ -88,50 +82,6 @@ def _key(line: Sequence[str]) -> str | None:
     if "run" in line and "--pod" in line[:-1] and any(word.endswith("supervisor.pyz") for word in line):
         return supervisor_key(line[line.index("--pod") + 1])
     return None
-
-
-async def teardown(folder: GangFolder, grace: float) -> None:
-    """End every process of every pod of a gang, and store that the pods were terminated; as Ctrl-C does.
-
-    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status stays as it is: a controller that is started
-    later goes on from it with new pods. No controller may keep these pods meanwhile: it would start them again.
-    It returns when nothing is left.
-
-    Raises:
-        Terminal: a pod's record can't be read. Every pod that can be ended has been ended then.
-        Retryable: a pod's record can't be written. As above.
-    """
-    records, wrong = _records(folder)
-    living = await asyncio.to_thread(find_processes)
-    results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
-    wrong += [one for one in results if isinstance(one, BaseException)]
-    if wrong:
-        raise wrong[0]
-
-
-async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
-    supervisor, sidecar = living.get(supervisor_key(pod.uid)), living.get(sidecar_key(pod.sockets))
-    if supervisor is not None:
-        # It starts nothing after a SIGTERM. It would wait for the controller's last word; its worker need not.
-        process.send(supervisor, signal.SIGTERM)
-    await end_worker(pod.uid, supervisor, grace)
-    await kill_tree(pod.uid, supervisor)
-    await end_sidecar(sidecar)
-    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
-    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
-
-
-def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
-    records: list[PodRecord] = []
-    wrong: list[BaseException] = []
-    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
-        try:
-            one = record.load(PodFolder(path))
-        except ClusterError as error:
-            wrong.append(error)
-        else:
-            records += [] if one is None else [one]
-    return records, wrong
 
 
 async def _ends(left: Iterable[Process]) -> None:

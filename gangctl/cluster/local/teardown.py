@@ -1,0 +1,67 @@
+"""Leave nothing running: end every process of a gang without a controller, as Ctrl-C does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local import process, record
+from gangctl.cluster.local.ending import (
+    end_sidecar,
+    end_worker,
+    find_processes,
+    kill_tree,
+    sidecar_key,
+    supervisor_key,
+)
+from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
+from gangctl.cluster.local.lock import only_controller
+from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.record import PodRecord
+
+
+async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
+    """End every process of every pod of the gang of this name, and store that the pods were terminated.
+
+    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status stays as it is: a controller that is started
+    later goes on from it with new pods. It returns when nothing is left.
+
+    Raises:
+        Terminal: a controller runs, which would start everything again; or a pod's record can't be read.
+        Retryable: a pod's record can't be written. Of records, every pod that can be ended has been ended then.
+    """
+    folder = state.gang(gang)
+    with only_controller(state):
+        records, wrong = _records(folder)
+        living = await asyncio.to_thread(find_processes)
+        results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
+    wrong += [one for one in results if isinstance(one, BaseException)]
+    if wrong:
+        raise wrong[0]
+
+
+async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
+    supervisor, sidecar = living.get(supervisor_key(pod.uid)), living.get(sidecar_key(pod.sockets))
+    if supervisor is not None:
+        # It starts nothing after a SIGTERM. It would wait for the controller's last word; its worker need not.
+        process.send(supervisor, signal.SIGTERM)
+    await end_worker(pod.uid, supervisor, grace)
+    await kill_tree(pod.uid, supervisor)
+    await end_sidecar(sidecar)
+    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
+    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
+
+
+def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
+    records: list[PodRecord] = []
+    wrong: list[BaseException] = []
+    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
+        try:
+            one = record.load(PodFolder(path))
+        except ClusterError as error:
+            wrong.append(error)
+        else:
+            records += [] if one is None else [one]
+    return records, wrong
