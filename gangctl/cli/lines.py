@@ -27,7 +27,8 @@ class Lines:
         """``clock``: seconds since the epoch."""
         self._stream = stream
         self._clock = clock
-        self._status = Status()
+        self._status: Status | None = None
+        """What was said last; absent before the first look."""
         self._members: dict[str, str] = {}
         self._said_at = 0.0
         """When a step was last said, or what is waited for."""
@@ -35,12 +36,14 @@ class Lines:
     def update(self, look: Look, now: float) -> None:
         """Say what has changed since the last call."""
         status = look.snapshot.status
+        # A gang that is taken over has a past, which gangctl status tells.
+        old = Status(incidents=status.incidents) if self._status is None else self._status
         for incident in reversed(status.incidents):
-            self._incident(incident)
-        self._phase(look.job.metadata.name, status, now)
+            self._incident(incident, next((one for one in old.incidents if one.attempt == incident.attempt), None))
+        self._phase(look.job.metadata.name, status, old, now)
         if look.live:
             self._changes(look.snapshot.members)
-        self._time_passes(look, now)
+        self._time_passes(look, old, now)
         self._status = status
 
     def note(self, text: str) -> None:
@@ -57,17 +60,13 @@ class Lines:
     def close(self) -> None:
         """Nothing to be restored."""
 
-    def _phase(self, name: str, status: Status, now: float) -> None:
-        old = self._status
+    def _phase(self, name: str, status: Status, old: Status, now: float) -> None:
         if (status.phase, status.attempt, status.message) == (old.phase, old.attempt, old.message):
             return
         self.note(f"{name}: {status.phase or 'New'}, attempt {status.attempt}: {status.message or 'it is stored'}")
         self._said_at = now
 
-    def _incident(self, incident: Incident) -> None:
-        before = next((one for one in self._status.incidents if one.attempt == incident.attempt), None)
-        if incident == before:
-            return
+    def _incident(self, incident: Incident, before: Incident | None) -> None:
         if incident.settled and not (before is not None and before.settled):
             restored = incident.restored_step
             point = "" if incident.outcome != "Restarted" else "; restored from the beginning"
@@ -75,8 +74,9 @@ class Lines:
                 point = f"; restored from step {restored}"
             lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
             self.note(f"incident to attempt {incident.attempt}: {rendering.cause(incident)}{point}{lost}")
-        after = incident.milliseconds
-        if after.start is not None and (before is None or before.milliseconds != after):
+        known = {name for name, ms in rendering.phases(incident).items() if ms is not None}
+        said = set() if before is None else {name for name, ms in rendering.phases(before).items() if ms is not None}
+        if (known - said) & {"start", "first step"}:
             took = ", ".join(
                 f"{name} {seconds(ms)}" for name, ms in rendering.phases(incident).items() if ms is not None
             )
@@ -92,10 +92,10 @@ class Lines:
             self.note(f"{_listed(names)}: {state}")
         self._members = said
 
-    def _time_passes(self, look: Look, now: float) -> None:
+    def _time_passes(self, look: Look, old: Status, now: float) -> None:
         status = look.snapshot.status
         progress = status.progress
-        if progress is not None and progress != self._status.progress and progress.attempt == status.attempt:
+        if progress is not None and progress != old.progress and progress.attempt == status.attempt:
             if now - self._said_at >= STEP_SECONDS:
                 self.note(f"{look.job.metadata.name}: attempt {status.attempt}, step {progress.step}")
                 self._said_at = now

@@ -165,7 +165,7 @@ class Session:
             again.cancel()
 
     async def _last_look(self) -> None:
-        """What came of it, for the document; and in the picture."""
+        """What came of it, for the document and as the last picture."""
         now = time.time()
         found = await asyncio.to_thread(look, self._state, self._store, now)
         self._seen(found)

@@ -61,8 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
         if shown is None:
             say(f"there are no gangs in {state.path}; start one with gangctl run FILE")
         else:
-            out.print(shown)
+            _print(out, shown)
     return ExitCode.OK
+
+
+def _print(out: Console, shown: RenderableType) -> None:
+    with out.capture() as captured:
+        out.print(shown)
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))  # tables fill their last column
 
 
 def _watch(state: StateDirectory, arguments: argparse.Namespace, out: Console) -> None:

@@ -26,16 +26,20 @@ class View:
         self._out = out
         self._footer = footer
         self._notes: deque[str] = deque(maxlen=NOTES)
+        self._last: tuple[Look, float] | None = None
         self._live = Live(console=out, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 
     def update(self, look: Look, now: float) -> None:
         """Draw the gang as it is."""
+        self._last = look, now
         self._live.update(self._picture(look, now), refresh=True)
 
     def note(self, text: str) -> None:
-        """Add a line below the picture; the last few are shown."""
+        """Add a line below the tables; the last few are shown."""
         self._notes.append(clean(text))
+        if self._last is not None:
+            self.update(*self._last)
 
     def output(self, member: str, line: str) -> None:
         """A line above the picture."""
@@ -57,7 +61,7 @@ class View:
         if incidents:
             parts += [Text(), Text("Incidents, newest first (seconds)", style="bold"), rendering.incidents(incidents)]
         parts += [Text(), *(Text(note, style="yellow") for note in self._notes)]
-        if not look.live:
+        if not look.live and not all(one.terminated for one in look.snapshot.members):
             parts.append(Text("no controller answers now; workers train on", style="yellow"))
         parts.append(Text(self._footer, style="dim"))
         return Group(*parts)

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import Identity
+from gangctl.controller import clock
 from gangctl.controller.connection import Connection, Ending, Said
 from gangctl.controller.hearing import Hearing, News
 from gangctl.core.plan import AskScan
@@ -214,7 +215,7 @@ class Hub:
             return f"identity: a report of {claimed.member!r:.20}.{claimed.incarnation} in pod {claimed.pod!r:.40}"
         connection.spoke_at = time.monotonic()
         connection.has_spoken = True
-        news = self._hearing.take(report, time.time())
+        news = self._hearing.take(report, clock.now())
         if news is not News.OLD:
             self._tell(connection)
         if news is News.NEW:

@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.port import Cluster
+from gangctl.controller import clock
 from gangctl.controller.backoff import Backoff
 from gangctl.controller.hub import Hub
 from gangctl.controller.wakes import Wakes
@@ -74,7 +75,7 @@ class Loop:
         job = self._cluster.gang(uid)
         if job is None:
             return None
-        plan = self._decide(time.time(), job, self.observed(uid))
+        plan = self._decide(clock.now(), job, self.observed(uid))
         if plan.status is not None and plan.status != job.status:
             job = await self._cluster.write_status(job, plan.status)
             self._wakes.wake(uid)  # What was written may have consequences at once.

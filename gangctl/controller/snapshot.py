@@ -5,15 +5,19 @@ Steps are reported many times a second and stored every half minute; who watches
 
 from __future__ import annotations
 
+from typing import Final
+
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import Model, Timestamp
-from gangctl.api.status import Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.drafting import summarised
 from gangctl.core.gang import Gang, Member
 from gangctl.core.incidents import timed
 from gangctl.core.launch import Numbering
 from gangctl.core.running import progressed
 from gangctl.core.world import Observed
+
+_OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
 class Endpoint(Model):
@@ -62,7 +66,9 @@ class Snapshot(Model):
 def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     """The gang at this moment. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
-    status = summarised(gang, progressed(gang, timed(gang, job.status)))
+    status = job.status
+    if status.phase not in _OVER:
+        status = summarised(gang, progressed(gang, timed(gang, status)))
     numbering = Numbering(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
     return Snapshot(

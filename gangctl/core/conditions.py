@@ -9,6 +9,8 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition, GangPhase, Status
 
 State = Literal["True", "False", "Unknown"]
+Warned = tuple[Reason, str]
+"""Why somebody should look, in one word and in a sentence."""
 
 PHASE_REASONS = {
     GangPhase.PENDING: Reason.PENDING,
@@ -22,11 +24,11 @@ PHASE_REASONS = {
 
 
 def conditions(
-    status: Status, generation: int, now: float, reason: Reason | None = None, degraded: str = ""
+    status: Status, generation: int, now: float, reason: Reason | None = None, degraded: Warned | None = None
 ) -> tuple[Condition, ...]:
     """All conditions of the status, in a fixed order.
 
-    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, or is empty.
+    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look.
     """
     phase = status.phase
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
@@ -55,16 +57,17 @@ def conditions(
         seen,
         ConditionType.DEGRADED,
         state="True" if degraded else "False",
-        why=Reason.HANG if degraded else why,
-        text=degraded or status.message,
+        why=degraded[0] if degraded else why,
+        text=degraded[1] if degraded else status.message,
         at=(generation, now),
     )
     return (*found, looking)
 
 
-def is_degraded(status: Status) -> bool:
-    """Whether somebody was told to look."""
-    return any(one.type == ConditionType.DEGRADED and one.status == "True" for one in status.conditions)
+def warned_of(status: Status) -> str:
+    """The reason that somebody was told to look for; empty if there is none."""
+    found = (one.reason for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True")
+    return next(found, "")
 
 
 def _condition(

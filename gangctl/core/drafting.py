@@ -10,6 +10,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RoleStatus, Status
 from gangctl.core import pods
 from gangctl.core.conditions import conditions
+from gangctl.core.degraded import degraded
 from gangctl.core.gang import Gang, holders
 from gangctl.core.plan import Action, Event, EventType, Plan
 from gangctl.core.success import has_finished
@@ -36,9 +37,9 @@ def write(
     """The plan that stores ``status``, says why, and brings the pods to it."""
     status = summarised(gang, status.model_copy(update={"message": because}))
     generation = gang.job.metadata.generation
-    status = status.model_copy(
-        update={"conditions": conditions(status, generation, gang.now, reason), "observed_generation": generation}
-    )
+    warned = degraded(gang, None) if status.phase is GangPhase.RUNNING else None
+    told = conditions(status, generation, gang.now, reason, warned)
+    status = status.model_copy(update={"conditions": told, "observed_generation": generation})
     bad = status.phase is GangPhase.FAILED or reason in _WARNINGS
     event = Event(EventType.WARNING if bad else EventType.NORMAL, reason, because)
     return Plan(

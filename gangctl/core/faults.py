@@ -6,7 +6,6 @@ earliest. Never is a worker that was told to stop a fault, never one of an older
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +13,7 @@ from typing import Final
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
+from gangctl.api.signals import SIGNALS
 from gangctl.api.status import Cause, GangPhase
 from gangctl.core.gang import Gang
 from gangctl.core.world import Device, Heard, Pod
@@ -54,6 +54,8 @@ STRENGTHS: Final = {
     Reason.START_FAILED: Strength.END,
 }
 """Anything else (a request, a hang, a missing restore point) is evidence of the weakest kind."""
+
+_NAMES: Final = {number: name for name, number in SIGNALS.items()}
 
 DISRUPTION_REASONS: Final = {
     "PreemptionByScheduler": Reason.PREEMPTED,
@@ -149,18 +151,12 @@ def from_cause(cause: Cause) -> Fault:
 
 def signal_name(number: int) -> str:
     """SIGKILL for 9; SIG64 and the like where there is no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
+    return _NAMES.get(number, f"SIG{number}")
 
 
 def signal_number(name: str) -> int:
     """9 for SIGKILL."""
-    try:
-        return signal.Signals[name].value
-    except KeyError:
-        return int(name.removeprefix("SIG"))
+    return SIGNALS[name] if name in SIGNALS else int(name.removeprefix("SIG"))
 
 
 def is_unseen_by_most(gang: Gang) -> bool:

@@ -1,29 +1,21 @@
 """While an attempt gathers: who is replaced, how long is waited, when it starts.
 
 The rule: no new attempt while gathering, since no worker of this one has started; whatever happens to a waiting member
-only means that it is replaced or waits again. Write 2 is one write: ranks, masters, restore point and settled cause.
-Never does it wait for ever on something that is there and doesn't answer.
+only means that it is replaced or waits again. Each write keeps the strongest evidence so far. Never does it wait for ever on something that is there and doesn't answer.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, IncidentLevel, Master, Status
-from gangctl.core import barrier, incidents, pods, replacement, restore
-from gangctl.core.drafting import moved, wait, write
-from gangctl.core.faults import is_unseen_by_most
+from gangctl.api.status import GangPhase, IncidentLevel, Status
+from gangctl.core import barrier, incidents, pods, replacement
+from gangctl.core.drafting import wait, write
+from gangctl.core.ending import end, give_up
 from gangctl.core.gang import Gang
-from gangctl.core.ladder import Rung, rung
-from gangctl.core.launch import Numbering
-from gangctl.core.plan import AskScan, Plan
-from gangctl.core.ranks import assign, held_ranks, stored
+from gangctl.core.plan import Plan
+from gangctl.core.ranks import assign, stored
 from gangctl.core.settling import Settlement, settle, strongest
-from gangctl.core.success import has_succeeded
-
-SCAN_SECONDS: Final = 2.0
-"""A scan that wasn't answered is asked again, of another member, after this long."""
+from gangctl.core.starting import start
 
 
 def gathering(gang: Gang) -> Plan:
@@ -35,7 +27,7 @@ def gathering(gang: Gang) -> Plan:
         return _replace(gang, unfit, create=not ending)
     timeout = _replacement_timeout(gang)
     if timeout is not None and gang.now >= timeout:
-        return _give_up(
+        return give_up(
             gang,
             Reason.REPLACEMENT_TIMEOUT,
             "a replacement was not ready in time",
@@ -45,7 +37,7 @@ def gathering(gang: Gang) -> Plan:
     if settlement is not None and ending:
         patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
-            return _end(gang, settlement)
+            return end(gang, settlement)
     refreshed = replacement.refreshed(gang, gang.status)
     assignment = assign(gang)
     missing = sorted(place for place, member in assignment.items() if member is None)
@@ -55,7 +47,7 @@ def gathering(gang: Gang) -> Plan:
         more = _level(gang, settlement)
         if more is not None:
             return more
-    return _start(gang, refreshed, settlement, dict(stored(assignment)))
+    return start(gang, refreshed, settlement, dict(stored(assignment)))
 
 
 def _wait(
@@ -142,90 +134,6 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     return None
 
 
-def _start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
-    """Write 2, once the restore point is known."""
-    if settlement is not None and has_succeeded(gang):
-        status = moved(
-            gang, incidents.finished(status, "Succeeded", gang.now), GangPhase.SUCCEEDED, completion_time=gang.now
-        )
-        return write(
-            gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
-        )
-    rejected = status.rejected_steps
-    old = gang.status.restore_point
-    if settlement is not None and old is not None and _doubts_step(gang, settlement):
-        rejected = restore.rejections(gang, old.step, rejected)
-    chosen = restore.restore_point(gang, assignment, rejected)
-    if chosen is None and rejected and rejected != status.rejected_steps:
-        chosen = restore.restore_point(gang, assignment, status.rejected_steps)  # Nothing older: keep what there is.
-        rejected = status.rejected_steps
-    if isinstance(chosen, restore.Unknown):
-        return _look_again(gang, chosen, assignment)
-    point = None if chosen is None else chosen.point
-    if settlement is not None:
-        status = incidents.settled(gang, status, settlement, point)
-    status = moved(
-        gang,
-        status,
-        GangPhase.RUNNING,
-        ranks=held_ranks(dict(assignment)),
-        masters=_masters(gang, assignment),
-        restore_point=point,
-        rejected_steps=rejected,
-        attempt_generation=gang.job.metadata.generation,
-        observed_restart_token=gang.spec.restart_token,
-        barrier_timeouts=0,
-        deadline_time=None,
-        start_time=status.start_time or gang.now,
-    )
-    where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
-    if settlement is None:
-        return write(gang, status, Reason.RUNNING, f"attempt {status.attempt} starts {where}", requeue_after=1.0)
-    because = f"attempt {status.attempt} starts {where} after {settlement.because}"
-    return write(gang, status, Reason.RESTARTED, because, requeue_after=1.0)
-
-
-def _doubts_step(gang: Gang, settlement: Settlement) -> bool:
-    """Whether the last restore point is to blame: most couldn't see it, or nobody got beyond it again and again."""
-    return is_unseen_by_most(gang) or (settlement.charged and rung(gang) >= Rung.OLDER_STEP)
-
-
-def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
-    """Ask (again) for the checkpoints; after the barrier's deadline the gang is held: never silently from zero."""
-    status = gang.status
-    since = max(status.phase_time, status.deadline_time or 0.0)
-    deadline = since + gang.spec.recovery.barrier_timeout_seconds
-    scanned = gang.observed.scanned
-    error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
-    if gang.now >= deadline:
-        because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
-        return _give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
-    scan = restore.wanted_scan(gang)
-    members = list(assignment.values())
-    turn = int(max(0.0, gang.now - since) / SCAN_SECONDS) % len(members)
-    asked = gang.pods[members[turn]].uid
-    extra = () if scan is None else (AskScan(asked, scan),)
-    what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"
-    because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
-    return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
-
-
-def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
-    """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
-    taken: set[tuple[str, int]] = set()
-    masters: list[Master] = []
-    for group, places in Numbering(gang.spec).groups.items():
-        report = gang.report(assignment[places[0]])
-        if report is None:
-            continue
-        base = gang.spec.network.base_port
-        free = [port for port in report.ports or (base,) if (report.address, port) not in taken]
-        port = free[0] if free else base
-        taken.add((report.address, port))
-        masters.append(Master(process_group=group, address=report.address, port=port))
-    return tuple(masters)
-
-
 def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) -> Plan:
     """Past the first deadline the missing members are replaced, past the next the gang, past the last it ends."""
     status = gang.status
@@ -250,7 +158,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
             gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again: every pod is replaced"
         )
     because = f"{who} did not answer within {seconds} s, and new pods did not help"
-    return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
+    return give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
 
 
 def _replacement_timeout(gang: Gang) -> float | None:
@@ -264,32 +172,3 @@ def _replacement_timeout(gang: Gang) -> float | None:
         and assign(gang).get(next(place for place, held in gang.holders.items() if held == holder)) is None
     ]
     return gang.status.phase_time + gang.spec.recovery.replacement_timeout_seconds if waiting else None
-
-
-def _end(gang: Gang, settlement: Settlement) -> Plan:
-    """Write 2 of an incident that ends the job, or holds it."""
-    if has_succeeded(gang):
-        status = moved(
-            gang, incidents.finished(gang.status, "Succeeded", gang.now), GangPhase.SUCCEEDED, completion_time=gang.now
-        )
-        return write(
-            gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
-        )
-    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point)
-    if settlement.outcome == "Held":
-        status = moved(gang, status, GangPhase.HELD)
-        return write(
-            gang, status, settlement.reason, f"held: {settlement.because}; change restartToken to go on", create=False
-        )
-    status = moved(gang, status, GangPhase.FAILED, completion_time=gang.now)
-    return write(gang, status, settlement.reason, settlement.because, create=False)
-
-
-def _give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
-    if how == "Fail":
-        status = moved(
-            gang, incidents.finished(gang.status, "Failed", gang.now), GangPhase.FAILED, completion_time=gang.now
-        )
-        return write(gang, status, reason, because, create=False)
-    status = moved(gang, incidents.finished(gang.status, "Held", gang.now), GangPhase.HELD)
-    return write(gang, status, reason, f"held: {because}; change restartToken to go on", create=False)

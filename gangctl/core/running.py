@@ -11,7 +11,8 @@ from typing import Final
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
 from gangctl.core import hangs, incidents, pods, replacement
-from gangctl.core.conditions import conditions, is_degraded
+from gangctl.core.conditions import conditions, warned_of
+from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
 from gangctl.core.faults import START_SECONDS, Fault, as_cause, faults, tied
 from gangctl.core.gang import Gang
@@ -49,11 +50,13 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     first = found[0]
     said = verdict(gang.spec, first)
     cause = as_cause(first, said.rule, tied(first, found))
-    status = progressed(gang, incidents.timed(gang, incidents.corrected(gang, gang.status, first)))
+    better = incidents.corrected(gang, gang.status, first)
+    events = () if better is gang.status else (_correction(better),)
+    status = progressed(gang, incidents.timed(gang, better))
     status = status.model_copy(
         update={"incidents": incidents.opened(_with(gang, status), cause, level(gang, first, said))}
     )
-    return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", Reason.RESTARTING)
+    return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
 
 
 def restart_by_hand(gang: Gang) -> Plan:
@@ -62,27 +65,26 @@ def restart_by_hand(gang: Gang) -> Plan:
     status = progressed(gang, incidents.timed(gang, gang.status))
     found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
     status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
-    return _gathering(gang, status, "restartToken was changed", Reason.RESTARTING)
+    return _gathering(gang, status, "restartToken was changed")
 
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
     status = progressed(gang, incidents.timed(gang, gang.status))
-    degraded = hung is not None
+    warned = degraded(gang, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     changed = told.model_copy(update={"observed_time": gang.status.observed_time}) != gang.status
     text = f"attempt {status.attempt} runs"
-    if degraded != is_degraded(gang.status) or (changed and gang.now >= due):
-        said = "" if hung is None else f"{describe(as_cause(hung, None))}; onHang is Observe, so nothing is restarted"
+    news = warned is not None and warned[0] != warned_of(gang.status)
+    if news or (warned is None and warned_of(gang.status)) or (changed and gang.now >= due):
         generation = gang.job.metadata.generation
         told = told.model_copy(update={"observed_generation": generation})
-        told = told.model_copy(
-            update={"conditions": conditions(told, generation, gang.now, Reason.RUNNING, degraded=said)}
-        )
-        events = (Event(EventType.WARNING, Reason.HANG, said, hung.member),) if hung is not None else ()
-        return Plan(said or text, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
-    times = [due if changed else None, None if degraded else hangs.hangs_at(gang), _start_deadline(gang)]
+        told = told.model_copy(update={"conditions": conditions(told, generation, gang.now, Reason.RUNNING, warned)})
+        events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
+        because = warned[1] if warned is not None and news else text
+        return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
+    times = [due if changed else None, None if hung is not None else hangs.hangs_at(gang), _start_deadline(gang)]
     return wait(gang, text, [*times, pods.next_creation(gang, status)], pods.actions(gang, status))
 
 
@@ -101,7 +103,7 @@ def progressed(gang: Gang, status: Status) -> Status:
     return status.model_copy(update={"progress": ProgressStatus(attempt=attempt, step=best[0], time=best[1])})
 
 
-def _gathering(gang: Gang, status: Status, what: str, reason: Reason) -> Plan:
+def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = ()) -> Plan:
     attempt = gang.status.attempt + 1
     unfit = replacement.unfit(gang)
     status = moved(gang, status, GangPhase.GATHERING, attempt=attempt, barrier_timeouts=0, deadline_time=None)
@@ -112,7 +114,13 @@ def _gathering(gang: Gang, status: Status, what: str, reason: Reason) -> Plan:
     elif unfit:
         status = replacement.replaced(gang, status, unfit)
         because += "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
-    return write(gang, status, reason, because, requeue_after=1.0)
+    return write(gang, status, Reason.RESTARTING, because, events=events, requeue_after=1.0)
+
+
+def _correction(status: Status) -> Event:
+    last = status.incidents[0]
+    text = f"the cause of attempt {last.attempt} was {describe(last.cause)}; {'' if last.charged else 'not '}charged"
+    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, last.cause.member)
 
 
 def _with(gang: Gang, status: Status) -> Gang:

@@ -79,7 +79,8 @@ def remembering() -> Engine:
     def plan(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
         key = (
             now,
-            id(leader.spec),
+            leader.spec.suspend,
+            leader.spec.restart_token,
             leader.generation,
             id(keep(leader.status)),
             id(keep(leader.pods)),

@@ -42,7 +42,11 @@ def _job(roles: list[dict[str, Any]], **spec: Any) -> GangJob:
 def setups() -> dict[str, Setup]:
     """All of them by name."""
     budget = {"type": "Windowed", "maxRestarts": 3, "windowSeconds": 3600}
+    recovery = {"budget": budget, "barrierTimeoutSeconds": 120}
     found = [
+        Setup("duo", _job([{"name": "worker", "replicas": 2}], recovery=recovery)),
+        Setup("duo on one machine", _job([{"name": "worker", "replicas": 2}], recovery=recovery), local=True),
+        Setup("trio", _job([{"name": "worker", "replicas": 3}], recovery=recovery)),
         Setup(
             "pair",
             _job(

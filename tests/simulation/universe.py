@@ -102,7 +102,7 @@ class Universe:
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
-        self.spec = self.engine.keep(self.spec.model_copy(update=update)) if update else self.spec
+        self.spec = self.spec.model_copy(update=update)
         self.generation += 1
         self.version += 1
 
@@ -170,7 +170,7 @@ class Universe:
             case machine.LookForRestore():
                 self.boxes[uid] = replace(box, inbox=(*box.inbox, effect))
             case machine.FindPorts(attempt):
-                self.boxes[uid] = replace(box, inbox=(*box.inbox, machine.PortsFound(attempt, (29400, 29401))))
+                return [machine.PortsFound(attempt, (29400, 29401))]
             case machine.Signal():
                 self.boxes[uid] = replace(box, procs=tuple(replace(proc, termed=True) for proc in box.procs))
             case machine.KillTree():
@@ -196,11 +196,10 @@ class Universe:
         poisoned = restore is not None and any(
             saved.step == restore.step and saved.marker == POISON for saved in self.disk
         )
-        inbox = box.inbox if self.engine.searching else (*box.inbox, machine.Started())
         step = 0 if restore is None else restore.step
-        self.boxes[uid] = replace(box, procs=tuple(procs), inbox=inbox, step=step, poisoned=poisoned)
+        self.boxes[uid] = replace(box, procs=tuple(procs), step=step, poisoned=poisoned)
         invariants.one_attempt(self)
-        return [machine.Started()] if self.engine.searching else []
+        return [machine.Started()]
 
     def died(self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False) -> list[machine.Event]:
         """A process is gone; the supervisor reaps it before anything else."""
@@ -357,4 +356,4 @@ def of_member(u: Universe, member: str) -> Box | None:
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
     """A gang that was just submitted, and nobody to look at it yet."""
-    return Universe(engine, setup, engine.keep(setup.job.spec), engine.keep(setup.job.status), {}, {}, {})
+    return Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {})

@@ -77,7 +77,7 @@ class GangStore:
                     "uid": str(uuid.uuid4()),
                     "generation": 1,
                     "resource_version": "1",
-                    "creation_timestamp": time.time(),
+                    "creation_timestamp": round(time.time(), 6),
                     "annotations": annotations,
                 }
             )

@@ -1,0 +1,135 @@
+"""Write 2: an attempt starts.
+
+The rule: the barrier is complete, so one write fixes ranks, masters, restore point and the settled cause for the whole
+attempt. Never does a gang that has ever recorded a step start silently from the beginning: it looks again until the
+barrier's deadline, and is held then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, Master, RejectedStep, Status
+from gangctl.core import incidents, pods, restore
+from gangctl.core.drafting import moved, wait, write
+from gangctl.core.ending import give_up, succeed
+from gangctl.core.faults import is_unseen_by_most
+from gangctl.core.gang import Gang
+from gangctl.core.ladder import Rung, rung
+from gangctl.core.launch import Numbering
+from gangctl.core.plan import AskScan, Event, EventType, Plan
+from gangctl.core.ranks import held_ranks
+from gangctl.core.settling import Settlement
+from gangctl.core.success import has_succeeded
+
+SCAN_SECONDS: Final = 2.0
+"""A scan that wasn't answered is asked again, of another member, after this long."""
+
+Choice = restore.Candidate | restore.Unknown | None
+
+
+def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
+    """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
+    if settlement is not None and has_succeeded(gang):
+        return succeed(gang, status)
+    chosen, rejected = _choose(gang, settlement, assignment)
+    if isinstance(chosen, restore.Unknown):
+        return _look_again(gang, chosen, assignment)
+    point = None if chosen is None else chosen.point
+    if settlement is not None:
+        status = incidents.settled(gang, status, settlement, point)
+    status = moved(
+        gang,
+        status,
+        GangPhase.RUNNING,
+        ranks=held_ranks(dict(assignment)),
+        masters=_masters(gang, assignment),
+        restore_point=point,
+        rejected_steps=rejected,
+        attempt_generation=gang.job.metadata.generation,
+        observed_restart_token=gang.spec.restart_token,
+        barrier_timeouts=0,
+        deadline_time=None,
+        start_time=status.start_time or gang.now,
+    )
+    where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
+    events = (*_spare_events(gang, assignment), *_step_events(gang, rejected))
+    if settlement is None:
+        because = f"attempt {status.attempt} starts {where}"
+        return write(gang, status, Reason.RUNNING, because, events=events, requeue_after=1.0)
+    because = f"attempt {status.attempt} starts {where} after {settlement.because}"
+    return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
+
+
+def _choose(
+    gang: Gang, settlement: Settlement | None, assignment: dict[str, str]
+) -> tuple[Choice, tuple[RejectedStep, ...]]:
+    """The restore point, and which steps don't exist any more."""
+    known, old = gang.status.rejected_steps, gang.status.restore_point
+    if settlement is None or old is None:
+        return restore.restore_point(gang, assignment, known), known
+    if is_unseen_by_most(gang):
+        rejected = restore.rejections(gang, old.step, known)
+        return restore.restore_point(gang, assignment, rejected), rejected
+    if settlement.charged and rung(gang) >= Rung.OLDER_STEP:
+        rejected = restore.rejections(gang, old.step, known)
+        older = restore.restore_point(gang, assignment, rejected)
+        if isinstance(older, restore.Candidate):
+            return older, rejected
+        # There is nothing older: the ladder goes on with the step that it has.
+    return restore.restore_point(gang, assignment, known), known
+
+
+def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
+    """Ask (again) for the checkpoints, until the barrier's deadline."""
+    status = gang.status
+    since = max(status.phase_time, status.deadline_time or 0.0)
+    deadline = since + gang.spec.recovery.barrier_timeout_seconds
+    scanned = gang.observed.scanned
+    error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
+    if gang.now >= deadline:
+        because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
+        return give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
+    scan = restore.wanted_scan(gang)
+    members = list(assignment.values())
+    turn = int(max(0.0, gang.now - since) / SCAN_SECONDS) % len(members)
+    asked = gang.pods[members[turn]].uid
+    extra = () if scan is None else (AskScan(asked, scan),)
+    what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"
+    because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
+    return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
+
+
+def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
+    """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
+    taken: set[tuple[str, int]] = set()
+    masters: list[Master] = []
+    for group, places in Numbering(gang.spec).groups.items():
+        report = gang.report(assignment[places[0]])
+        if report is None:
+            continue
+        base = gang.spec.network.base_port
+        free = [port for port in report.ports or (base,) if (report.address, port) not in taken]
+        port = free[0] if free else base
+        taken.add((report.address, port))
+        masters.append(Master(process_group=group, address=report.address, port=port))
+    return tuple(masters)
+
+
+def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
+    """Who runs a place that another member ran before."""
+    for place, member in assignment.items():
+        before = gang.holders[place]
+        if member != before:
+            text = f"{member} takes the place of {before} as {place}"
+            yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
+
+
+def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Event]:
+    """Which steps don't exist any more from now on."""
+    for entry in rejected:
+        if entry not in gang.status.rejected_steps:
+            text = f"step {entry.step} of tier {entry.tier} is not used any more, until it is written again"
+            yield Event(EventType.WARNING, Reason.STEP_REJECTED, text)

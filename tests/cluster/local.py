@@ -1,0 +1,147 @@
+"""A local cluster in a test's own folder, with real processes, of which none outlives the test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.local import process, record
+from gangctl.cluster.local.cluster import LocalCluster
+from gangctl.cluster.local.layout import GangFolder, StateDirectory
+from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.record import PodRecord
+from gangctl.cluster.local.store import GangStore
+from gangctl.cluster.local.teardown import teardown
+from gangctl.core.plan import CreatePod
+from gangctl.core.world import Pod
+
+T = TypeVar("T")
+DEADLINE = 20.0
+
+
+def manifest(name: str = "g", replicas: int = 2, command: tuple[str, ...] = ("sleep", "600"), **container: Any) -> GangJob:
+    """A gang of workers that do what ``command`` says."""
+    worker = {"name": "main", "command": list(command), **container}
+    role = {"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [worker]}}}
+    return GangJob.model_validate(
+        {
+            "apiVersion": "gangctl.io/v1alpha1",
+            "kind": "GangJob",
+            "metadata": {"name": name},
+            "spec": {"roles": [role], "recovery": {"replaceAfter": 100, "stopGracePeriodSeconds": 2}},
+        }
+    )
+
+
+async def until(condition: Callable[[], T | None], seconds: float = DEADLINE) -> T:
+    """Wait until the condition gives something true, and give it."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+
+
+def until_blocking(condition: Callable[[], T | None], seconds: float = DEADLINE) -> T:
+    """The same, for tests without a loop."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise TimeoutError(f"{condition} wasn't so within {seconds} s")
+
+
+@dataclass
+class Machine:
+    """One state directory with one gang in it."""
+
+    state: StateDirectory
+    store: GangStore
+    changes: list[str] = field(default_factory=list)
+    cluster: LocalCluster = field(init=False)
+
+    @property
+    def folder(self) -> GangFolder:
+        """Of the gang."""
+        return self.store.folder
+
+    @property
+    def job(self) -> GangJob:
+        """As it is stored."""
+        return self.store.read()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """As the cluster shows them."""
+        return self.cluster.pods(self.job.metadata.uid)
+
+    async def create(self, member: str = "worker-0", incarnation: int = 0) -> PodRecord:
+        """Create a pod and wait until both of its processes run."""
+        await self.cluster.create_pod(self.job, CreatePod(member, incarnation))
+        return await self.running(member)
+
+    async def running(self, member: str = "worker-0") -> PodRecord:
+        """Wait until both processes of the member's newest pod run."""
+        return await until(lambda: self.whole(member))
+
+    def whole(self, member: str) -> PodRecord | None:
+        """The stored pod, if both processes run."""
+        found = [one for one in record.load_all(self.folder) if one.member == member]
+        one = max(found, key=lambda pod: pod.incarnation, default=None)
+        ids = () if one is None else (one.sidecar, one.supervisor)
+        return one if one and all(pid is not None and process.is_alive(pid) for pid in ids) else None
+
+    def pod(self, name: str) -> Pod:
+        """As the cluster shows it."""
+        return next(pod for pod in self.pods if pod.name == name)
+
+    @asynccontextmanager
+    async def controlled(self) -> AsyncIterator[LocalCluster]:
+        """A controller's cluster; at the end it is left as a killed controller leaves it."""
+        self.cluster = LocalCluster(self.state)
+        watching = asyncio.create_task(self.cluster.watch(self.changes.append))
+        try:
+            await until(lambda: self.cluster.listening_since or (watching.done() and watching.result()))
+            yield self.cluster
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+
+
+@asynccontextmanager
+async def machine(path: Path, job: GangJob | None = None) -> AsyncIterator[Machine]:
+    """A state directory with a gang; at the end nothing of it runs."""
+    job = job or manifest()
+    state = StateDirectory(path / "state")
+    state.gangs.mkdir(parents=True)
+    # No controller listens: sidecars dial a port that answers nobody.
+    state.url.write_text("ws://127.0.0.1:9/v1/connect")
+    store = GangStore(state.gang(job.metadata.name))
+    store.create(job, path)
+    try:
+        yield Machine(state, store)
+    finally:
+        await teardown(state, job.metadata.name, 0.0)
+        assert not left(state)
+
+
+def left(state: StateDirectory) -> list[str]:
+    """Command lines of processes that belong to the state directory."""
+    lines = [" ".join(process.command_line(int(pid))) for pid in os.listdir("/proc") if pid.isdigit()]
+    return [line for line in lines if str(state.path) in line]
+
+
+def alive(one: Process | None) -> bool:
+    """Whether it is one and lives."""
+    return one is not None and process.is_alive(one)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gangctl.cluster.local import process
+from gangctl.cluster.local.process import Process
+from tests.cluster.local import until, until_blocking
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Process]:
+    started = process.spawn(["sleep", "600"], os.environ, tmp_path, tmp_path / "log")
+    yield started
+    process.send(started, signal.SIGKILL)
+    asyncio.run(process.ended(started))
+
+
+async def test_a_spawned_process_has_a_session_a_folder_a_log_and_no_input(tmp_path: Path) -> None:
+    program = "import os, sys; print(os.getcwd(), os.getsid(0) == os.getpid(), sys.stdin.read() == '', os.environ['X'])"
+    started = process.spawn([sys.executable, "-c", program], {**os.environ, "X": "y"}, tmp_path, tmp_path / "log")
+    assert await process.ended(started) == 0
+    assert (tmp_path / "log").read_text() == f"{tmp_path} True True y\n"
+
+
+async def test_a_folder_that_is_missing_is_said_in_the_log(tmp_path: Path) -> None:
+    started = process.spawn(["true"], os.environ, tmp_path / "missing", tmp_path / "log")
+    assert await process.ended(started) not in {0, None}
+    assert "missing" in (tmp_path / "log").read_text()
+
+
+async def test_the_end_of_a_child_is_told_with_its_code_and_of_a_signal_with_its_number(tmp_path: Path) -> None:
+    started = process.spawn(["sh", "-c", "exit 7"], os.environ, tmp_path, tmp_path / "log")
+    assert await process.ended(started) == 7
+    killed = process.spawn(["sleep", "600"], os.environ, tmp_path, tmp_path / "log")
+    assert process.send(killed, signal.SIGKILL)
+    assert await process.ended(killed) == -signal.SIGKILL
+
+
+async def test_the_end_of_a_stranger_is_seen_though_nobody_tells_its_code(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    subprocess.run(["sh", "-c", f"sleep 600 & echo $! > {pid_file}"], check=True)
+    stranger = process.process_of(int(pid_file.read_text()))
+    assert stranger is not None
+    waiting = asyncio.create_task(process.ended(stranger))
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    assert not done
+    assert process.send(stranger, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        assert await waiting is None
+    assert not process.is_alive(stranger)
+
+
+async def test_who_took_over_a_pid_is_not_taken_for_the_one_who_had_it(sleeper: Process) -> None:
+    for other in (
+        sleeper.model_copy(update={"start_time": sleeper.start_time - 1}),
+        sleeper.model_copy(update={"boot": "another"}),
+    ):
+        assert not process.is_alive(other)
+        assert not process.send(other, signal.SIGKILL)
+        assert process.descendants(other) == process.children(other) == ()
+        async with asyncio.timeout(5):
+            assert await process.ended(other) is None
+    assert process.is_alive(sleeper)
+
+
+def test_a_zombie_is_dead(tmp_path: Path) -> None:
+    child = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
+    found = process.process_of(child.pid)
+    assert found is not None
+    child.kill()
+    until_blocking(lambda: not process.is_alive(found))
+    assert process.process_of(child.pid) is None
+    assert not process.send(found, signal.SIGTERM)
+    child.wait()
+
+
+async def test_all_below_a_process_are_found_and_workers_by_their_mark(tmp_path: Path) -> None:
+    program = "sleep 601 & setsid sleep 602 & wait"
+    environment = {**os.environ, "GANG_POD_UID": "pod-of-this-test", "GANG_SUPERVISED": "1"}
+    top = process.spawn(["sh", "-c", program], environment, tmp_path, tmp_path / "log")
+    try:
+        below = await until(lambda: len(found := process.descendants(top)) == 2 and found)
+        assert set(process.marked("pod-of-this-test")) == {top, *below}
+        assert process.marked("pod-of-this") == ()
+        assert set(process.children(top)) == set(below)
+    finally:
+        for one in process.marked("pod-of-this-test"):
+            process.send(one, signal.SIGKILL)
+        await process.ended(top)

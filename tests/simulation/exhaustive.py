@@ -1,0 +1,218 @@
+"""Every interleaving: all states that a small gang can get into with a few faults are visited, each once.
+
+A state is the whole world: the stored status, every controller's memory, every machine, every process, every message on
+its way, the pods, the disk. Time stands still but for a bounded number of steps to whatever is due next. Where nothing
+more can happen by itself the world is healed, and has to come to rest as in the simulation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation import invariants, mishaps, moves
+from tests.simulation.driving import Run, settle
+from tests.simulation.engine import Engine, remembering
+from tests.simulation.setups import setups
+from tests.simulation.universe import Universe, new_universe
+from tests.simulation.values import Box, Leader
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched."""
+
+    setup: str
+    faults: tuple[str, ...]
+    """Which faults may happen, at any moment, to any member."""
+    count: int = 1
+    """How many of them."""
+    hours: int = 1
+    """How many steps in time."""
+    states: int = 50_000
+    """The search ends after so many, in the order of their distance from the start."""
+
+
+@dataclass
+class Found:
+    """What a search has seen."""
+
+    states: int = 0
+    transitions: int = 0
+    rests: int = 0
+    """States in which nothing more happened by itself, and from which the gang came to rest."""
+    complete: bool = False
+    """All states were visited, not only the nearest ones."""
+    deepest: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    universe: Universe
+    faults: int
+    hours: int
+    depth: int
+    parent: _Node | None = None
+    label: str = ""
+
+    def path(self) -> list[str]:
+        """How it came to this."""
+        before = [] if self.parent is None else self.parent.path()
+        return [*before, self.label] if self.label else before
+
+
+@dataclass
+class _Searching:
+    search: Search
+    engine: Engine = field(default_factory=remembering)
+    found: Found = field(default_factory=Found)
+    seen: set[int] = field(default_factory=set)
+    rested: set[int] = field(default_factory=set)
+
+
+def explore(search: Search) -> Found:
+    """Visit them.
+
+    Raises:
+        ViolationError: an invariant doesn't hold; its notes are the shortest way there.
+    """
+    work = _Searching(search)
+    start = new_universe(setups()[search.setup], work.engine)
+    settle(Run(start))
+    if start.spec.checkpoint is not None:
+        mishaps.MISHAPS["train"](start, 2)
+        settle(Run(start))
+    queue = deque([_Node(start, search.count, search.hours, 0)])
+    work.seen.add(_key(queue[0]))
+    while queue and work.found.states < search.states:
+        node = queue.popleft()
+        work.found.states += 1
+        work.found.deepest = max(work.found.deepest, node.depth)
+        for after in _successors(work, node):
+            work.found.transitions += 1
+            key = _key(after)
+            if key not in work.seen:
+                work.seen.add(key)
+                queue.append(after)
+    work.found.complete = not queue
+    return work.found
+
+
+def _successors(work: _Searching, node: _Node) -> Iterator[_Node]:
+    enabled = list(moves.moves(node.universe))
+    for move in enabled:
+        label = f"{move.kind.name.lower()} {move.who} {move.which or ''}"
+        after = _Node(node.universe.copy(), node.faults, node.hours, node.depth + 1, node, label)
+        _try(after, lambda move=move, after=after: moves.perform(after.universe, move))
+        yield after
+    if node.faults:
+        for what in work.search.faults:
+            for target in range(len(node.universe.boxes)):
+                after = _Node(node.universe.copy(), node.faults - 1, node.hours, node.depth + 1, node, f"-- {what} {target}")
+                _try(after, lambda what=what, target=target, after=after: _harm(after.universe, what, target))
+                yield after
+    due = moves.next_time(node.universe)
+    if node.hours and due is not None:
+        after = _Node(node.universe.copy(), node.faults, node.hours - 1, node.depth + 1, node, f"time {due}")
+        _try(after, lambda: moves.advance(after.universe, due))
+        yield after
+    if not enabled:
+        _rest(work, node)
+
+
+def _harm(u: Universe, what: str, target: int) -> None:
+    mishaps.MISHAPS[what](u, target)
+    invariants.one_attempt(u)
+
+
+def _rest(work: _Searching, node: _Node) -> None:
+    key = _key(_Node(node.universe, 0, 0, 0))
+    if key in work.rested:
+        return
+    work.rested.add(key)
+    work.found.rests += 1
+    end = _Node(node.universe.copy(), 0, 0, node.depth + 1, node, "no more faults")
+
+    def rest() -> None:
+        mishaps.heal(end.universe)
+        settle(Run(end.universe))
+
+    _try(end, rest)
+
+
+def _try(node: _Node, happen: Any) -> None:
+    try:
+        happen()
+    except Exception as error:
+        error.add_note("\n".join(node.path()))
+        raise
+
+
+def _key(node: _Node) -> int:
+    """What tells this state from others. Equal parts are one object, so that their identity says all."""
+    u = node.universe
+    keep = u.engine.keep
+    return hash(
+        (
+            node.faults,
+            node.hours,
+            u.now,
+            u.spec.suspend,
+            u.spec.restart_token,
+            id(keep(u.status)),
+            tuple((uid, id(keep(pod))) for uid, pod in sorted(u.pods.items())),
+            tuple((uid, _box(keep, box)) for uid, box in sorted(u.boxes.items())),
+            tuple((number, _leader(keep, u, leader)) for number, leader in sorted(u.leaders.items())),
+            u.lost,
+            u.disk,
+            id(keep(u.ghost)),
+            u.creation_fails,
+            u.starts_fail,
+        )
+    )
+
+
+def _box(keep: Any, box: Box) -> tuple[Any, ...]:
+    return (
+        id(keep(box.machine)),
+        box.sessions,
+        box.procs,
+        tuple(id(keep(event)) for event in box.inbox),
+        id(keep(box.evidence)),
+        box.ending,
+        box.exited,
+        box.kill_at,
+        box.step,
+        box.poisoned,
+        box.blind,
+        box.link,
+        box.cut_off,
+        box.broken,
+        None if box.newest is None else (id(keep(box.newest[0])), box.newest[1]),
+        id(keep(box.kept)),
+        id(keep(box.kept_scan)),
+        id(keep(box.told)),
+        tuple((up.sent, id(keep(up.body))) for up in box.up),
+        tuple(id(keep(message)) for message in box.down),
+    )
+
+
+def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
+    return (
+        leader.since,
+        id(keep(leader.status)),
+        u.version - leader.version,
+        leader.spec.restart_token,
+        leader.spec.suspend,
+        id(keep(leader.pods)),
+        leader.lost,
+        id(keep(leader.heard)),
+        id(keep(leader.scanned)),
+        id(keep(leader.plan)),
+        leader.todo,
+        leader.wake_at,
+        leader.dirty,
+        leader.frozen,
+    )
