@@ -1,7 +1,8 @@
 """While an attempt gathers: who is replaced, how long is waited, when it starts.
 
 The rule: no new attempt while gathering, since no worker of this one has started; whatever happens to a waiting member
-only means that it is replaced or waits again. Each write keeps the strongest evidence so far. Never does it wait for ever on something that is there and doesn't answer.
+only means that it is replaced or waits again. Each write keeps the strongest evidence so far. Never does it wait for
+ever on something that is there and doesn't answer.
 """
 
 from __future__ import annotations

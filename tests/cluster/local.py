@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.local import process, record
@@ -22,11 +22,12 @@ from gangctl.cluster.local.teardown import teardown
 from gangctl.core.plan import CreatePod
 from gangctl.core.world import Pod
 
-T = TypeVar("T")
 DEADLINE = 20.0
 
 
-def manifest(name: str = "g", replicas: int = 2, command: tuple[str, ...] = ("sleep", "600"), **container: Any) -> GangJob:
+def manifest(
+    name: str = "g", replicas: int = 2, command: tuple[str, ...] = ("sleep", "600"), **container: Any
+) -> GangJob:
     """A gang of workers that do what ``command`` says."""
     worker = {"name": "main", "command": list(command), **container}
     role = {"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [worker]}}}
@@ -40,7 +41,7 @@ def manifest(name: str = "g", replicas: int = 2, command: tuple[str, ...] = ("sl
     )
 
 
-async def until(condition: Callable[[], T | None], seconds: float = DEADLINE) -> T:
+async def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """Wait until the condition gives something true, and give it."""
     async with asyncio.timeout(seconds):
         while True:
@@ -50,7 +51,7 @@ async def until(condition: Callable[[], T | None], seconds: float = DEADLINE) ->
             await asyncio.sleep(0.01)
 
 
-def until_blocking(condition: Callable[[], T | None], seconds: float = DEADLINE) -> T:
+def until_blocking(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """The same, for tests without a loop."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -86,13 +87,21 @@ class Machine:
         return self.cluster.pods(self.job.metadata.uid)
 
     async def create(self, member: str = "worker-0", incarnation: int = 0) -> PodRecord:
-        """Create a pod and wait until both of its processes run."""
+        """Create a pod and wait until both of its processes run, and its supervisor listens to signals."""
         await self.cluster.create_pod(self.job, CreatePod(member, incarnation))
-        return await self.running(member)
+        pod = await self.running(member)
+        await until(lambda: self.sessions(pod))
+        return pod
+
+    def sessions(self, pod: PodRecord) -> int:
+        """How often its supervisor has got so far as to begin a session."""
+        path = self.folder.pod(pod.name).worker_log
+        return path.read_text().count("a session begins") if path.exists() else 0
 
     async def running(self, member: str = "worker-0") -> PodRecord:
         """Wait until both processes of the member's newest pod run."""
-        return await until(lambda: self.whole(member))
+        pod: PodRecord = await until(lambda: self.whole(member))
+        return pod
 
     def whole(self, member: str) -> PodRecord | None:
         """The stored pod, if both processes run."""
@@ -138,7 +147,7 @@ async def machine(path: Path, job: GangJob | None = None) -> AsyncIterator[Machi
 
 def left(state: StateDirectory) -> list[str]:
     """Command lines of processes that belong to the state directory."""
-    lines = [" ".join(process.command_line(int(pid))) for pid in os.listdir("/proc") if pid.isdigit()]
+    lines = [" ".join(process.command_line(int(pid))) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208
     return [line for line in lines if str(state.path) in line]
 
 

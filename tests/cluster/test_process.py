@@ -46,7 +46,8 @@ async def test_the_end_of_a_child_is_told_with_its_code_and_of_a_signal_with_its
 
 async def test_the_end_of_a_stranger_is_seen_though_nobody_tells_its_code(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    subprocess.run(["sh", "-c", f"sleep 600 & echo $! > {pid_file}"], check=True)
+    parent = process.spawn(["sh", "-c", f"sleep 600 & echo $! > {pid_file}"], os.environ, tmp_path, tmp_path / "log")
+    assert await process.ended(parent) == 0
     stranger = process.process_of(int(pid_file.read_text()))
     assert stranger is not None
     waiting = asyncio.create_task(process.ended(stranger))

@@ -173,7 +173,7 @@ def test_a_small_file_system_that_is_full_is_said(tmp_path: Path) -> None:
         store = GangStore(GangFolder(place / "g"))
         job = store.create(manifest(), place)
         (place / "filler").write_bytes(b"x" * files_left(place))
-        with pytest.raises(Retryable, match="No space left on device.*free some space"):
+        with pytest.raises(Retryable, match=r"No space left on device.*free some space"):
             store.write_status(job, with_attempt(job, 1))
         assert GangStore(store.folder).read() == job
         (place / "filler").unlink()

@@ -8,6 +8,7 @@ from random import Random
 
 from gangctl.api.status import GangPhase
 from gangctl.core.gang import holders, incarnation
+from gangsidecar.wire import Progress
 from tests.simulation import invariants, mishaps, moves
 from tests.simulation.engine import plain
 from tests.simulation.invariants import require
@@ -125,7 +126,9 @@ def settle(run: Run) -> None:
                 (uid, proc) for uid, box in u.boxes.items() if box.poisoned for proc in moves.main_processes(box)
             ]
             if poisoned:
-                u.end_process(*poisoned[0], 1, None)
+                uid, proc = poisoned[0]
+                u.feed(uid, Progress(proc.attempt, u.boxes[uid].step, 0, "Startup"))
+                u.end_process(uid, proc, 1, None)
                 run.trace.append(f"-- {poisoned[0][0]} can't load its checkpoint")
                 continue
             due = moves.next_time(u)

@@ -15,9 +15,13 @@ from typing import Any
 from tests.simulation import invariants, mishaps, moves
 from tests.simulation.driving import Run, settle
 from tests.simulation.engine import Engine, remembering
+from tests.simulation.moves import Kind, Move
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 from tests.simulation.values import Box, Leader
+
+
+_EAGER = frozenset({Kind.START, Kind.CONNECT, Kind.EXIT, Kind.ENDED})
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def explore(search: Search) -> Found:
 
 
 def _successors(work: _Searching, node: _Node) -> Iterator[_Node]:
-    enabled = list(moves.moves(node.universe))
+    enabled = _enabled(node.universe)
     for move in enabled:
         label = f"{move.kind.name.lower()} {move.who} {move.which or ''}"
         after = _Node(node.universe.copy(), node.faults, node.hours, node.depth + 1, node, label)
@@ -120,6 +124,17 @@ def _successors(work: _Searching, node: _Node) -> Iterator[_Node]:
         yield after
     if not enabled:
         _rest(work, node)
+
+
+def _enabled(u: Universe) -> list[Move]:
+    """What can happen next. What only one side can see, and what commutes with all else, happens at once.
+
+    A pod that is made late or starts late looks like one that connects late; a connection that is made late looks like
+    a report that comes late. Faults may still come in between. With two controllers, one may act late.
+    """
+    enabled = list(moves.moves(u))
+    eager = _EAGER if len(u.leaders) > 1 else {*_EAGER, Kind.ACT}
+    return next(([move] for move in enabled if move.kind in eager), enabled)
 
 
 def _harm(u: Universe, what: str, target: int) -> None:

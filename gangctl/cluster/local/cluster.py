@@ -25,7 +25,7 @@ from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import files, record
 from gangctl.cluster.local.command import command, ignored
-from gangctl.cluster.local.ending import find_processes, sidecar_key, supervisor_key
+from gangctl.cluster.local.ending import find_processes, processes_of
 from gangctl.cluster.local.files import Stamp, sync_folder, unwritable, write
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.pod import LocalPod
@@ -192,7 +192,7 @@ class LocalCluster:
 
     def _keep(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
         folder = gang.store.folder.pod(stored.name)
-        found = living.get(sidecar_key(stored.sockets)), living.get(supervisor_key(stored.uid))
+        found = processes_of(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
         self._tokens[stored.token] = Identity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from gangctl.cluster.local import process
 from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.record import PodRecord
 
 SIDECAR_GRACE_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 1.0
@@ -62,25 +63,27 @@ async def end_sidecar(sidecar: Process | None) -> None:
 
 
 def find_processes() -> dict[str, Process]:
-    """Every living sidecar and supervisor of this machine's pods, whether somebody has recorded it or not."""
+    """Every living sidecar and supervisor on this machine, whether somebody has recorded it or not."""
     return process.running(_key)
 
 
-def supervisor_key(pod: str) -> str:
-    """Under which :func:`find_processes` has the supervisor of a pod (by UID)."""
-    return f"supervisor {pod}"
+def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process | None, Process | None]:
+    """Sidecar and supervisor of a pod that live: as recorded, else as :func:`find_processes` found them."""
+    return (
+        _living(pod.sidecar) or found.get(f"sidecar {pod.sockets}"),
+        _living(pod.supervisor) or found.get(f"supervisor {pod.uid}"),
+    )
 
 
-def sidecar_key(sockets: str) -> str:
-    """Under which :func:`find_processes` has the sidecar that listens in this folder."""
-    return f"sidecar {sockets}"
+def _living(one: Process | None) -> Process | None:
+    return one if one is not None and process.is_alive(one) else None
 
 
 def _key(line: Sequence[str]) -> str | None:
     if "gangsidecar.agent" in line and "--dir" in line[:-1]:
-        return sidecar_key(line[line.index("--dir") + 1])
+        return f"sidecar {line[line.index('--dir') + 1]}"
     if "run" in line and "--pod" in line[:-1] and any(word.endswith("supervisor.pyz") for word in line):
-        return supervisor_key(line[line.index("--pod") + 1])
+        return f"supervisor {line[line.index('--pod') + 1]}"
     return None
 
 

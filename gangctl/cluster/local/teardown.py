@@ -13,8 +13,7 @@ from gangctl.cluster.local.ending import (
     end_worker,
     find_processes,
     kill_tree,
-    sidecar_key,
-    supervisor_key,
+    processes_of,
 )
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.lock import only_controller
@@ -43,7 +42,7 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
 
 
 async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
-    supervisor, sidecar = living.get(supervisor_key(pod.uid)), living.get(sidecar_key(pod.sockets))
+    sidecar, supervisor = processes_of(pod, living)
     if supervisor is not None:
         # It starts nothing after a SIGTERM. It would wait for the controller's last word; its worker need not.
         process.send(supervisor, signal.SIGTERM)

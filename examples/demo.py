@@ -1,0 +1,194 @@
+"""The demo: real training, two faults, and the same loss to the last bit.
+
+    make demo
+
+It runs examples/demo.yaml with four members, kills one worker in mid-step, asks another to leave (it exits with 75,
+which a rule of the manifest names), and lets the gang finish. Then it runs the same manifest undisturbed, and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gangctl.cli.live import Look, look
+from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.store import GangStore
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = HERE / "demo.yaml"
+WORK = Path(".gangctl") / "demo"
+STATE = Path(".gangctl") / "demo-state"
+DEADLINE_SECONDS = 240.0
+POLL_SECONDS = 0.1
+RESTORED = re.compile(r"rank (\d+) attempt (\d+): (restored step \d+|starts from the beginning)")
+
+
+class Failure(Exception):  # noqa: N818 - it is a result of the demo, said in a sentence
+    """The demo didn't show what it is meant to show."""
+
+
+def tell(what: str) -> None:
+    """One line of the demo itself."""
+    print(f"\n=== {what}", flush=True)
+
+
+class Run:
+    """One gang under `gangctl run`, from a copy of the manifest with a name and a checkpoint directory of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.work = WORK / name
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        job = yaml.safe_load(MANIFEST.read_text().replace(".gangctl/demo/checkpoints", str(self.work / "checkpoints")))
+        job["metadata"]["name"] = name
+        manifest = self.work / "gangjob.yaml"
+        manifest.write_text(yaml.safe_dump(job, sort_keys=False))
+        self.state = StateDirectory((STATE / name).absolute())
+        shutil.rmtree(self.state.path, ignore_errors=True)
+        self.store = GangStore(self.state.gang(name))
+        self.flags = ["--state-dir", str(self.state.path)]
+        command = [sys.executable, "-m", "gangctl", "run", str(manifest), "--plain", *self.flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def until(self, what: str, holds: Callable[[Look], bool]) -> Look:
+        """Wait until something holds of the gang.
+
+        Raises:
+            Failure: the run has ended, or it takes too long.
+        """
+        end = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < end:
+            if self.store.stamp() is not None:
+                seen = look(self.state, self.store, time.time())
+                if holds(seen):
+                    return seen
+            if self.process.poll() is not None:
+                raise Failure(f"the gang ended before {what}")
+            time.sleep(POLL_SECONDS)
+        raise Failure(f"{what} was not seen within {DEADLINE_SECONDS:.0f} s")
+
+    def reaches(self, attempt: int, steps: int) -> Look:
+        """Wait until the attempt has made this many steps since its restore point."""
+
+        def holds(seen: Look) -> bool:
+            status = seen.snapshot.status
+            point = 0 if status.restore_point is None else status.restore_point.step
+            step = 0 if status.progress is None or status.progress.attempt != attempt else status.progress.step
+            return status.attempt == attempt and step >= point + steps
+
+        return self.until(f"attempt {attempt} had made {steps} steps", holds)
+
+    def inject(self, *fault: str) -> None:
+        """What a game day does, by the command line."""
+        subprocess.run([sys.executable, "-m", "gangctl", "inject", self.name, *fault, *self.flags], check=True)
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the end, and read the result.
+
+        Raises:
+            Failure: the gang didn't succeed.
+        """
+        code = self.process.wait(DEADLINE_SECONDS)
+        if code != 0:
+            raise Failure(f"gangctl run ended with {code}")
+        result: dict[str, Any] = json.loads((self.work / "checkpoints" / "result.json").read_text())
+        return result
+
+    def restored(self) -> dict[int, set[str]]:
+        """Attempt -> what its ranks say they have restored, from their logs."""
+        found: dict[int, set[str]] = {}
+        for log in self.state.path.glob("gangs/*/pods/*/worker.log"):
+            for _, attempt, what in RESTORED.findall(log.read_text()):
+                found.setdefault(int(attempt), set()).add(what)
+        return found
+
+    def end(self) -> None:
+        """As Ctrl-C would."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(DEADLINE_SECONDS)
+
+
+def disturbed() -> tuple[dict[str, Any], Run]:
+    """Train with two faults on the way."""
+    run = Run("demo")
+    try:
+        before = processes(run.reaches(1, 45))
+        tell("a worker is killed in mid-step: gangctl inject demo worker-1 --signal SIGKILL")
+        run.inject("worker-1", "--signal", "SIGKILL")
+        run.reaches(2, 35)
+        tell("a worker is asked to leave and exits with 75: gangctl inject demo worker-2 --signal SIGUSR1")
+        run.inject("worker-2", "--signal", "SIGUSR1")
+        after = processes(run.reaches(3, 15))
+        result = run.finish()
+    finally:
+        run.end()
+    if after != before:
+        raise Failure(f"sidecars and supervisors should be the same processes: {before} became {after}")
+    return result, run
+
+
+def processes(seen: Look) -> dict[str, Any]:
+    """Member -> pids and start times of its sidecar and supervisor."""
+    return {one["member"]: (one["sidecar"], one["supervisor"]) for one in seen.processes()}
+
+
+def show(run: Run) -> None:
+    """What happened, from the status alone."""
+    status = run.store.read().status
+    for attempt, said in sorted(run.restored().items()):
+        if len(said) != 1:
+            raise Failure(f"the ranks of attempt {attempt} restored different steps: {sorted(said)}")
+        print(f"attempt {attempt}: every rank {next(iter(said))}")
+    for incident in reversed(status.incidents):
+        times = incident.milliseconds
+        phases = {"detect": times.detect, "stop": times.stop, "barrier": times.barrier, "start": times.start}
+        spent = ", ".join(f"{name} {value} ms" for name, value in phases.items() if value is not None)
+        first = "" if times.first_step is None else f"; the first step came {times.first_step / 1000:.1f} s later"
+        rule = f", rule {incident.cause.rule}" if incident.cause.rule else ""
+        charge = "charged" if incident.charged else "not charged"
+        print(f"attempt {incident.attempt}: {incident.cause.member}: {incident.cause.message} ({charge}{rule})")
+        print(f"    {spent}{first}; {incident.lost_steps} steps lost")
+    print("sidecars and supervisors: the same processes from beginning to end")
+
+
+def main() -> int:
+    """Run the demo; the exit code is 0 only if it showed everything."""
+    try:
+        tell("training with 4 members; logs of the workers are in " + str(STATE / "demo/gangs/demo/pods"))
+        result, run = disturbed()
+        tell("the same manifest undisturbed, to compare")
+        reference = Run("undisturbed")
+        try:
+            expected = reference.finish()
+        finally:
+            reference.end()
+        tell("what happened")
+        show(run)
+        print(f"final loss with two faults {result['loss']:.7f} ({result['loss_hex']})")
+        print(f"final loss undisturbed     {expected['loss']:.7f} ({expected['loss_hex']})")
+    except Failure as failure:
+        print(f"\nThe demo has failed: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if result != expected:
+        print("\nThe demo has failed: the losses differ", file=sys.stderr)
+        return 1
+    print("The same to the last bit.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

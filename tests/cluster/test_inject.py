@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local import process
+from gangctl.cluster.local.inject import Target, controller_pid, pod_of, processes
+from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.ptrace import exit_with
+from tests.cluster.local import machine, until_blocking
+
+BUSY = "import threading\nthreading.Thread(target=lambda: print('up', flush=True)).start()\nwhile True: pass"
+ASLEEP = "import time, threading\nprint('up', flush=True)\ntime.sleep(600)"
+THREADS = (
+    "import time, threading\n"
+    "for _ in range(4): threading.Thread(target=time.sleep, args=(600,)).start()\n"
+    "print('up', flush=True)\nthreading.Event().wait()"
+)
+STUBBORN = (
+    "import atexit, signal, time\natexit.register(print, 'never')\n"
+    "for n in (1, 2, 3, 15): signal.signal(n, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
+)
+
+
+@pytest.fixture(params=[BUSY, ASLEEP, THREADS, STUBBORN], ids=["busy", "asleep", "threads", "stubborn"])
+def child(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", request.param], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        yield started
+        started.kill()
+
+
+def test_a_running_process_exits_with_the_code_that_was_asked_for(child: subprocess.Popen[str]) -> None:
+    try:
+        exit_with(child.pid, 78)
+    except Terminal as error:
+        if "ptrace_scope" in str(error):
+            pytest.skip(f"the system doesn't permit it: {error}")
+        raise
+    assert child.wait(10) == 78
+    assert child.stdout is not None
+    assert child.stdout.read() == "", "no handler of its own has run"
+
+
+@pytest.mark.parametrize("code", [-1, 256])
+def test_a_code_that_is_none_is_refused(code: int) -> None:
+    with pytest.raises(Terminal, match="is no exit code"):
+        exit_with(os.getpid(), code)
+
+
+def test_a_process_that_is_gone_or_that_is_ours_is_refused_with_the_reason() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+        with pytest.raises(Terminal, match=f"process {gone.pid} is gone"):
+            exit_with(gone.pid, 3)
+    with pytest.raises(Terminal, match=r"can't be made to exit with a code: Operation not permitted.*ptrace_scope"):
+        exit_with(os.getpid(), 3)
+
+
+async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here, here.controlled():
+        pod = await here.create()
+        assert pod_of(here.folder, "worker-0") == pod
+        assert processes(pod, Target.SUPERVISOR) == (pod.supervisor,)
+        assert processes(pod, Target.SIDECAR) == (pod.sidecar,)
+        assert processes(pod, Target.WORKER) == (), "none was started yet"
+        with pytest.raises(Terminal, match="member 'worker-9' has no pod that runs; members with pods: worker-0"):
+            pod_of(here.folder, "worker-9")
+
+
+def test_the_controller_is_known_by_its_lock_and_a_stale_pid_is_not_taken_for_it(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from gangctl.cluster.local.lock import only_controller\n"
+        "from gangctl.cluster.local.layout import StateDirectory\n"
+        "with only_controller(StateDirectory(Path(sys.argv[1]))): print('held', flush=True); sys.stdin.read()\n"
+    )
+    state = StateDirectory(tmp_path)
+    with pytest.raises(Terminal, match="no controller runs"):
+        controller_pid(state)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert controller_pid(state) == holder.pid
+        holder.kill()
+        until_blocking(lambda: process.process_of(holder.pid) is None)
+    with pytest.raises(Terminal, match="no controller runs"):
+        controller_pid(state)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        state.lock.write_text(str(other.pid))
+        with pytest.raises(Terminal, match="no controller runs"):
+            controller_pid(state)
+        other.send_signal(signal.SIGKILL)
