@@ -66,7 +66,10 @@ class Deployment:
             await self._end()
 
     async def _start(self) -> None:
-        log = os.open(self.state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            log = os.open(self.state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise GaveUpError(f"{self.state.log} can't be written: {error.strerror}") from None
         try:
             self._child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "gangctl.controller", "--state-dir", str(self.state.path)),
@@ -75,6 +78,8 @@ class Deployment:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us alone: we say what happens then
             )
+        except OSError as error:
+            raise GaveUpError(f"the controller can't be started: {error.strerror}") from None
         finally:
             os.close(log)
 

@@ -9,7 +9,7 @@ from typing import Final, TextIO
 from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli import rendering
 from gangctl.cli.live import Look
-from gangctl.cli.text import clean, seconds
+from gangctl.cli.text import clean, output_line, seconds
 from gangctl.controller.snapshot import MemberSnapshot
 
 STEP_SECONDS: Final = 5.0
@@ -53,8 +53,8 @@ class Lines:
         self._stream.flush()
 
     def output(self, member: str, line: str) -> None:
-        """One line of a worker, as it is but for what would control a terminal."""
-        self._stream.write(f"{clean(member)} | {clean(line)}\n")
+        """One line of a worker, without what would control a terminal."""
+        self._stream.write(f"{clean(member)} | {output_line(line)}\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -76,11 +76,13 @@ class Lines:
             self.note(f"incident to attempt {incident.attempt}: {rendering.cause(incident)}{point}{lost}")
         known = {name for name, ms in rendering.phases(incident).items() if ms is not None}
         said = set() if before is None else {name for name, ms in rendering.phases(before).items() if ms is not None}
-        if (known - said) & {"start", "first step"}:
+        news = (known - said) & {"start", "first step"}
+        if news:
+            what = "has made a step" if "first step" in news else "is under way again"
             took = ", ".join(
                 f"{name} {seconds(ms)}" for name, ms in rendering.phases(incident).items() if ms is not None
             )
-            self.note(f"attempt {incident.attempt} is under way again (seconds): {took}")
+            self.note(f"attempt {incident.attempt} {what} (seconds): {took}")
 
     def _changes(self, members: tuple[MemberSnapshot, ...]) -> None:
         said = {one.member: _state(one) for one in members}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Categories of characters that control rather than show: escapes, line breaks, changes of direction."""
 
@@ -18,6 +20,12 @@ def clean(value: object) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(letter) for letter in text)
+
+
+def output_line(line: str) -> str:
+    """One line of a program's output as it would look in a file: no colours, the last state of a progress bar."""
+    last = line.rstrip("\r").rpartition("\r")[2]
+    return clean(_COLOURS.sub("", last).expandtabs())
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gangctl.cli import rendering
 from gangctl.cli.live import Look
-from gangctl.cli.text import clean
+from gangctl.cli.text import clean, output_line
 
 NOTES: Final = 4
 MOST_INCIDENTS: Final = 5
@@ -43,7 +43,7 @@ class View:
 
     def output(self, member: str, line: str) -> None:
         """A line above the picture."""
-        self._out.print(Text(f"{clean(member)} | ", style="dim").append(clean(line), style=""))
+        self._out.print(Text(f"{clean(member)} | ", style="dim").append(output_line(line), style=""))
 
     def close(self) -> None:
         """The last picture stays; the cursor is below it again."""

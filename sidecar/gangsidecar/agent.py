@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SUPERVISOR_SOCKET = "supervisor.sock"
 FRAMEWORK_SOCKET = "gang.sock"
 BAD_USAGE = 2
+FAREWELL = 5.0
+"""Seconds that the sidecar outlives a supervisor that has ended deliberately, so that a controller hears of it."""
 
 _EPILOG = f"""\
 In DIR it listens on {SUPERVISOR_SOCKET} (the supervisor) and {FRAMEWORK_SOCKET} (the framework API; its document is at
@@ -62,12 +65,29 @@ async def serve(settings: Settings) -> None:
     log("info", "the sidecar listens", directory=settings.directory)
     async with asyncio.TaskGroup() as tasks:
         connection = tasks.create_task(stay_connected(settings.address, relay))
-        await ended.wait()
+        await _until_over(relay, ended)
         log("info", "the sidecar ends")
         relay.close()
         connection.cancel()
         tasks.create_task(framework.cleanup())
         tasks.create_task(downlink.close())
+
+
+async def _until_over(relay: Relay, ended: asyncio.Event) -> None:
+    """Until told to end, or until the supervisor has ended for good and a controller had the time to hear it."""
+
+    async def outlived() -> None:
+        while not relay.is_over:
+            await relay.changes.wait()
+
+    tasks = (asyncio.create_task(ended.wait()), asyncio.create_task(outlived()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), FAREWELL)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def main() -> int:

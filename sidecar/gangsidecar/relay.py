@@ -103,6 +103,12 @@ class Relay:
         """This connection has ended; nothing changes if a newer one has already taken its place."""
         if self._supervisor is hand:
             self._supervisor = None
+            self.changes.tell()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the supervisor has ended deliberately: none will come any more."""
+        return self._supervisor is None and self._report is not None and self._report[1].phase is wire.Phase.DONE
 
     def supervisor_said(self, line: str, message: wire.Message) -> None:
         """Keep a report or the answer to a scan for the controller, who gets it at once if he is there."""

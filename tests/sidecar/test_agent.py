@@ -334,6 +334,14 @@ async def test_sigterm_ends_it_within_two_seconds_while_the_controller_doesnt_an
         frozen.reads.set()
 
 
+async def test_it_ends_by_itself_when_its_supervisor_has_ended_deliberately(directory: Path) -> None:
+    async with training(directory) as here:
+        await here.report(seq=9, attempt=3, phase=wire.Phase.DONE)
+        here.supervisor.writer.close()
+        async with asyncio.timeout(20):
+            assert await here.sidecar.process.wait() == 0
+
+
 async def test_a_second_sidecar_takes_over_the_directory_of_a_killed_one(directory: Path) -> None:
     async with controller() as above:
         async with sidecar(directory, above.url) as first:

@@ -1,7 +1,7 @@
 """Every interleaving: all states that a small gang can get into with a few faults are visited, each once.
 
 A state is the whole world: the stored status, every controller's memory, every machine, every process, every message on
-its way, the pods, the disk. Time stands still but for a bounded number of steps to whatever is due next. Where nothing
+its way, the pods, the disk. Time stands still but for a few steps. Where nothing
 more can happen by itself the world is healed, and has to come to rest as in the simulation.
 """
 
@@ -33,8 +33,8 @@ class Search:
     """Which faults may happen, at any moment, to any member."""
     count: int = 1
     """How many of them."""
-    hours: int = 1
-    """How many steps in time."""
+    jumps: tuple[int, ...] = ()
+    """Time stands still but for these steps, in milliseconds, each at any moment after the one before."""
     states: int = 50_000
     """The search ends after so many, in the order of their distance from the start."""
 
@@ -56,7 +56,7 @@ class Found:
 class _Node:
     universe: Universe
     faults: int
-    hours: int
+    jumps: tuple[int, ...]
     depth: int
     parent: _Node | None = None
     label: str = ""
@@ -88,7 +88,7 @@ def explore(search: Search) -> Found:
     if start.spec.checkpoint is not None:
         mishaps.MISHAPS["train"](start, 2)
         settle(Run(start))
-    queue = deque([_Node(start, search.count, search.hours, 0)])
+    queue = deque([_Node(start, search.count, search.jumps, 0)])
     work.seen.add(_key(queue[0]))
     while queue and work.found.states < search.states:
         node = queue.popleft()
@@ -108,19 +108,20 @@ def _successors(work: _Searching, node: _Node) -> Iterator[_Node]:
     enabled = _enabled(node.universe)
     for move in enabled:
         label = f"{move.kind.name.lower()} {move.who} {move.which or ''}"
-        after = _Node(node.universe.copy(), node.faults, node.hours, node.depth + 1, node, label)
+        after = _Node(node.universe.copy(), node.faults, node.jumps, node.depth + 1, node, label)
         _try(after, lambda move=move, after=after: moves.perform(after.universe, move))
         yield after
     if node.faults:
         for what in work.search.faults:
             for target in range(len(node.universe.boxes)):
-                after = _Node(node.universe.copy(), node.faults - 1, node.hours, node.depth + 1, node, f"-- {what} {target}")
+                after = _Node(node.universe.copy(), node.faults - 1, node.jumps, node.depth + 1, node, f"-- {what} {target}")
                 _try(after, lambda what=what, target=target, after=after: _harm(after.universe, what, target))
                 yield after
-    due = moves.next_time(node.universe)
-    if node.hours and due is not None:
-        after = _Node(node.universe.copy(), node.faults, node.hours - 1, node.depth + 1, node, f"time {due}")
-        _try(after, lambda: moves.advance(after.universe, due))
+    if node.jumps:
+        until = node.universe.now + node.jumps[0]
+        label = f"time {until}"
+        after = _Node(node.universe.copy(), node.faults, node.jumps[1:], node.depth + 1, node, label)
+        _try(after, lambda: moves.advance(after.universe, until))
         yield after
     if not enabled:
         _rest(work, node)
@@ -143,12 +144,12 @@ def _harm(u: Universe, what: str, target: int) -> None:
 
 
 def _rest(work: _Searching, node: _Node) -> None:
-    key = _key(_Node(node.universe, 0, 0, 0))
+    key = _key(_Node(node.universe, 0, (), 0))
     if key in work.rested:
         return
     work.rested.add(key)
     work.found.rests += 1
-    end = _Node(node.universe.copy(), 0, 0, node.depth + 1, node, "no more faults")
+    end = _Node(node.universe.copy(), 0, (), node.depth + 1, node, "no more faults")
 
     def rest() -> None:
         mishaps.heal(end.universe)
@@ -172,7 +173,7 @@ def _key(node: _Node) -> int:
     return hash(
         (
             node.faults,
-            node.hours,
+            node.jumps,
             u.now,
             u.spec.suspend,
             u.spec.restart_token,

@@ -1,0 +1,78 @@
+"""The command line as a whole: help, unknown words, errors in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gangctl.api.crd import crd
+from gangctl.cli.main import main
+
+VERBS = ["run", "status", "restart", "suspend", "resume", "inject", "classify", "crd", "version"]
+
+
+def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
+    script = """
+import sys
+from gangctl.cli.main import main
+assert main(["--help"]) == 0
+heavy = {"pydantic", "rich", "aiohttp", "yaml", "asyncio"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n  {verb} " in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_each_verb_teaches_with_an_example(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"gangctl {verb}" in capsys.readouterr().out
+
+
+def test_a_verb_that_does_not_exist_gives_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    assert capsys.readouterr().err == "error: there is no verb 'statsu': did you mean 'status'?\n"
+
+
+def test_a_gang_that_does_not_exist_is_said_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for verb in (["status"], ["restart"], ["suspend"], ["resume"], ["inject", "--kill-controller"]):
+        assert main([*verb, "demo", "--state-dir", str(tmp_path)]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: there is no gang 'demo'")
+        assert err.count("\n") == 1
+
+
+def test_a_name_that_would_leave_the_state_directory_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["status", "../../etc", "--state-dir", str(tmp_path)]) == 2
+    assert "is no name of a gang" in capsys.readouterr().err
+
+
+def test_the_crd_is_printed_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crd"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == crd()
+
+
+def test_without_a_verb_the_help_is_shown_and_it_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: gangctl VERB" in capsys.readouterr().out
+
+
+def test_a_manifest_that_is_a_folder_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["classify", str(tmp_path), "--exit-code", "1"]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} can't be read: Is a directory\n"
+
+
+def test_control_characters_of_a_file_name_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["classify", "no\x1b[31m\nsuch.yaml", "--exit-code", "1"]) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "doesn't exist" in err

@@ -1,0 +1,113 @@
+"""A hub on a real socket, and sidecars that a test plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, Status
+from gangctl.cluster.port import Identity
+from gangctl.controller.hub import Hub, Tell
+from gangsidecar import wire
+
+MEMBERS = {f"token-{at}": Identity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
+
+
+def job(attempt: int = 1, phase: GangPhase = GangPhase.GATHERING, version: str = "1", **status: Any) -> GangJob:
+    """A stored gang."""
+    found = GangJob.model_validate(
+        {
+            "apiVersion": "gangctl.io/v1alpha1",
+            "kind": "GangJob",
+            "metadata": {"name": "g", "uid": "uid-g", "resourceVersion": version},
+            "spec": {
+                "roles": [
+                    {
+                        "name": "worker",
+                        "replicas": 4,
+                        "template": {"spec": {"containers": [{"name": "m", "command": ["w"]}]}},
+                    }
+                ]
+            },
+        }
+    )
+    return found.model_copy(update={"status": Status(attempt=attempt, phase=phase, **status)})
+
+
+def report(at: int = 0, **fields: Any) -> wire.Report:
+    """What the supervisor of worker-AT says."""
+    who = MEMBERS[f"token-{at}"]
+    first = wire.Report(who.gang, who.member, who.incarnation, who.pod, f"session-{at}", 1, 0, wire.Phase.IDLE)
+    return replace(first, **fields)
+
+
+def held(stored: GangJob, said: wire.Report) -> wire.Directive | None:
+    """A small directive(): everybody is told to hold the stored attempt, with its version as the reason."""
+    version = stored.metadata.resource_version
+    return wire.Directive(said.gang, said.pod, stored.status.attempt, wire.Verb.HOLD, f"version {version}")
+
+
+@dataclass
+class Sidecar:
+    """The other end of one connection."""
+
+    socket: aiohttp.ClientWebSocketResponse
+
+    async def say(self, message: Any) -> None:
+        """Send a message, or a text as it is."""
+        await self.socket.send_str(message if isinstance(message, str) else wire.encode(message))
+
+    async def hear(self) -> Any:
+        """The next message."""
+        async with asyncio.timeout(10):
+            return wire.decode(await self.socket.receive_str())
+
+    async def closed(self) -> int:
+        """Wait for the hub to close the connection; the code."""
+        async with asyncio.timeout(10):
+            while (await self.socket.receive()).type is not aiohttp.WSMsgType.CLOSED:
+                pass
+        assert self.socket.close_code is not None
+        return self.socket.close_code
+
+
+@dataclass
+class Served:
+    """A hub that listens."""
+
+    hub: Hub
+    url: str
+    session: aiohttp.ClientSession
+    woken: list[str] = field(default_factory=list)
+
+    async def dial(self, token: str = "token-0", **options: Any) -> Sidecar:
+        """Connect as the sidecar with this token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return Sidecar(await self.session.ws_connect(self.url, headers=headers, max_msg_size=2**22, **options))
+
+
+@asynccontextmanager
+async def served(tell: Tell = held) -> AsyncIterator[Served]:
+    """A hub with eight members, worker-0 to worker-7."""
+    async with aiohttp.ClientSession() as session, serving(session, tell) as here:
+        yield here
+        await session.close()  # who still listens need not be waited for
+
+
+@asynccontextmanager
+async def serving(session: aiohttp.ClientSession, tell: Tell = held) -> AsyncIterator[Served]:
+    """The same, for sidecars that outlive it."""
+
+    async def identify(token: str) -> Identity | None:
+        return MEMBERS.get(token)
+
+    woken: list[str] = []
+    hub = Hub(identify, tell, woken.append)
+    async with hub.serve("127.0.0.1", 0) as url:
+        yield Served(hub, url, session, woken)

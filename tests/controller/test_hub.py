@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller import hub as hub_module
+from gangctl.core.plan import AskScan
+from gangsidecar import wire
+from tests.cluster.local import until
+from tests.controller.peers import MEMBERS, Served, held, job, report, served, serving
+
+READY = wire.Phase.READY
+SCAN = wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),))
+
+
+async def heard(here: Served, at: int = 0) -> wire.Report:
+    """Wait until the hub knows worker-AT."""
+    found = await until(lambda: [one for one in here.hub.heard("uid-g") if one.report.pod == f"pod-{at}"])
+    known: wire.Report = found[0].report
+    return known
+
+
+def connected(here: Served) -> list[bool]:
+    return [one.connected for one in here.hub.heard("uid-g")]
+
+
+async def test_a_member_that_reports_is_told_what_follows_from_the_stored_object() -> None:
+    async with served() as here:
+        here.hub.publish(job(attempt=3))
+        sidecar = await here.dial()
+        await sidecar.say(report())
+        assert await sidecar.hear() == wire.Directive("uid-g", "pod-0", 3, wire.Verb.HOLD, "version 1")
+        assert here.woken == ["uid-g"]
+        here.hub.publish(job(attempt=4, version="2"))
+        assert (await sidecar.hear()).attempt == 4
+
+
+async def test_nothing_is_told_before_anything_is_stored_and_before_the_supervisor_has_spoken() -> None:
+    async with served() as here:
+        early, silent = await here.dial("token-0"), await here.dial("token-1")
+        await early.say(report(0))
+        await heard(here)
+        here.hub.publish(job())
+        assert (await early.hear()).pod == "pod-0"
+        await silent.say(report(1))
+        assert (await silent.hear()).pod == "pod-1"
+
+
+async def test_the_same_directive_is_sent_once_but_again_to_a_new_session() -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=1))
+        first = await sidecar.hear()
+        await sidecar.say(report(seq=2, phase=wire.Phase.STOPPING))
+        await sidecar.say(report(seq=3, attempt=1, phase=READY))
+        await sidecar.say(report(session="session-after-a-restart", seq=1))
+        assert await sidecar.hear() == first
+        here.hub.publish(job(attempt=2, version="2"))
+        assert (await sidecar.hear()).attempt == 2, "and there was nothing between"
+
+
+async def test_a_directive_is_computed_again_only_when_its_inputs_change() -> None:
+    computed: list[tuple[str, wire.Phase]] = []
+
+    def tell(stored: GangJob, said: wire.Report) -> wire.Directive | None:
+        computed.append((stored.metadata.resource_version, said.phase))
+        return held(stored, said)
+
+    async with served(tell) as here:
+        stored = job()
+        here.hub.publish(stored)
+        sidecar = await here.dial()
+        for seq in range(1, 6):
+            await sidecar.say(report(seq=seq, phase_age_ms=seq))
+        await sidecar.say(report(seq=6, phase=READY))
+        here.hub.publish(stored)
+        await until(lambda: computed and computed[-1][1] is READY)
+        assert computed == [("1", wire.Phase.IDLE), ("1", READY)]
+
+
+async def test_of_one_session_an_older_report_is_ignored() -> None:
+    async with served() as here:
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=5, attempt=2, phase=READY))
+        await sidecar.say(report(seq=4, attempt=1, phase=wire.Phase.RUNNING))
+        await sidecar.say(report(seq=5, attempt=1, phase=wire.Phase.RUNNING))
+        await sidecar.say(report(seq=6, attempt=2, phase=READY, stop_ms=7))
+        await until(lambda: here.hub.heard("uid-g") and here.hub.heard("uid-g")[0].report.stop_ms == 7)
+        assert here.hub.heard("uid-g")[0].report.seq == 6
+        assert here.woken == ["uid-g"] * 2, "what is old is no news"
+        await sidecar.say(report(session="a-new-one", seq=1))
+        await until(lambda: here.hub.heard("uid-g")[0].report.session == "a-new-one")
+
+
+async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
+    end = wire.End(1, 0, 100, exit_code=3)
+    progress = wire.Progress(1, 10, 100)
+    async with served() as here:
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=1, ends=(end,), progress=progress))
+        await heard(here)
+        await sidecar.say(report(seq=2, ends=(replace(end, age_ms=900),), progress=replace(progress, age_ms=900)))
+        await until(lambda: here.hub.heard("uid-g")[0].report.seq == 2)
+        assert here.woken == ["uid-g"]
+        await sidecar.say(report(seq=3, ends=(end,), progress=replace(progress, step=11)))
+        await until(lambda: here.woken == ["uid-g"] * 2)
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer nobody"}, {"Authorization": "Basic token-0"}])
+async def test_who_shows_no_token_of_a_pod_is_refused(header: dict[str, str]) -> None:
+    async with served() as here:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await here.session.ws_connect(here.url, headers=header)
+        assert raised.value.status == 401
+        assert here.hub.refused == {"Unauthorized": 1}
+        assert here.hub.heard("uid-g") == ()
+
+
+WRONG = [
+    ("not JSON", "not JSON"),
+    ("{}", "version None instead of 1"),
+    ('{"v":2,"type":"Report"}', "different releases"),
+    ('{"v":1,"type":"Reboot"}', "unknown message type"),
+    ('{"v":1,"type":"Report","gang":7}', "Report.gang: a int instead of str"),
+    ("[" * 100_000, "not JSON"),
+    (wire.encode(wire.Ping()), "doesn't come from a sidecar"),
+    (wire.encode(wire.Directive("uid-g", "pod-0", 1, wire.Verb.HOLD)), "doesn't come from a sidecar"),
+    (wire.encode(report(1)), "identity: a report of 'worker-1'"),
+    (wire.encode(report(incarnation=1)), "identity"),
+    (wire.encode(report(gang="uid-of-another")), "identity"),
+    (wire.encode(report(pod="pod-of-before")), "identity"),
+    (wire.encode(wire.Scanned(1, "pod-1")), "identity: a scan of pod 'pod-1'"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG)
+async def test_what_is_no_message_of_this_pod_closes_this_connection_alone(
+    text: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        bad, good = await here.dial("token-0"), await here.dial("token-1")
+        await bad.say(text)
+        assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert said in caplog.text
+        assert "worker-0 (pod pod-0): its connection is closed" in caplog.text
+        assert sum(here.hub.refused.values()) == 1
+        await good.say(report(1))
+        assert (await good.hear()).pod == "pod-1"
+        again = await here.dial("token-0")
+        await again.say(report(0))
+        assert (await again.hear()).pod == "pod-0", "it may come back"
+
+
+async def test_an_oversize_message_closes_its_connection_with_1009() -> None:
+    async with served() as here:
+        bad = await here.dial()
+        await bad.say("x" * (wire.MAX_BYTES + 1))
+        assert await bad.closed() == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+        assert here.hub.refused == {"Broken": 1}
+
+
+async def test_a_binary_frame_closes_its_connection() -> None:
+    async with served() as here:
+        bad = await here.dial()
+        await bad.socket.send_bytes(wire.encode(report()).encode())
+        assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+
+
+async def test_garbage_instead_of_http_harms_nobody() -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        address = urlsplit(here.url)
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            writer.write(os.urandom(4096))
+            async with asyncio.timeout(10):
+                await reader.read()
+            writer.close()
+        sidecar = await here.dial()
+        await sidecar.say(report())
+        assert await sidecar.hear()
+
+
+async def test_a_newer_connection_of_a_pod_takes_the_place_of_the_older() -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        older = await here.dial()
+        await older.say(report(seq=1))
+        await older.hear()
+        newer = await here.dial()
+        assert await older.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert connected(here) == [False], "its supervisor has not spoken on the new one"
+        await newer.say(report(seq=2))
+        assert await newer.hear(), "it is told again, for the sidecar has forgotten it"
+        assert connected(here) == [True]
+        here.hub.publish(job(attempt=2, version="2"))
+        assert (await newer.hear()).attempt == 2
+
+
+async def test_a_member_whose_connection_ends_is_remembered_as_not_connected() -> None:
+    async with served() as here:
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=4, attempt=2, phase=READY))
+        await heard(here)
+        here.woken.clear()
+        await sidecar.socket.close()
+        await until(lambda: connected(here) == [False])
+        assert here.woken == ["uid-g"]
+        assert here.hub.heard("uid-g")[0].report.attempt == 2
+
+
+async def test_what_was_heard_is_kept_until_nobody_needs_it() -> None:
+    async with served() as here:
+        gone, there = await here.dial("token-0"), await here.dial("token-1")
+        for at, sidecar in enumerate((gone, there)):
+            await sidecar.say(report(at))
+            await heard(here, at)
+        await gone.socket.close()
+        await until(lambda: sorted(connected(here)) == [False, True])
+        here.hub.prune("uid-g", {"pod-0"})
+        assert len(here.hub.heard("uid-g")) == 2
+        here.hub.prune("uid-g", set())
+        assert [one.report.pod for one in here.hub.heard("uid-g")] == ["pod-1"], "who speaks is there all the same"
+        here.hub.forget("uid-g")
+        assert here.hub.heard("uid-g") == ()
+        assert await there.closed() == aiohttp.WSCloseCode.GOING_AWAY
+
+
+async def test_every_sidecar_is_pinged_and_a_silent_supervisor_does_not_count_as_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hub_module, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(hub_module, "SILENT_SECONDS", 0.2)
+    async with served() as here:
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=1))
+        await heard(here)
+        pinging = asyncio.create_task(here.hub.keep_alive())
+        assert await sidecar.hear() == wire.Ping()
+        await until(lambda: connected(here) == [False])
+        assert here.woken == ["uid-g"] * 2
+        await sidecar.say(report(seq=2))
+        await until(lambda: connected(here) == [True])
+        assert here.woken == ["uid-g"] * 3, "that it is there again is news"
+        pinging.cancel()
+
+
+async def test_a_scan_is_asked_once_and_its_answer_is_news_once() -> None:
+    async with served() as here:
+        sidecar, other = await here.dial("token-0"), await here.dial("token-1")
+        here.hub.ask("uid-g", AskScan("pod-0", SCAN))
+        assert await sidecar.hear() == SCAN
+        here.hub.ask("uid-g", AskScan("pod-0", SCAN))
+        here.hub.ask("uid-g", AskScan("pod-9", SCAN))
+        here.hub.ask("uid-of-another", AskScan("pod-1", SCAN))
+        here.hub.ask("uid-g", AskScan("pod-1", replace(SCAN, attempt=2)))
+        assert (await other.hear()).attempt == 2
+        answer = wire.Scanned(1, "pod-0", (wire.Found("shared", 5, "/c/step-5", "7"),))
+        await sidecar.say(answer)
+        await until(lambda: here.hub.scanned("uid-g") == answer)
+        await sidecar.say(answer)
+        await sidecar.say(report())
+        await heard(here)
+        assert here.woken == ["uid-g"] * 2
+        here.hub.publish(job())
+        assert isinstance(await sidecar.hear(), wire.Directive), "the scan was not asked again within the moment"
+
+
+async def test_a_slow_reader_holds_up_nobody_and_gets_only_the_newest() -> None:
+    """It takes nothing from its socket while two thousand large directives are published."""
+    padding = "x" * 8000
+
+    def tell(stored: GangJob, said: wire.Report) -> wire.Directive | None:
+        found = held(stored, said)
+        assert found is not None
+        return replace(found, reason=f"{found.reason} {padding}")
+
+    async with served(tell) as here:
+        here.hub.publish(job(version="0"))
+        slow, quick = await here.dial("token-0"), await here.dial("token-1")
+        for at, sidecar in enumerate((slow, quick)):
+            await sidecar.say(report(at))
+            await sidecar.hear()
+        transport = slow.socket._writer.transport  # noqa: SLF001 - a peer that does not read
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        last = 2000
+        for version in range(1, last + 1):
+            here.hub.publish(job(version=str(version)))
+            if version % 50 == 0:
+                while not (await quick.hear()).reason.startswith(f"version {version} "):
+                    pass
+        transport.resume_reading()
+        heard_by_slow = 0
+        while not (await slow.hear()).reason.startswith(f"version {last} "):
+            heard_by_slow += 1
+        assert heard_by_slow < last / 2, "what was overtaken while it did not read was never sent"
+
+
+async def test_a_flood_of_connections_leaves_the_others_served() -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        good = await here.dial("token-1")
+        await good.say(report(1))
+        await good.hear()
+        address = urlsplit(here.url)
+        assert address.hostname
+        mute = [socket.create_connection((address.hostname, address.port)) for _ in range(200)]
+
+        async def knock() -> int:
+            try:
+                await here.dial("nobody")
+            except aiohttp.WSServerHandshakeError as error:
+                return error.status
+            return 0
+
+        assert set(await asyncio.gather(*(knock() for _ in range(200)))) == {401}
+        same = [await here.dial("token-0") for _ in range(50)]
+        here.hub.publish(job(attempt=2, version="2"))
+        assert (await good.hear()).attempt == 2
+        closed = await asyncio.gather(*(sidecar.closed() for sidecar in same[:-1]))
+        assert set(closed) == {aiohttp.WSCloseCode.POLICY_VIOLATION}
+        await same[-1].say(report(0))
+        assert (await same[-1].hear()).attempt == 2
+        for one in mute:
+            one.close()
+
+
+async def test_the_end_of_the_controller_closes_every_connection() -> None:
+    async with aiohttp.ClientSession() as session:
+        async with serving(session) as here:
+            sidecars = [await here.dial(token) for token in MEMBERS]
+            closed = [asyncio.create_task(sidecar.closed()) for sidecar in sidecars]
+        assert set(await asyncio.gather(*closed)) == {aiohttp.WSCloseCode.GOING_AWAY}

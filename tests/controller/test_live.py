@@ -1,0 +1,39 @@
+"""The live endpoint: only who can read the token sees a gang."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller import live
+from gangctl.controller.snapshot import Endpoint, Snapshot
+from gangctl.core.world import Observed
+from tests.cli.here import manifest
+
+
+def look(name: str) -> tuple[GangJob, Observed] | None:
+    return (GangJob.model_validate(manifest()), Observed()) if name == "g" else None
+
+
+async def asked(endpoint: Endpoint, name: str, token: str) -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession() as session, session.get(endpoint.url + name, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def test_a_gang_is_shown_to_who_has_the_token() -> None:
+    async with live.serve("127.0.0.1", look) as endpoint:
+        status, text = await asked(endpoint, "g", endpoint.token)
+    assert status == 200
+    assert [one.member for one in Snapshot.model_validate_json(text).members] == ["worker-0", "worker-1", "worker-2"]
+
+
+async def test_without_the_token_nothing_is_told_not_even_which_gangs_there_are() -> None:
+    async with live.serve("127.0.0.1", look) as endpoint:
+        for name in ("g", "other"):
+            assert (await asked(endpoint, name, "guess"))[0] == 401
+
+
+async def test_a_gang_that_the_controller_does_not_know_is_not_found() -> None:
+    async with live.serve("127.0.0.1", look) as endpoint:
+        assert (await asked(endpoint, "other", endpoint.token))[0] == 404

@@ -1,0 +1,115 @@
+"""A cluster in memory that does what a test says, for the loop alone. The real ones are tested elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.cluster.errors import Conflict
+from gangctl.cluster.port import Identity
+from gangctl.controller.loop import Decide, Loop
+from gangctl.controller.wakes import Wakes
+from gangctl.core.plan import CreatePod, DeletePod, Event
+from gangctl.core.world import Pod
+from tests.controller.peers import Sidecar, Served, job, report, served
+
+
+@dataclass
+class World:
+    """One or more gangs, with everything that was done to them."""
+
+    jobs: dict[str, GangJob] = field(default_factory=lambda: {"uid-g": job(version="1", attempt=0)})
+    shown: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
+    done: list[object] = field(default_factory=list)
+    """Every effect, in order: statuses, creations, deletions, events."""
+    before_write: Callable[[GangJob], object] = lambda _job: None
+    """Called before a status is stored; what it raises is raised, what it returns is awaited if that is possible."""
+    before_create: Callable[[CreatePod], object] = lambda _create: None
+    listening_since: float = 1.0
+
+    def gang(self, uid: str) -> GangJob | None:
+        return self.jobs.get(uid)
+
+    def pods(self, uid: str) -> tuple[Pod, ...]:
+        return self.shown.get(uid, ())
+
+    def lost_nodes(self) -> frozenset[str]:
+        return frozenset()
+
+    async def identify(self, _token: str) -> Identity | None:
+        return None
+
+    async def watch(self, changed: Callable[[str], None]) -> None:
+        for uid in self.jobs:
+            changed(uid)
+        await asyncio.Event().wait()
+
+    async def write_status(self, job: GangJob, status: Status) -> GangJob:
+        waiting = self.before_write(job)
+        if isinstance(waiting, asyncio.Future):
+            await waiting
+        uid = job.metadata.uid
+        stored = self.jobs[uid]
+        if stored is not job:
+            raise Conflict("somebody else wrote first")
+        self.change(uid, status)
+        self.done.append(status)
+        return self.jobs[uid]
+
+    def change(self, uid: str, status: Status) -> None:
+        """Store a status, as anybody may."""
+        stored = self.jobs[uid]
+        version = str(int(stored.metadata.resource_version) + 1)
+        metadata = stored.metadata.model_copy(update={"resource_version": version})
+        self.jobs[uid] = stored.model_copy(update={"metadata": metadata, "status": status})
+
+    async def create_pod(self, job: GangJob, create: CreatePod) -> None:
+        self.before_create(create)
+        self.done.append(create)
+        uid = job.metadata.uid
+        pod = Pod(f"g-{create.member}-{create.incarnation}", f"pod-{create.member}", create.member, create.incarnation)
+        self.shown[uid] = (*self.shown.get(uid, ()), pod)
+
+    async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
+        self.done.append(delete)
+        uid = job.metadata.uid
+        self.shown[uid] = tuple(replace(pod, deleting=pod.uid == delete.uid) for pod in self.shown[uid])
+
+    async def emit(self, job: GangJob, event: Event) -> None:  # noqa: ARG002 - as the port has it
+        self.done.append(event)
+
+
+@dataclass
+class Running:
+    """A loop that runs over a world and a hub."""
+
+    world: World
+    served: Served
+    wakes: Wakes
+
+    async def member(self, at: int = 0) -> Sidecar:
+        """Connect worker-AT and let it report."""
+        sidecar = await self.served.dial(f"token-{at}")
+        await sidecar.say(report(at))
+        return sidecar
+
+
+@asynccontextmanager
+async def running(world: World, decide: Decide) -> AsyncIterator[Running]:
+    """Run the loop, from its first look at each gang on."""
+    async with served() as here:
+        wakes = Wakes()
+        here.hub._wake = wakes.wake  # noqa: SLF001 - the hub of peers.py notes wake-ups, this one passes them on
+        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide).run())
+        for uid in world.jobs:
+            wakes.wake(uid)
+        try:
+            yield Running(world, here, wakes)
+        finally:
+            loop.cancel()
+            with suppress(asyncio.CancelledError):
+                await loop
