@@ -66,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the outermost frame: a traceback is no message for users
         if os.environ.get("GANGCTL_DEBUG"):
             raise
-        _said(f"{type(error).__name__}: {error}; this should not happen: GANGCTL_DEBUG=1 shows where it did")
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        _said(f"{type(first).__name__}: {first}; this should not happen: GANGCTL_DEBUG=1 shows where it did")
         return ExitCode.FAILED
     return ExitCode.BAD_INPUT
 

@@ -68,7 +68,8 @@ class Session:
         """
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self._signalled, number)
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._signalled, number)
         async with asyncio.TaskGroup() as tasks:
             keeper = tasks.create_task(_kept(Deployment(self._state, self._note)))
             watcher = tasks.create_task(self._watch())

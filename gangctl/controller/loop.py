@@ -75,7 +75,8 @@ class Loop:
         job = self._cluster.gang(uid)
         if job is None:
             return None
-        plan = self._decide(clock.now(), job, self.observed(uid))
+        observed = self.observed(uid)
+        plan = self._decide(clock.now(), job, observed)
         if plan.status is not None and plan.status != job.status:
             job = await self._cluster.write_status(job, plan.status)
             self._wakes.wake(uid)  # What was written may have consequences at once.
@@ -87,8 +88,9 @@ class Loop:
                 await self._cluster.emit(job, event)
             except ClusterError as error:
                 log.warning("gang %s: an event was lost: %s", job.metadata.name, error)
-        needed = {pod.uid for pod in self._cluster.pods(uid)} | {entry.pod for entry in job.status.awaited}
-        self._hub.prune(uid, needed)
+        # A pod that vanished meanwhile was not decided upon yet: what it said may be the last that is known of it.
+        pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
+        self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
         pauses = (plan.requeue_after, backoff.next_in(time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
 

@@ -26,9 +26,9 @@ from gangctl.cluster.local.lock import only_controller
 from gangctl.controller import live, logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
+from gangctl.controller.telling import Telling
 from gangctl.controller.wakes import Wakes
 from gangctl.core.decide import decide
-from gangctl.core.directive import directive
 from gangctl.core.world import Observed
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ async def control(state: StateDirectory) -> None:
     _watch_for_the_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.identify, directive, wakes.wake)
+    hub = Hub(cluster.identify, Telling().directive, wakes.wake)
     loop = Loop(cluster, hub, wakes, decide)
 
     def look(name: str) -> tuple[GangJob, Observed] | None:

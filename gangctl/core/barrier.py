@@ -44,7 +44,7 @@ def blocking(gang: Gang) -> tuple[str, ...]:
         if uid not in present
         and uid not in awaited
         and heard.connected
-        and not is_stopped(heard.report, gang.status.attempt)
+        and not is_stopped(heard.report, gang.status)
     ]
     return tuple(sorted(names))
 
@@ -68,13 +68,13 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
         if not _may_run(gang, pod):
             return None
         return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
-    if gang.is_fresh(member):
+    if not _has_run(gang, member):
         return None
     incarnation = gang.incarnation(member)
     vanished = next(
         (h for h in gang.heard.values() if h.report.member == member and h.report.incarnation == incarnation), None
     )
-    if vanished is not None and is_stopped(vanished.report, gang.status.attempt):
+    if vanished is not None and is_stopped(vanished.report, gang.status):
         return None
     return Awaited(
         member=member,
@@ -106,7 +106,7 @@ def next_release(gang: Gang) -> float | None:
     """When the next pod that is waited for counts as lost, if only time is missing."""
     grace = gang.spec.recovery.lost_pod_grace_seconds
     times = [entry.vanished_time + grace for entry in gang.status.awaited if entry.vanished_time is not None]
-    return min(times, default=None)
+    return min((time for time in times if time > gang.now), default=None)
 
 
 def _may_run(gang: Gang, pod: Pod) -> bool:
@@ -114,17 +114,21 @@ def _may_run(gang: Gang, pod: Pod) -> bool:
     if pod.terminated:
         return False
     heard = gang.heard.get(pod.uid)
-    if heard is not None and is_stopped(heard.report, gang.status.attempt):
+    if heard is not None and is_stopped(heard.report, gang.status):
         return False
-    if pod.started_at is None and pod.restarts == 0 and heard is None:
-        return False
-    current = pod.member in gang.members and pod.incarnation == gang.incarnation(pod.member)
-    return not (current and gang.is_fresh(pod.member))
+    if pod.member in gang.members and pod.incarnation == gang.incarnation(pod.member):
+        return _has_run(gang, pod.member)
+    return pod.started_at is not None or pod.restarts > 0 or heard is not None
+
+
+def _has_run(gang: Gang, member: str) -> bool:
+    """Whether a worker may have been started in the member's current incarnation. A spare is never told to run."""
+    return member in gang.holders.values() and not gang.is_fresh(member)
 
 
 def _is_over(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
     heard = gang.heard.get(entry.pod)
-    if heard is not None and is_stopped(heard.report, gang.status.attempt):
+    if heard is not None and is_stopped(heard.report, gang.status):
         return True
     if pod is not None and pod.terminated:
         return True

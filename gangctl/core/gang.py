@@ -120,8 +120,8 @@ def incarnation(status: Status, member: str) -> int:
 
 
 def coming_attempt(status: Status) -> int:
-    """The first attempt of which no worker can have been started yet. Told by numbers, as clocks may jump back."""
-    return status.attempt + (status.phase is GangPhase.RUNNING)
+    """The first attempt of which no worker can have been told to run. Told by numbers, as clocks may jump back."""
+    return status.attempt + (status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED})
 
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:
@@ -139,6 +139,11 @@ def processes_of(role: Role) -> int:
     return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
 
 
-def is_stopped(report: Report, attempt: int) -> bool:
-    """Whether no worker of an attempt before ``attempt`` can run under this supervisor, now or later."""
-    return report.attempt >= attempt and report.phase in {Phase.READY, Phase.DONE}
+def is_stopped(report: Report, status: Status) -> bool:
+    """Whether no worker that was told to run so far can be under this supervisor, now or later.
+
+    Ready for an attempt that already runs proves nothing: Run may be on its way.
+    """
+    if report.phase is Phase.DONE:
+        return report.attempt >= status.attempt
+    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)

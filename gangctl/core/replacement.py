@@ -118,8 +118,12 @@ def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:
 
 def _why(gang: Gang, name: str) -> Why | None:
     pod, report, running = gang.pods.get(name), gang.report(name), gang.status.phase is GangPhase.RUNNING
+    if pod is None and not gang.is_fresh(name):
+        return Why(Reason.POD_DELETED, "its pod is gone from the cluster")
+    if _has_twin(gang, name):
+        return Why(Reason.POD_DELETED, "an earlier pod of the same name is gone from the cluster and still speaks")
     if pod is None:
-        return None if gang.is_fresh(name) else Why(Reason.POD_DELETED, "its pod is gone from the cluster")
+        return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     timeout = gang.spec.recovery.pod_start_timeout_seconds
     why: Why | None = None
@@ -142,6 +146,20 @@ def _why(gang: Gang, name: str) -> Why | None:
     elif report is not None and report.phase is Phase.DONE:
         why = Why(Reason.POD_FAILED, "its supervisor is ending")
     return why
+
+
+def _has_twin(gang: Gang, name: str) -> bool:
+    """Whether a supervisor speaks for the member's current incarnation from a pod that isn't there any more.
+
+    Directives tell incarnations apart, not pods: two pods of one incarnation would both be told to run.
+    """
+    present = {pod.uid for pod in gang.observed.pods}
+    return any(
+        heard.connected
+        and uid not in present
+        and (heard.report.member, heard.report.incarnation) == (name, gang.incarnation(name))
+        for uid, heard in gang.heard.items()
+    )
 
 
 def _avoid(gang: Gang, name: str, old: Replaced | None) -> tuple[str, ...]:

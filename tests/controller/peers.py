@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -92,22 +92,32 @@ class Served:
         return Sidecar(await self.session.ws_connect(self.url, headers=headers, max_msg_size=2**22, **options))
 
 
+def _nobody(_gang: str) -> None:
+    """Nobody else is woken."""
+
+
 @asynccontextmanager
-async def served(tell: Tell = held) -> AsyncIterator[Served]:
+async def served(tell: Tell = held, wake: Callable[[str], None] = _nobody) -> AsyncIterator[Served]:
     """A hub with eight members, worker-0 to worker-7."""
-    async with aiohttp.ClientSession() as session, serving(session, tell) as here:
+    async with aiohttp.ClientSession() as session, serving(session, tell, wake) as here:
         yield here
         await session.close()  # who still listens need not be waited for
 
 
 @asynccontextmanager
-async def serving(session: aiohttp.ClientSession, tell: Tell = held) -> AsyncIterator[Served]:
+async def serving(
+    session: aiohttp.ClientSession, tell: Tell = held, wake: Callable[[str], None] = _nobody
+) -> AsyncIterator[Served]:
     """The same, for sidecars that outlive it."""
 
     async def identify(token: str) -> Identity | None:
         return MEMBERS.get(token)
 
+    def woke(gang: str) -> None:
+        woken.append(gang)
+        wake(gang)
+
     woken: list[str] = []
-    hub = Hub(identify, tell, woken.append)
+    hub = Hub(identify, tell, woke)
     async with hub.serve("127.0.0.1", 0) as url:
         yield Served(hub, url, session, woken)

@@ -15,7 +15,7 @@ from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.plan import CreatePod, DeletePod, Event
 from gangctl.core.world import Pod
-from tests.controller.peers import Sidecar, Served, job, report, served
+from tests.controller.peers import Served, Sidecar, job, report, served
 
 
 @dataclass
@@ -101,9 +101,8 @@ class Running:
 @asynccontextmanager
 async def running(world: World, decide: Decide) -> AsyncIterator[Running]:
     """Run the loop, from its first look at each gang on."""
-    async with served() as here:
-        wakes = Wakes()
-        here.hub._wake = wakes.wake  # noqa: SLF001 - the hub of peers.py notes wake-ups, this one passes them on
+    wakes = Wakes()
+    async with served(wake=wakes.wake) as here:
         loop = asyncio.create_task(Loop(world, here.hub, wakes, decide).run())
         for uid in world.jobs:
             wakes.wake(uid)

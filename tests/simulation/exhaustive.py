@@ -35,6 +35,8 @@ class Search:
     """How many of them."""
     jumps: tuple[int, ...] = ()
     """Time stands still but for these steps, in milliseconds, each at any moment after the one before."""
+    fresh: bool = False
+    """The gang was only just submitted; else it runs, and has checkpoints if it can."""
     states: int = 50_000
     """The search ends after so many, in the order of their distance from the start."""
 
@@ -84,8 +86,9 @@ def explore(search: Search) -> Found:
     """
     work = _Searching(search)
     start = new_universe(setups()[search.setup], work.engine)
-    settle(Run(start))
-    if start.spec.checkpoint is not None:
+    if not search.fresh:
+        settle(Run(start))
+    if not search.fresh and start.spec.checkpoint is not None:
         mishaps.MISHAPS["train"](start, 2)
         settle(Run(start))
     queue = deque([_Node(start, search.count, search.jumps, 0)])

@@ -81,8 +81,11 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.DOWN, uid, at)
     if box.broken:
         yield Move(Kind.RECONNECT, uid)
-    if box.link is None and not box.cut_off and not box.exited and box.newest is not None and _host(u) is not None:
-        yield Move(Kind.CONNECT, uid)
+    host = _host(u)
+    if host is not None and box.link is None and not box.cut_off and not box.exited and box.newest is not None:
+        # A token is good as long as its pod is there, as far as the controller sees.
+        if any(pod.uid == uid for pod in host.pods):
+            yield Move(Kind.CONNECT, uid)
     if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
         yield Move(Kind.OBEY, uid)
     if box.machine is None and not box.exited and not any(proc.stuck for proc in box.procs):

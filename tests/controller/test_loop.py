@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Awaited, GangPhase, Status
+from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.core.decide import decide as real_decide
+from gangctl.core.plan import AskScan, CreatePod, DeletePod, Event, EventType, Plan
+from gangctl.core.world import Observed, Pod
+from gangsidecar import wire
+from tests.cluster.local import until
+from tests.controller.peers import job, report
+from tests.controller.worlds import World, running
+
+CREATE = CreatePod("worker-0", 0)
+DELETE = DeletePod("g-worker-0-0", "pod-worker-0")
+EVENT = Event(EventType.NORMAL, "Running", "it runs")
+
+
+def attempt_after(stored: GangJob, attempt: int) -> Status:
+    return stored.status.model_copy(update={"attempt": attempt, "phase": GangPhase.GATHERING})
+
+
+def once(_now: float, stored: GangJob, _observed: Observed) -> Plan:
+    """Attempt 1, one pod, one event."""
+    if stored.status.attempt == 0:
+        return Plan("it begins", attempt_after(stored, 1), (CREATE,), (EVENT,))
+    return Plan("nothing to do")
+
+
+async def test_the_status_comes_first_then_pods_then_events_and_then_the_next_look() -> None:
+    world = World()
+    async with running(world, once):
+        await until(lambda: len(world.done) == 3)
+        status, *rest = world.done
+        assert isinstance(status, Status)
+        assert status.attempt == 1
+        assert rest == [CREATE, EVENT]
+
+
+async def test_while_a_write_hangs_nothing_is_told_created_deleted_or_said() -> None:
+    writing = asyncio.get_running_loop().create_future()
+    began = asyncio.Event()
+
+    def hang(_job: GangJob) -> asyncio.Future[None]:
+        began.set()
+        return writing
+
+    def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
+        return Plan("on", attempt_after(stored, 9), (CREATE, DELETE, AskScan("pod-0", wire.Scan(9, ()))), (EVENT,))
+
+    world = World(before_write=hang, shown={"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)})
+    async with running(world, decide) as here:
+        await began.wait()
+        member = await here.member()
+        await until(lambda: here.served.hub.heard("uid-g"))
+        hearing = asyncio.create_task(member.hear())
+        await asyncio.wait([hearing], timeout=0.1)
+        assert not hearing.done()
+        assert world.done == []
+        writing.set_result(None)
+        told = [await hearing, await member.hear()]
+        assert wire.Scan(9, ()) in told
+        assert [one.attempt for one in told] == [9, 9]
+        assert world.done[1:4] == [CREATE, DELETE, EVENT]
+
+
+async def test_what_was_told_before_stays_while_a_write_hangs() -> None:
+    """The old object is durable: a member that comes meanwhile is told what follows from that one."""
+    writing = asyncio.get_running_loop().create_future()
+    held_up: list[GangJob] = []
+
+    def hang_at_two(stored: GangJob) -> object:
+        held_up.append(stored)
+        return writing if stored.status.attempt == 1 else None
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        wanted = 1 + len(observed.heard)
+        return Plan("on", attempt_after(stored, wanted) if wanted > stored.status.attempt else None)
+
+    async with running(World(before_write=hang_at_two), decide) as here:
+        await until(lambda: here.world.done)
+        first = await here.member(0)
+        assert (await first.hear()).attempt == 1
+        await until(lambda: len(held_up) == 2)
+        second = await here.member(1)
+        assert (await second.hear()).attempt == 1
+        writing.set_result(None)
+        assert (await first.hear()).attempt == 2
+
+
+async def test_a_conflict_drops_the_plan_and_decides_again_on_the_fresh_object() -> None:
+    world = World()
+    seen: list[str] = []
+
+    def interfere(stored: GangJob) -> None:
+        if stored.metadata.resource_version == "1":
+            world.change("uid-g", stored.status.model_copy(update={"message": "somebody else's"}))
+
+    def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
+        seen.append(stored.metadata.resource_version)
+        return once(0.0, stored, Observed())
+
+    world.before_write = interfere
+    async with running(world, decide):
+        await until(lambda: len(world.done) == 3)
+        assert seen[:2] == ["1", "2"]
+        status = world.done[0]
+        assert isinstance(status, Status)
+        assert (status.message, status.attempt) == ("somebody else's", 1)
+        assert world.done.count(CREATE) == 1, "of the dropped plan nothing was done"
+
+
+async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_other_gang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = iter([Retryable("the disk is full")] * 4)
+    other = job(version="1", attempt=0)
+    other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h", "name": "h"})})
+    world = World(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
+
+    def fail(stored: GangJob) -> None:
+        error = next(failures, None) if stored.metadata.uid == "uid-g" else None
+        if error is not None:
+            assert CREATE not in world.done[:1]
+            raise error
+
+    world.before_write = fail
+    with caplog.at_level(logging.INFO):
+        async with running(world, once):
+            await until(lambda: len(world.done) == 6)
+    assert caplog.text.count("nothing is done until the status can be written: the disk is full") == 4
+    positions = [line for line in caplog.messages if "gang " in line or "the disk" in line]
+    assert positions.index("gang h attempt 1 Gathering: it begins") < positions.index(
+        "gang g attempt 1 Gathering: it begins"
+    )
+
+
+async def test_a_crash_is_logged_with_its_traceback_and_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    other = job(version="1", attempt=0)
+    other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h"})})
+    world = World(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
+    crashes = 0
+
+    def decide(now: float, stored: GangJob, observed: Observed) -> Plan:
+        nonlocal crashes
+        if stored.metadata.uid == "uid-g" and crashes < 3:
+            crashes += 1
+            raise ZeroDivisionError("a bug in a rule")
+        return once(now, stored, observed)
+
+    async with running(world, decide):
+        await until(lambda: len(world.done) == 6)
+    assert caplog.text.count("a round has crashed") == 3
+    assert "ZeroDivisionError: a bug in a rule" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+async def test_one_round_of_a_gang_runs_at_a_time_and_what_happens_meanwhile_causes_one_more() -> None:
+    writing = asyncio.get_running_loop().create_future()
+    rounds = 0
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        nonlocal rounds
+        rounds += 1
+        assert len(observed.heard) in {0, 4}
+        return Plan("on", attempt_after(stored, 1) if stored.status.attempt == 0 else None)
+
+    async with running(World(before_write=lambda _: writing), decide) as here:
+        await until(lambda: rounds == 1)
+        for at in range(4):
+            await here.member(at)
+        await until(lambda: len(here.served.hub.heard("uid-g")) == 4)
+        for _ in range(100):
+            here.wakes.wake("uid-g")
+        assert rounds == 1
+        writing.set_result(None)
+        await until(lambda: rounds == 2)
+        await asyncio.wait([asyncio.create_task(here.wakes.wait("uid-g", 0.1))])
+        assert rounds == 2
+
+
+async def test_a_plan_may_ask_for_another_look_later() -> None:
+    looks: list[float] = []
+
+    def decide(now: float, _stored: GangJob, _observed: Observed) -> Plan:
+        looks.append(now)
+        return Plan("later", requeue_after=0.05 if len(looks) < 3 else None)
+
+    async with running(World(), decide):
+        await until(lambda: len(looks) == 3)
+        assert looks[2] - looks[0] >= 0.09
+
+
+async def test_a_pod_that_cannot_be_created_is_tried_again_later_and_holds_up_nothing() -> None:
+    failures = iter([Retryable("no space"), Terminal("no such command")])
+    tried: list[str] = []
+
+    def fail(create: CreatePod) -> None:
+        tried.append(create.member)
+        error = next(failures, None) if create.member == "worker-0" else None
+        if error is not None:
+            raise error
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        there = {pod.member for pod in observed.pods}
+        wanted = tuple(CreatePod(name, 0) for name in ("worker-0", "worker-1") if name not in there)
+        next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
+        return Plan("pods", next_attempt, wanted)
+
+    world = World(before_create=fail)
+    async with running(world, decide) as here:
+        await until(lambda: CreatePod("worker-1", 0) in world.done)
+        for _ in range(20):
+            here.wakes.wake("uid-g")
+            await here.member(1)
+        assert tried.count("worker-0") <= 2, "wake-ups don't hammer what has just failed"
+        await until(lambda: CREATE in world.done)
+        assert tried.count("worker-0") == 3
+        assert world.done.count(CreatePod("worker-1", 0)) == 1
+
+
+async def test_what_a_vanished_pod_said_is_there_for_the_next_decision_and_then_for_as_long_as_it_is_awaited() -> None:
+    seen: list[tuple[int, int]] = []
+    awaited: Callable[[], tuple[Awaited, ...]] = lambda: ()  # noqa: E731
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        seen.append((len(observed.pods), len(observed.heard)))
+        if stored.status.awaited != awaited():
+            return Plan("awaited", stored.status.model_copy(update={"awaited": awaited()}))
+        return Plan("nothing")
+
+    world = World(shown={"uid-g": (Pod("g-worker-0-0", "pod-0", "worker-0", 0),)})
+    async with running(world, decide) as here:
+        sidecar = await here.member(0)
+        await until(lambda: seen[-1] == (1, 1))
+        await sidecar.socket.close()
+        await until(lambda: not here.served.hub.heard("uid-g")[0].connected)
+        awaited = lambda: (Awaited(member="worker-0", incarnation=0, pod="pod-0"),)  # noqa: E731
+        world.shown["uid-g"] = ()
+        here.wakes.wake("uid-g")
+        await until(lambda: (0, 1) in seen and here.world.jobs["uid-g"].status.awaited)
+        seen.clear()
+        here.wakes.wake("uid-g")
+        await until(lambda: (0, 1) in seen)
+        awaited = lambda: ()  # noqa: E731
+        here.wakes.wake("uid-g")
+        await until(lambda: not here.served.hub.heard("uid-g"))
+
+
+async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
+    world = World()
+    async with running(world, once) as here:
+        sidecar = await here.member()
+        assert (await sidecar.hear()).attempt == 1
+        before = world.jobs.pop("uid-g")
+        here.wakes.wake("uid-g")
+        await sidecar.closed()
+        assert here.served.hub.heard("uid-g") == ()
+        world.jobs["uid-g"] = before
+        here.wakes.wake("uid-g")
+        again = await here.member()
+        assert (await again.hear()).attempt == 1
+
+
+async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    with caplog.at_level(logging.INFO, "gangctl.controller.loop"):
+        async with running(world, once) as here:
+            await until(lambda: len(world.done) == 3)
+            await (await here.member()).hear()
+    assert caplog.messages == ["gang g attempt 1 Gathering: it begins"]
+
+
+async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> None:
+    """With sidecars that say Ready and Running when they are told so: two writes after the first pods."""
+    world = World(jobs={"uid-g": job(version="1", attempt=0, phase=GangPhase.NEW)})
+    async with running(world, real_decide) as here:
+        await until(lambda: len([one for one in world.done if isinstance(one, CreatePod)]) == 4)
+        shown = world.shown["uid-g"]
+        world.shown["uid-g"] = tuple(
+            replace(pod, uid=f"pod-{at}", started_at=1.0, scheduled_at=1.0) for at, pod in enumerate(shown)
+        )
+        members = [await here.member(at) for at in range(4)]
+        for at, member in enumerate(members):
+            assert (await member.hear()).verb is wire.Verb.HOLD
+            ready = report(at, seq=2, attempt=1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,))
+            await member.say(ready)
+        await until(lambda: world.jobs["uid-g"].status.phase is GangPhase.RUNNING)
+        assert world.jobs["uid-g"].status.attempt == 1
