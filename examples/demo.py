@@ -30,6 +30,10 @@ WORK = Path(".gangctl") / "demo"
 STATE = Path(".gangctl") / "demo-state"
 DEADLINE_SECONDS = 240.0
 POLL_SECONDS = 0.1
+SAVE_EVERY = 20
+"""As in the manifest."""
+BETWEEN = range(3, 13)
+"""Steps after a checkpoint at which a fault costs some training."""
 RESTORED = re.compile(r"rank (\d+) attempt (\d+): (restored step \d+|starts from the beginning)")
 
 
@@ -79,13 +83,13 @@ class Run:
         raise Failure(f"{what} was not seen within {DEADLINE_SECONDS:.0f} s")
 
     def reaches(self, attempt: int, steps: int) -> Look:
-        """Wait until the attempt has made this many steps since its restore point."""
+        """Wait until the attempt has made this many steps since its restore point, and is between two checkpoints."""
 
         def holds(seen: Look) -> bool:
             status = seen.snapshot.status
             point = 0 if status.restore_point is None else status.restore_point.step
             step = 0 if status.progress is None or status.progress.attempt != attempt else status.progress.step
-            return status.attempt == attempt and step >= point + steps
+            return status.attempt == attempt and step >= point + steps and step % SAVE_EVERY in BETWEEN
 
         return self.until(f"attempt {attempt} had made {steps} steps", holds)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Final
 
-from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
+from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import ClusterError, Conflict
@@ -56,7 +56,7 @@ class Loop:
         while self._cluster.gang(uid) is not None:
             pause: float | None = None
             async for attempt in AsyncRetrying(
-                wait=wait_exponential_jitter(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, jitter=FIRST_RETRY_SECONDS),
+                wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
                 before_sleep=_say_why,
             ):
                 with attempt:

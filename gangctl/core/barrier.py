@@ -8,6 +8,7 @@ while no leader has been listening for a while: a gang that waits for its place 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from gangctl.api.status import Awaited
@@ -41,10 +42,7 @@ def blocking(gang: Gang) -> tuple[str, ...]:
     names += [
         f"{heard.report.member}.{heard.report.incarnation}"
         for uid, heard in gang.heard.items()
-        if uid not in present
-        and uid not in awaited
-        and heard.connected
-        and not is_stopped(heard.report, gang.status)
+        if uid not in present and uid not in awaited and heard.connected and not is_stopped(heard.report, gang.status)
     ]
     return tuple(sorted(names))
 
@@ -84,11 +82,11 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     )
 
 
-def deadline(gang: Gang) -> float | None:
-    """When the barrier's next deadline passes; None while it isn't counted."""
+def deadline(gang: Gang, missing: Collection[str]) -> float | None:
+    """When the barrier's next deadline passes; None while it isn't counted. ``missing``: places that nobody fills."""
     started: list[float] = []
-    for holder in gang.holders.values():
-        pod = gang.pods.get(holder)
+    for place in missing:
+        pod = gang.pods.get(gang.holders[place])
         if pod is None or pod.started_at is None:
             return None
         started.append(pod.started_at)

@@ -159,6 +159,13 @@ def signal_number(name: str) -> int:
     return SIGNALS[name] if name in SIGNALS else int(name.removeprefix("SIG"))
 
 
+def is_gentle(gang: Gang, fault: Fault) -> bool:
+    """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
+    pod, report = gang.pods.get(fault.member), gang.report(fault.member)
+    alive = pod is not None and not pod.terminated and report is not None and report.phase is Phase.RUNNING
+    return alive and fault.strength is Strength.DISRUPTION
+
+
 def is_unseen_by_most(gang: Gang) -> bool:
     """Whether most members of the failed attempt could not see its restore point: then the step is to blame."""
     attempt = failed_attempt(gang)
@@ -316,14 +323,18 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             message="its worker was stopped in the pod, without its controller",
         )
     elif report is None or report.phase is Phase.READY:
-        waited_since = max(status.phase_time, pod.started_at or 0.0, gang.observed.listening_since)
         if report is None and pod.restarts >= SILENT_RESTARTS:
             message = f"{pod.restarts} container restarts without a word of its supervisor"
-        elif gang.now - waited_since >= START_SECONDS:
+        elif gang.now >= start_deadline(gang, pod):
             message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"
         else:
             return
         yield Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
+
+
+def start_deadline(gang: Gang, pod: Pod) -> float:
+    """When a worker that hasn't reported that it was started is a fault."""
+    return max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since) + START_SECONDS
 
 
 def has_joined(report: Report, attempt: int) -> bool:

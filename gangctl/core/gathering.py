@@ -15,7 +15,7 @@ from gangctl.core.ending import end, give_up
 from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
 from gangctl.core.ranks import assign, stored
-from gangctl.core.settling import Settlement, settle, strongest
+from gangctl.core.settling import Settlement, noted, settle
 from gangctl.core.starting import start
 
 
@@ -60,19 +60,16 @@ def _wait(
     timeout: float | None,
 ) -> Plan:
     """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
-    deadline = barrier.deadline(gang)
+    deadline = barrier.deadline(gang, missing)
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)
-    cause_grew = incidents.is_open(gang) and strongest(gang)[0] != gang.status.incidents[0].cause
+    if incidents.is_open(gang):
+        refreshed = noted(gang, refreshed)
     who = ", ".join(
         [*(f"pod {name} to stop" for name in blocking[:5]), *(f"{place} to be ready" for place in missing[:5])]
     )
     because = f"attempt {gang.status.attempt} waits for {who or 'stronger evidence'}"
-    if refreshed is not gang.status or cause_grew:
-        if cause_grew:
-            cause, _ = strongest(gang)
-            first = refreshed.incidents[0].model_copy(update={"cause": cause})
-            refreshed = refreshed.model_copy(update={"incidents": (first, *refreshed.incidents[1:])})
+    if refreshed is not gang.status:
         return write(gang, refreshed, Reason.GATHERING, because, create=ending is None, requeue_after=1.0)
     times = [deadline, timeout, barrier.next_release(gang), pods.next_creation(gang, gang.status)]
     if ending is not None:
@@ -91,10 +88,7 @@ def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> 
     who = ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
-        cause, _ = strongest(gang)
-        status = status.model_copy(
-            update={"incidents": (status.incidents[0].model_copy(update={"cause": cause}), *status.incidents[1:])}
-        )
+        status = noted(gang, status)
     if replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING:
         status = replacement.recreated(gang, status, unfit)
         return write(

@@ -46,11 +46,16 @@ def next_creation(gang: Gang, status: Status) -> float | None:
     return min(times, default=None)
 
 
+def overdue_at(gang: Gang, grace_seconds: int) -> float:
+    """When a pod that was told to finish as the phase began, with this grace, should have ended."""
+    return gang.status.phase_time + grace_seconds + ENDING_MARGIN_SECONDS
+
+
 def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:
     """Pods that are deleted because the gang has ended (those that don't end by themselves) or is suspended (all)."""
     recovery = gang.spec.recovery
     grace = recovery.planned_stop_grace_period_seconds if all_of_them else recovery.stop_grace_period_seconds
-    overdue = gang.now >= gang.status.phase_time + grace + ENDING_MARGIN_SECONDS
+    overdue = gang.now >= overdue_at(gang, grace)
     return tuple(
         DeletePod(pod.name, pod.uid)
         for pod in gang.observed.pods

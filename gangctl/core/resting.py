@@ -52,8 +52,7 @@ def suspended(gang: Gang) -> Plan:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
     gone = not gang.observed.pods and not barrier.blocking(gang)
     if gang.spec.suspend or not gone:
-        grace = gang.spec.recovery.planned_stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
-        overdue = gang.status.phase_time + grace
+        overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
         because = "suspended" if gone else "suspended; old pods are waited for"
         deletions = tuple(
@@ -115,7 +114,7 @@ def held(gang: Gang) -> Plan:
 
 def finished(gang: Gang) -> Plan:
     """It has ended: supervisors finish by themselves; a pod that doesn't is deleted after its grace."""
-    overdue = gang.status.phase_time + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+    overdue = pods.overdue_at(gang, gang.spec.recovery.stop_grace_period_seconds)
     left = any(not pod.terminated for pod in gang.observed.pods)
     return wait(
         gang,

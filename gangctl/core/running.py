@@ -14,7 +14,7 @@ from gangctl.core import hangs, incidents, pods, replacement
 from gangctl.core.conditions import conditions, warned_of
 from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
-from gangctl.core.faults import START_SECONDS, Fault, as_cause, faults, tied
+from gangctl.core.faults import Fault, as_cause, faults, is_gentle, start_deadline, tied
 from gangctl.core.gang import Gang
 from gangctl.core.ladder import level
 from gangctl.core.plan import Event, EventType, Plan
@@ -54,7 +54,11 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     events = () if better is gang.status else (_correction(better),)
     status = progressed(gang, incidents.timed(gang, better))
     status = status.model_copy(
-        update={"incidents": incidents.opened(_with(gang, status), cause, level(gang, first, said))}
+        update={
+            "incidents": incidents.opened(
+                _with(gang, status), cause, level(gang, first, said), planned=is_gentle(gang, first)
+            )
+        }
     )
     return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
 
@@ -128,6 +132,7 @@ def _with(gang: Gang, status: Status) -> Gang:
 
 
 def _start_deadline(gang: Gang) -> float | None:
-    """When members that haven't reported Started become a fault; looked at once, then reports wake us."""
-    at = max(gang.status.phase_time, gang.observed.listening_since) + START_SECONDS
-    return at if at > gang.now else None
+    """When the next member that hasn't reported Started becomes a fault; looked at once, then reports wake us."""
+    current = (gang.pods.get(holder) for holder in gang.holders.values())
+    times = [start_deadline(gang, pod) for pod in current if pod is not None]
+    return min((time for time in times if time > gang.now), default=None)

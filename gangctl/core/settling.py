@@ -12,7 +12,7 @@ from typing import Literal
 
 from gangctl.api.gangjob import Action, Rule, Spec
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, Incident, IncidentLevel
+from gangctl.api.status import Cause, Incident, IncidentLevel, Status
 from gangctl.core import budget, ladder
 from gangctl.core.faults import Fault, as_cause, faults, from_cause, tied
 from gangctl.core.gang import Gang
@@ -33,16 +33,37 @@ class Settlement:
     """An end is not final before this time."""
 
 
-def strongest(gang: Gang) -> tuple[Cause, Verdict]:
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The strongest evidence of an incident so far."""
+
+    cause: Cause
+    verdict: Verdict
+    level: IncidentLevel
+
+
+def strongest(gang: Gang) -> Evidence:
     """The strongest evidence so far of the open incident, stored or new, and the rule that catches it."""
-    stored = gang.status.incidents[0].cause
-    old = from_cause(stored)
+    incident = gang.status.incidents[0]
+    old = from_cause(incident.cause)
     found = faults(gang)
     new = found[0] if found else None
     if new is None or not _outranks(new, old):
-        return _with_ties(stored, old, found), stored_verdict(gang.spec, stored)
+        said = stored_verdict(gang.spec, incident.cause)
+        level = max(incident.level, ladder.level(gang, old, said), key=ladder.LEVELS.index)
+        return Evidence(_with_ties(incident.cause, old, found), said, level)
     said = verdict(gang.spec, new)
-    return as_cause(new, said.rule, tied(new, found)), said
+    return Evidence(as_cause(new, said.rule, tied(new, found)), said, ladder.level(gang, new, said))
+
+
+def noted(gang: Gang, status: Status) -> Status:
+    """The status whose open incident has the strongest evidence so far; the same object if nothing is new."""
+    first = status.incidents[0]
+    evidence = strongest(gang)
+    if (evidence.cause, evidence.level) == (first.cause, first.level):
+        return status
+    first = first.model_copy(update={"cause": evidence.cause, "level": evidence.level})
+    return status.model_copy(update={"incidents": (first, *status.incidents[1:])})
 
 
 def stored_verdict(spec: Spec, cause: Cause) -> Verdict:
@@ -59,13 +80,13 @@ def stored_verdict(spec: Spec, cause: Cause) -> Verdict:
 def settle(gang: Gang) -> Settlement:
     """What the open incident comes to now."""
     incident = gang.status.incidents[0]
-    cause, said = strongest(gang)
-    fault = from_cause(cause)
-    level = ladder.level(gang, fault, said)
-    charged = said.action is not Action.IGNORE and not incident.planned
+    evidence = strongest(gang)
+    cause, said, level = evidence.cause, evidence.verdict, evidence.level
+    by_hand = cause.reason == Reason.RESTART_REQUESTED
+    charged = said.action is not Action.IGNORE and not by_hand
     not_before = incident.time + gang.spec.recovery.evidence_window_seconds
     what = describe(cause)
-    ending = None if incident.planned else _ends_job(gang, cause, said)
+    ending = None if by_hand else _ends_job(gang, cause, said)
     if ending is not None:
         cause, said = ending
         because = f"{describe(cause)}; rule {said.rule} says FailJob: {said.why}"

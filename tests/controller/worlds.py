@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ class World:
     before_write: Callable[[GangJob], object] = lambda _job: None
     """Called before a status is stored; what it raises is raised, what it returns is awaited if that is possible."""
     before_create: Callable[[CreatePod], object] = lambda _create: None
-    listening_since: float = 1.0
+    listening_since: float = field(default_factory=time.time)
 
     def gang(self, uid: str) -> GangJob | None:
         return self.jobs.get(uid)

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
-from gangsidecar.wire import Checkpoint, End, Found, Phase, Progress, Report, Request, Scanned
-from gangsidecar.wire import Level as WireLevel
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.decide import decide
-from gangctl.core.directive import directive
 from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
-from gangctl.core.world import Device, Heard, Observed, Pod
+from gangctl.core.world import Heard, Observed, Pod
+from gangsidecar.wire import End, Phase, Report, Scanned
 
 START = 1_000_000.0
 MANIFEST: dict[str, Any] = {
@@ -25,7 +23,11 @@ MANIFEST: dict[str, Any] = {
     "metadata": {"name": "g", "uid": "uid-g"},
     "spec": {
         "roles": [
-            {"name": "worker", "replicas": 2, "template": {"spec": {"containers": [{"name": "t", "command": ["train"]}]}}}
+            {
+                "name": "worker",
+                "replicas": 2,
+                "template": {"spec": {"containers": [{"name": "t", "command": ["train"]}]}},
+            }
         ]
     },
 }
@@ -64,7 +66,9 @@ class World:
         """UID of the member's newest pod; ``worker-1.0`` names an incarnation."""
         name, _, incarnation = member.partition(".")
         found = [
-            pod for pod in self.pods.values() if pod.member == name and (not incarnation or pod.incarnation == int(incarnation))
+            pod
+            for pod in self.pods.values()
+            if pod.member == name and (not incarnation or pod.incarnation == int(incarnation))
         ]
         return max(found, key=lambda pod: pod.incarnation).uid
 
@@ -72,7 +76,9 @@ class World:
         """Its containers are started."""
         uid = self.newest(member)
         old = self.pods[uid]
-        self.pods[uid] = replace(old, node=node or old.node or f"node-{old.member}", scheduled_at=self.now, started_at=self.now)
+        self.pods[uid] = replace(
+            old, node=node or old.node or f"node-{old.member}", scheduled_at=self.now, started_at=self.now
+        )
 
     # What the file says of supervisors
 

@@ -37,8 +37,14 @@ class Search:
     """Time stands still but for these steps, in milliseconds, each at any moment after the one before."""
     fresh: bool = False
     """The gang was only just submitted; else it runs, and has checkpoints if it can."""
-    states: int = 50_000
+    states: int = 1_000_000
     """The search ends after so many, in the order of their distance from the start."""
+
+    def name(self) -> str:
+        """What it is called where its result is printed."""
+        faults = f"{self.count} x ({', '.join(self.faults)})" if self.faults else "no fault"
+        jumps = "".join(f", +{jump / 1000:g} s" for jump in self.jumps)
+        return f"{self.setup}{' from the start' if self.fresh else ''}: {faults}{jumps}"
 
 
 @dataclass
@@ -52,6 +58,11 @@ class Found:
     complete: bool = False
     """All states were visited, not only the nearest ones."""
     deepest: int = 0
+
+    def text(self) -> str:
+        """In words."""
+        which = "all" if self.complete else "the nearest"
+        return f"{which} {self.states} states, {self.transitions} transitions, depth {self.deepest}, {self.rests} rests"
 
 
 @dataclass(slots=True)
@@ -235,3 +246,35 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         leader.dirty,
         leader.frozen,
     )
+
+
+KILLED, CRASHED, DELETED = "a worker is killed", "a supervisor crashes", "a pod is deleted"
+FORGOTTEN, FINISHED = "a pod is deleted by force", "a worker finishes"
+LED, USURPED, CUT = "the controller crashes", "another controller leads", "a connection ends"
+SUSPENDED, ASKED, LOST = "the user suspends or resumes", "the user asks for a restart", "a node is lost"
+
+QUICK = (
+    Search("duo", (KILLED, CRASHED, LED, USURPED, CUT), fresh=True),
+    Search("duo", (SUSPENDED, ASKED), fresh=True),
+    Search("duo", (KILLED, FINISHED, CRASHED, FORGOTTEN, LED, USURPED, CUT, ASKED)),
+    Search("duo", (LOST, KILLED), jumps=(35_000,)),
+    Search("duo", (KILLED, LED), count=2),
+    Search("duo", (KILLED, USURPED), count=2),
+    Search("duo on one machine", (CRASHED, FORGOTTEN)),
+    Search("trio", (KILLED, CRASHED, LED)),
+    Search("pair", (KILLED, "train", LED)),
+)
+"""What is searched with every test run: each of them completely."""
+
+DEEP = (
+    Search("duo", (KILLED, CRASHED, DELETED, FORGOTTEN, LED, USURPED, CUT, ASKED, SUSPENDED), fresh=True),
+    Search("duo", (KILLED, CRASHED), count=2),
+    Search("duo on one machine", (KILLED, CRASHED), count=2),
+    Search("duo", (KILLED, DELETED), count=2, states=2_000_000),
+    Search("duo", (SUSPENDED, FORGOTTEN), count=2, fresh=True, states=2_000_000),
+    Search("duo", (FORGOTTEN, DELETED), jumps=(35_000,)),
+    Search("trio", (KILLED, LED, USURPED), count=2),
+    Search("trio", (DELETED,), states=2_000_000),
+    Search("pair", (KILLED, "train", CRASHED, LED), count=2),
+)
+"""Minutes, and some gigabytes of memory."""

@@ -49,6 +49,8 @@ def one_attempt(u: Universe) -> None:
         if not box.procs or is_lost(u, uid):
             continue
         for proc in box.procs:
+            if proc.stuck and box.link is None and u.spec.recovery.isolation_timeout_seconds is not None:
+                continue  # No timer can bind what SIGKILL doesn't end.
             running[proc.attempt] = uid
             if proc.rank is not None:
                 key = (u.group_of(box.member), proc.rank)

@@ -62,6 +62,14 @@ def end(u: Universe, number: int) -> None:
     del u.leaders[number]
 
 
+def thaw(u: Universe, number: int) -> None:
+    """It runs on, and notices which connections have ended meanwhile."""
+    leader = u.leaders[number]
+    linked = {uid for uid, box in u.boxes.items() if box.link == number}
+    heard = tuple(replace(one, connected=one.connected and one.report.pod in linked) for one in leader.heard)
+    u.leaders[number] = replace(leader, frozen=False, dirty=True, heard=heard)
+
+
 def is_stale(u: Universe, leader: Leader) -> bool:
     """Whether there is something that it hasn't seen."""
     return leader.version != u.version or leader.lost != u.lost or leader.pods != _pods(u)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from gangctl.api.status import GangPhase
 from gangctl.core.world import Device
 from gangsidecar.wire import Level, Request
 from tests.simulation import leading, moves
@@ -72,9 +73,9 @@ def _poison(u: Universe, target: int) -> None:
 
 
 def _prune(u: Universe, _target: int) -> None:
-    """Somebody deletes the newest step, which every rank has been told of or not yet."""
+    """Somebody deletes the newest step; while a restore point is being chosen nobody does that."""
     complete = [saved for saved in u.disk if saved.complete]
-    if len(complete) > 1 and not any(leader.scanned for leader in u.leaders.values()):
+    if len(complete) > 1 and u.status.phase is GangPhase.RUNNING:
         u.disk = tuple(saved for saved in u.disk if saved is not complete[-1])
 
 
@@ -200,8 +201,10 @@ def _usurp(u: Universe, target: int) -> None:
 
 def _thaw(u: Universe, target: int) -> None:
     leader = _leader(u, target)
-    if leader is not None:
-        u.leaders[leader.number] = replace(leader, frozen=not leader.frozen and len(u.leaders) > 1)
+    if leader is not None and leader.frozen:
+        leading.thaw(u, leader.number)
+    elif leader is not None and len(u.leaders) > 1:
+        u.leaders[leader.number] = replace(leader, frozen=True)
 
 
 def _write(outcome: leading.Write) -> Mishap:
@@ -301,8 +304,8 @@ def heal(u: Universe) -> None:
     """No more faults: networks work, what is stuck goes, one controller leads, the user wants the gang to run."""
     for number in [number for number in u.leaders if number != u.newest_leader]:
         leading.end(u, number)
-    for number, leader in list(u.leaders.items()):
-        u.leaders[number] = replace(leader, frozen=False, dirty=True)
+    for number in u.leaders:
+        leading.thaw(u, number)
     u.creation_fails = u.starts_fail = False
     u.lost = frozenset()
     for uid in list(u.boxes):

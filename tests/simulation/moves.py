@@ -194,7 +194,8 @@ def _connect(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     assert box.newest is not None
     host = u.newest_leader
-    u.boxes[uid] = replace(box, link=host, up=(), down=(), told=None, broken=False, cut_off=False)
+    first = (Ping(),) if u.spec.recovery.isolation_timeout_seconds is not None else ()
+    u.boxes[uid] = replace(box, link=host, up=(), down=first, told=None, broken=False, cut_off=False)
     report, at = box.newest
     u.send_up(uid, report)
     sent = u.boxes[uid].up[-1]

@@ -16,7 +16,7 @@ from gangctl.api.status import Status
 from gangctl.core.gang import Gang, Member
 from gangctl.core.world import Observed, Pod
 from gangsidecar import evidence, machine
-from gangsidecar.wire import Directive, Found, Phase, Report, Scan, Scanned
+from gangsidecar.wire import Directive, Found, Phase, Ping, Report, Scan, Scanned
 from tests.simulation import invariants
 from tests.simulation.engine import Engine
 from tests.simulation.setups import Setup, setups
@@ -278,6 +278,8 @@ class Universe:
         match message:
             case Directive():
                 self.boxes[uid] = replace(box, kept=message)
+                self.feed(uid, message)
+            case Ping():
                 self.feed(uid, message)
             case Scan():
                 self.boxes[uid] = replace(box, kept_scan=message)

@@ -31,7 +31,7 @@ from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_dir
 from gangctl.cluster.local.pod import LocalPod
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
-from gangctl.cluster.local.record import PodRecord, projection
+from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
 from gangctl.cluster.port import Identity
 from gangctl.core.plan import CreatePod, DeletePod, Event
@@ -82,8 +82,8 @@ class LocalCluster:
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang that are not gone."""
         gang = self._gangs.get(uid)
-        records = [] if gang is None else [pod.record for pod in gang.pods.values()]
-        return tuple(projection(stored) for stored in records if stored.gang == uid)
+        pods = () if gang is None else gang.pods.values()
+        return tuple(pod.shown for pod in pods if pod.record.gang == uid)
 
     def lost_nodes(self) -> frozenset[str]:
         """None: this machine is the only node."""

@@ -22,7 +22,7 @@ from gangctl.cluster.local.ending import end_sidecar, end_supervisor, kill_tree
 from gangctl.cluster.local.layout import PodFolder
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
-from gangctl.cluster.local.record import PodRecord
+from gangctl.cluster.local.record import PodRecord, projection
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ class LocalPod:
     ) -> None:
         """``found``: its living sidecar and supervisor, for a pod that an earlier controller has started."""
         self.record = stored
+        self.shown = projection(stored)
+        """The pod as decide() sees it."""
         self._folder = folder
         self._programs = programs
         self._told = told
@@ -80,6 +82,7 @@ class LocalPod:
                 reason = await self._keep_supervisor()
                 sidecar.cancel()
             await end_sidecar(self._sidecar)
+            await asyncio.to_thread(shutil.rmtree, self.record.sockets, ignore_errors=True)
             await self._note(durable=True, terminated=True, started=None, reason=reason)
         await self._deleting.wait()
         await asyncio.sleep(LINGER_SECONDS)
@@ -141,10 +144,7 @@ class LocalPod:
         quick = 0
         while True:
             if self._sidecar is None:
-                try:
-                    self._sidecar = await asyncio.to_thread(self._programs.start_sidecar, self.record, self._folder)
-                except OSError as error:
-                    log.warning("pod %s: its sidecar can't be started: %s", self.record.name, error)
+                await self._start_sidecar()
             if self._sidecar is not None and self.record.sidecar != self._sidecar:
                 await self._note(sidecar=self._sidecar)
             began = time.monotonic()
@@ -155,25 +155,39 @@ class LocalPod:
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             await asyncio.sleep(pause(quick))
 
+    async def _start_sidecar(self) -> None:
+        starting = asyncio.ensure_future(asyncio.to_thread(self._programs.start_sidecar, self.record, self._folder))
+        try:
+            self._sidecar = await asyncio.shield(starting)
+        except OSError as error:
+            log.warning("pod %s: its sidecar can't be started: %s", self.record.name, error)
+        except asyncio.CancelledError:
+            # The pod ends just now: who has been started is ended with it, so it must be known.
+            with suppress(OSError):
+                self._sidecar = await starting
+            raise
+
     async def _note(self, *, durable: bool = False, **changes: Any) -> None:
         """Store what has happened; what can't be stored is true all the same."""
         try:
             await self._store(durable=durable, **changes)
         except ClusterError as error:
             log.warning("pod %s: %s", self.record.name, error)
-            self.record = self.record.model_copy(update=changes)
-            self._told()
+            self._become(self.record.model_copy(update=changes))
 
     async def _store(self, *, durable: bool, **changes: Any) -> None:
         async with self._writing:
             changed = self.record.model_copy(update=changes)
             await asyncio.to_thread(record.save, self._folder, changed, durable=durable)
-            self.record = changed
+            self._become(changed)
+
+    def _become(self, changed: PodRecord) -> None:
+        self.record = changed
+        self.shown = projection(changed)
         self._told()
 
     def _forget(self) -> None:
         """The pod is no more; its logs stay."""
-        shutil.rmtree(self.record.sockets, ignore_errors=True)
         for path in (self._folder.token, self._folder.memory, self._folder.program, self._folder.record):
             _remove(path)
 

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from gangctl.controller.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
+
+
+def test_what_failed_waits_longer_each_time_and_nothing_else_waits() -> None:
+    backoff = Backoff()
+    now, waits = 100.0, []
+    for _ in range(12):
+        assert backoff.is_due("create worker-0", now)
+        backoff.failed("create worker-0", now)
+        assert not backoff.is_due("create worker-0", now)
+        assert backoff.is_due("create worker-1", now)
+        wait = backoff.next_in(now)
+        assert wait is not None
+        waits.append(wait)
+        now += wait
+    assert waits[:4] == [FIRST_SECONDS, FIRST_SECONDS * 2, FIRST_SECONDS * 4, FIRST_SECONDS * 8]
+    assert waits[-1] == LONGEST_SECONDS
+
+
+def test_what_worked_or_is_not_wanted_any_more_waits_for_nothing() -> None:
+    backoff = Backoff()
+    for action in ("a", "b"):
+        backoff.failed(action, 0.0)
+    backoff.succeeded("a")
+    assert backoff.is_due("a", 0.0)
+    backoff.keep({"a"})
+    assert backoff.next_in(0.0) is None
+    assert backoff.is_due("b", 0.0)

@@ -1,0 +1,273 @@
+"""Scenario files: what happens, a line, what is decided. See scenarios/README.txt for the words.
+
+A sentence of a file is matched against the patterns below; each says what happens in the world of ``world.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gangctl.api.signals import SIGNALS
+from gangctl.core.directive import directive
+from gangctl.core.world import Device
+from gangsidecar.wire import Checkpoint, Found, Level, Phase, Progress, Request, Scanned
+from tests.core.showing import decide, environment, told
+from tests.core.world import World
+
+RULE = "----"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Comments and sentences, and what comes out of them."""
+
+    given: str
+    out: str
+
+
+def parse(text: str) -> list[Block]:
+    """The blocks of a file: they are separated by empty lines, input and output by a line of dashes."""
+    blocks = []
+    for part in re.split(r"\n\s*\n(?=\S)", text.strip() + "\n"):
+        given, _, out = part.partition(f"\n{RULE}\n")
+        blocks.append(Block(given.strip().removesuffix(f"\n{RULE}"), out.strip()))
+    return blocks
+
+
+def render(blocks: list[Block]) -> str:
+    """The file again."""
+    parts = [f"{block.given}\n{RULE}\n{block.out}" if block.out else block.given for block in blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def play(blocks: list[Block]) -> list[Block]:
+    """The same blocks with what comes out of them now."""
+    world, played = World(), []
+    for block in blocks:
+        lines = [line for line in block.given.splitlines() if not line.startswith("#")]
+        out: list[str] = []
+        while lines:
+            line = lines.pop(0)
+            if line.strip() == "job":
+                world.submit("\n".join(lines))
+                break
+            out += sentence(world, line.strip())
+        played.append(Block(block.given, "\n".join(out)))
+    return played
+
+
+def sentence(world: World, line: str) -> list[str]:
+    """What one sentence does, and what it shows.
+
+    Raises:
+        ValueError: nobody knows this sentence.
+    """
+    for pattern, act in SENTENCES:
+        found = re.fullmatch(pattern, line)
+        if found is not None:
+            return act(world, *found.groups()) or []
+    raise ValueError(f"no such sentence: {line!r}")
+
+
+# What happens
+
+
+def each(act: Callable[[World, str], None]) -> Callable[[World], None]:
+    """The same for the newest pod of every member."""
+
+    def all_of_them(world: World) -> None:
+        for member in dict.fromkeys(pod.member for pod in world.pods.values()):
+            act(world, member)
+
+    return all_of_them
+
+
+def start(world: World, member: str, node: str | None = None) -> None:
+    """Its containers are started, and a supervisor speaks for the first time."""
+    world.starts(member, node or "")
+    world.says(member, Phase.IDLE, 0)
+
+
+def runs(world: World) -> None:
+    """From nothing to an attempt that runs, without being shown."""
+    world.decide()
+    each(start)(world)
+    each(ready)(world)
+    world.decide()
+    each(run)(world)
+
+
+def ready(world: World, member: str, attempt: str | None = None) -> None:
+    """It said Ready."""
+    pod = world.pods[world.newest(member)]
+    if attempt is None and (pod.terminated or pod.deleting or pod.uid not in world.heard):
+        return
+    world.says(member, Phase.READY, int(attempt or world.job.status.attempt))
+
+
+def run(world: World, member: str) -> None:
+    """It started its worker, if it was told to."""
+    uid = world.newest(member)
+    if uid in world.heard:
+        said = directive(world.job, world.heard[uid].report)
+        if said is not None and said.run is not None:
+            world.says(member, Phase.RUNNING, said.attempt)
+
+
+def ended(world: World, member: str, how: str, ago: str | None, attempt: str | None, after: str | None) -> None:
+    """A process of its worker ended."""
+    age, stopped = int(ago or 0), after is not None
+    of = int(attempt or world.heard[world.newest(member)].report.attempt)
+    if how.startswith("SIG"):
+        world.ends(member, attempt=of, signal=SIGNALS[how], age_ms=age, stopped=stopped)
+    else:
+        world.ends(member, attempt=of, exit_code=int(how), age_ms=age, stopped=stopped)
+
+
+def steps(world: World, member: str, step: str, first: str | None) -> None:
+    """It reported a step."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    world.again(member, progress=Progress(attempt, int(step), 0, first_step=int(first or step), first_age_ms=0))
+
+
+def vanish(world: World, member: str) -> None:
+    """Its pod is gone from the cluster, unseen; nobody hears of it any more."""
+    uid = world.newest(member)
+    del world.pods[uid]
+    if uid in world.heard:
+        world.heard[uid] = replace(world.heard[uid], connected=False)
+
+
+def over(world: World, member: str, reason: str = "") -> None:
+    """Its pod was seen to end; nobody hears of it any more."""
+    world.pod(member, terminated=True, reason=reason)
+    if world.newest(member) in world.heard:
+        silent(world, member)
+
+
+def new_session(world: World, member: str) -> None:
+    """Its container was started again, with a new supervisor."""
+    uid = world.newest(member)
+    world.pod(member, restarts=world.pods[uid].restarts + 1)
+    old = world.heard.pop(uid)
+    world.says(member, Phase.IDLE, 0, session=f"{old.report.session}'", ends=old.report.ends)
+
+
+def controller(world: World) -> None:
+    """A new controller knows nothing but what is stored, until somebody speaks."""
+    world.heard.clear()
+    world.scanned = None
+    world.listening_since = world.now
+
+
+def scan(world: World, tier: str, numbers: str) -> None:
+    """A member has looked into the directory."""
+    found = [Found(tier, int(n), f"/{tier}/{n}", f"m{n}") for n in sorted(numbers.split(), key=int, reverse=True)]
+    world.scanned = Scanned(world.job.status.attempt, "somebody", tuple(found))
+
+
+def checkpoint(world: World, member: str, step: str, tier: str) -> None:
+    """A rank has completed a checkpoint."""
+    report = world.heard[world.newest(member)].report
+    rank = int(member.rpartition("-")[2])
+    one = Checkpoint(tier, int(step), rank, max(1, report.attempt))
+    world.again(member, checkpoints=(*report.checkpoints, one))
+
+
+def request(world: World, member: str, reason: str, level: str | None, exclude: str | None) -> None:
+    """The framework asks for a restart."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    world.again(
+        member, request=Request(attempt, 0, reason, level=Level(level or "Process"), exclude_node=bool(exclude))
+    )
+
+
+def missing(world: World, member: str) -> None:
+    """It can't see the restore point, so it starts nothing."""
+    point = world.job.status.restore_point
+    attempt = world.job.status.attempt
+    world.says(
+        member, Phase.READY, attempt, missing_step=None if point is None else point.step, missing_attempt=attempt
+    )
+
+
+def change(world: World, key: str, value: str) -> None:
+    """The user changes a field of the spec."""
+    update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
+    job = world.job
+    metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
+    world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
+
+
+def passes(world: World, seconds: str) -> None:
+    """Time passes; who is connected says that all is as it was."""
+    world.now += float(seconds)
+
+
+def again(world: World) -> list[str]:
+    """The same once more must write nothing."""
+    plan = world.decide()
+    assert plan.status is None, plan
+    return []
+
+
+def device(world: World, name: str, member: str, health: str) -> None:
+    """The health of a device that the pod was given."""
+    world.pod(member, devices=(Device("nvidia.com/gpu", name, health),))
+
+
+def silent(world: World, member: str) -> None:
+    """Its connection is gone."""
+    uid = world.newest(member)
+    world.heard[uid] = replace(world.heard[uid], connected=False)
+
+
+def node_of(world: World, member: str) -> str:
+    return world.pods[world.newest(member)].node
+
+
+M = r"([a-z]+-\d+(?:\.\d+)?)"
+SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
+    (r"decide", decide),
+    (r"decide once more: nothing is written", again),
+    (rf"what is {M} told\?", told),
+    (rf"which variables does {M} get\?", environment),
+    (r"the gang runs", runs),
+    (r"every pod starts", each(start)),
+    (rf"{M} starts", start),
+    (rf"{M} starts on (\S+)", start),
+    (r"everyone is Ready", each(ready)),
+    (rf"{M} is Ready", ready),
+    (rf"{M} is Ready (\d+)", ready),
+    (r"everyone runs", each(run)),
+    (rf"{M} runs", run),
+    (rf"{M} ends with (\S+?)(?:, (\d+) ms ago)?(?:, of attempt (\d+))?(, after a stop)?", ended),
+    (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
+    (rf"{M} completes checkpoint (\d+) of tier (\S+)", checkpoint),
+    (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
+    (rf"{M} can't see the restore point", missing),
+    (rf"{M} says that its pod was told to end", lambda world, member: world.again(member, terminating=True)),
+    (rf"{M} is Stuck", lambda world, member: world.says(member, Phase.STUCK, world.job.status.attempt)),
+    (rf"{M} is Done", lambda world, member: world.says(member, Phase.DONE, world.job.status.attempt)),
+    (rf"{M} falls silent", silent),
+    (rf"the container of {M} starts again", new_session),
+    (rf"the container of {M} has started (\d+) times", lambda w, m, n: w.pod(m, restarts=int(n))),
+    (rf"the pod of {M} vanishes", vanish),
+    (rf"the pod of {M} is being deleted", lambda world, member: world.pod(member, deleting=True)),
+    (rf"the pod of {M} has ended", over),
+    (rf"the pod of {M} has ended: (\S+)", over),
+    (
+        rf"the pod of {M} is disrupted: (\S+)",
+        lambda w, m, why: w.pod(m, deleting=True, conditions=(("DisruptionTarget", "True", why),)),
+    ),
+    (rf"the node of {M} is lost", lambda world, member: world.lost.add(node_of(world, member))),
+    (rf"device (\S+) of {M} is (\S+)", device),
+    (r"a scan finds (\S+) ([\d ]+)", scan),
+    (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "somebody"))),
+    (r"([\d.]+) s pass", passes),
+    (r"a new controller starts", controller),
+    (r"(suspend) becomes (\w+)", change),
+    (r"(restartToken) becomes (\w+)", change),
+]

@@ -1,0 +1,111 @@
+"""How a scenario file shows a decision."""
+
+from __future__ import annotations
+
+from gangctl.api.status import Status
+from gangctl.core.directive import directive
+from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
+from gangsidecar.wire import Directive
+from tests.core.world import World
+
+
+def decide(world: World) -> list[str]:
+    """Decide until nothing more is written, and show each decision."""
+    shown: list[str] = []
+    for _ in range(6):
+        before = world.job.status
+        plan = world.decide()
+        shown += show(before, plan)
+        if plan.status is None:
+            return shown
+    raise AssertionError(f"six writes in a row though nothing happened: {shown}")
+
+
+def show(before: Status, plan: Plan) -> list[str]:
+    """One decision: why, what is written, what is done."""
+    after = plan.status
+    lines = [plan.because if after is not None else f"nothing is written: {plan.because}"]
+    if after is not None:
+        lines += [f"  {line}" for line in changes(before, after)]
+    for action in plan.actions:
+        match action:
+            case CreatePod(member, incarnation, avoid, required):
+                off = f", {'never' if required else 'rather not'} on {', '.join(avoid)}" if avoid else ""
+                lines.append(f"  create {member}.{incarnation}{off}")
+            case DeletePod(_, uid):
+                lines.append(f"  delete {uid}")
+            case AskScan(pod):
+                lines.append(f"  ask {pod} for the checkpoints")
+    lines += [
+        f"  {event.type} {event.reason}: {event.message}" for event in plan.events if event.message != plan.because
+    ]
+    if after is None and plan.requeue_after is not None:
+        lines.append(f"  looks again in {plan.requeue_after:g} s")
+    return lines
+
+
+def changes(before: Status, after: Status) -> list[str]:
+    """What differs between two statuses, for readers."""
+    lines = []
+    if (before.phase, before.attempt) != (after.phase, after.attempt):
+        lines.append(f"{after.phase}, attempt {after.attempt}")
+    if after.incidents[:1] != before.incidents[:1]:
+        incident = after.incidents[0]
+        cause = incident.cause
+        rule = f", rule {cause.rule}" if cause.rule else ""
+        ties = f", tied: {' '.join(cause.tied)}" if cause.tied else ""
+        state = f"{incident.outcome}{', charged' if incident.charged else ''}" if incident.settled else "open"
+        lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
+        what = f"{cause.reason} {cause.member or '-'}{rule}{ties}"
+        lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}")
+    old = next(
+        (one for one in after.incidents[1:] if before.incidents and one.attempt == before.incidents[0].attempt), None
+    )
+    if old is not None and (old.cause, old.charged) != (before.incidents[0].cause, before.incidents[0].charged):
+        lines.append(
+            f"incident {old.attempt} corrected: {old.cause.reason}{', charged' if old.charged else ', not charged'}"
+        )
+    if after.restore_point != before.restore_point:
+        point = after.restore_point
+        lines.append(f"restore point: {'none' if point is None else f'{point.step} of {point.tier}'}")
+    if after.ranks != before.ranks:
+        lines.append(
+            f"ranks: {', '.join(f'{one.place} by {one.member}' for one in after.ranks) or 'everybody their own'}"
+        )
+    if after.masters != before.masters:
+        masters = [f"{one.process_group} {one.address}:{one.port}" for one in after.masters]
+        lines.append(f"masters: {', '.join(masters)}")
+    if after.awaited != before.awaited:
+        lines.append(f"awaited: {', '.join(f'{one.member}.{one.incarnation}' for one in after.awaited) or 'nobody'}")
+    if after.rejected_steps != before.rejected_steps:
+        lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
+    if after.restarts != before.restarts:
+        lines.append(f"restarts: {after.restarts.counted} counted, {after.restarts.uncounted} not")
+    if after.barrier_timeouts > before.barrier_timeouts:
+        lines.append(f"deadline {after.barrier_timeouts} has passed")
+    return lines
+
+
+def told(world: World, member: str) -> list[str]:
+    """What a member's supervisor is told."""
+    said = directive(world.job, world.heard[world.newest(member)].report)
+    return [f"{member}: {_words(said)}"]
+
+
+def _words(said: Directive | None) -> str:
+    if said is None:
+        return "nothing"
+    planned = ", planned" if said.planned else ""
+    text = f"{said.verb.value} {said.attempt}, {said.grace_ms // 1000} s of grace{planned}"
+    if said.run is not None:
+        restore = f", restore step {said.run.restore.step}" if said.run.restore else ""
+        ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)
+        text += f", ranks {ranks}, only session {said.run.session}{restore}"
+    return text
+
+
+def environment(world: World, member: str) -> list[str]:
+    """The variables of each process that a member starts."""
+    said = directive(world.job, world.heard[world.newest(member)].report)
+    processes = () if said is None or said.run is None else said.run.processes
+    return [line for one in processes for line in (f"{member}:", *(f"  {name}={value}" for name, value in one.env))]

@@ -1,0 +1,99 @@
+"""Runs an example's workers as gangctl would, each attempt with what the supervisor gives them, and finds checkpoints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gangsidecar import checkpoints, client, ports, wire
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+DEADLINE_SECONDS = 60.0
+
+
+def container(manifest: str) -> dict[str, Any]:
+    """The worker's container of a manifest with one role."""
+    job = yaml.safe_load((EXAMPLES / manifest).read_text())
+    found: dict[str, Any] = job["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    return found
+
+
+def complete(manifest: str, directory: Path) -> tuple[wire.Found, ...]:
+    """The checkpoints that gangctl would find, newest first, by what the manifest says of its first tier."""
+    job = yaml.safe_load((EXAMPLES / manifest).read_text())
+    source = job["spec"]["checkpoint"]["tiers"][0]["source"]
+    layout = checkpoints.resolve(source["layout"], source["pattern"], source["complete"])
+    found, error = checkpoints.scan([wire.Tier("shared", str(directory), layout.pattern, layout.complete)])
+    assert not error, error
+    return found
+
+
+class Gang:
+    """The workers of one manifest, with a directory of their own."""
+
+    def __init__(self, manifest: str, folder: Path, world: int, flags: list[str]) -> None:
+        self.manifest = manifest
+        self.world = world
+        self.directory = folder / "checkpoints"
+        self.folder = folder
+        self.workers: list[subprocess.Popen[str]] = []
+        self.attempt = 0
+        self._command = [sys.executable, str(ROOT / container(manifest)["command"][1]), *flags]
+        (folder / "client").mkdir(parents=True)
+        shutil.copy(Path(client.__file__), folder / "client" / "gangclient.py")
+
+    def start(self) -> None:
+        """Begin the next attempt, at the newest complete checkpoint."""
+        self.attempt += 1
+        port = ports.free("127.0.0.1", 29_400, 64)
+        env = {
+            **os.environ,
+            **{entry["name"]: entry["value"] for entry in container(self.manifest)["env"]},
+            "CHECKPOINT_DIR": str(self.directory),
+            "PYTHONPATH": str(self.folder / "client"),
+            "GANG_ATTEMPT": str(self.attempt),
+            "WORLD_SIZE": str(self.world),
+            "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        }
+        found = complete(self.manifest, self.directory)
+        if found:
+            env |= {"GANG_RESTORE_STEP": str(found[0].step), "GANG_RESTORE_PATH": found[0].path}
+        self.workers = []
+        for rank in range(self.world):
+            with self.log(rank).open("a") as log:
+                self.workers.append(
+                    subprocess.Popen(self._command, env={**env, "RANK": str(rank)}, stdout=log, stderr=log, text=True)
+                )
+
+    def log(self, rank: int) -> Path:
+        """All that this rank has said, in all attempts."""
+        return self.folder / f"rank-{rank}.log"
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a condition while the workers run."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while not holds():
+            assert time.monotonic() < end, "it takes too long"
+            assert all(worker.poll() is None for worker in self.workers), self.log(0).read_text()
+            time.sleep(0.01)
+
+    def ends(self) -> list[int]:
+        """Wait until all workers have ended; their exit codes, negative for a signal."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        return [worker.wait(max(0.0, end - time.monotonic())) for worker in self.workers]
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
