@@ -204,6 +204,8 @@ class LedgerEntry(Model):
     """The attempt that it led to."""
     member: Label = ""
     """The member at fault."""
+    incarnation: int = 0
+    """The incarnation of its pod at the time."""
     charged: bool
     """Whether it was charged to the budget."""
     restored_step: int | None = None
@@ -266,6 +268,19 @@ class RejectedStep(Model):
     """Identity of what marked it complete when it was rejected."""
 
 
+class RecordedStep(Model):
+    """A step of a Shared tier that every rank has registered: a lost pod takes its registrations with it, not this."""
+
+    tier: Label
+    """The tier that it is in."""
+    step: int
+    """The step."""
+    path: Text = ""
+    """Where it is, if that was said."""
+    marker: Text = ""
+    """Identity of the registration."""
+
+
 class Status(Model):
     """Written by the controller only."""
 
@@ -311,6 +326,8 @@ class Status(Model):
     """Hash of the roles that the pods were made of."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
     """Checkpoint steps that can't be used."""
+    recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
+    """Newest steps of Shared tiers with source API that were registered by every rank."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
     """Members whose incarnation differs from the default."""
     awaited: Annotated[tuple[Awaited, ...], Field(max_length=10_000)] = ()

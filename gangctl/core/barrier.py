@@ -65,7 +65,8 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     if pod is not None:
         if not _may_run(gang, pod):
             return None
-        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
+        since = gang.now if gang.on_lost_node(pod) else None
+        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node, vanished_time=since)
     if not _has_run(gang, member):
         return None
     incarnation = gang.incarnation(member)

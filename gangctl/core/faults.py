@@ -98,8 +98,23 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
 
     While Running that is the status' attempt, while Gathering the one before.
     """
-    found = [fault for place in gang.places for fault in _of_member(gang, gang.holders[place])]
+    found = [
+        fault for place in gang.places for fault in _of_member(gang, gang.holders[place]) if not _is_late(gang, fault)
+    ]
     return tuple(sorted(found, key=lambda fault: (-fault.strength, fault.time, fault.member)))
+
+
+def _is_late(gang: Gang, fault: Fault) -> bool:
+    """Whether it happened to a member that was waiting already: it is replaced, and the attempt did not fail for it.
+
+    What explains the end of the member at fault (its pod, its node, its device) is never late.
+    """
+    if gang.status.phase is GangPhase.RUNNING or fault.strength <= Strength.END:
+        return False
+    report = gang.report(fault.member)
+    waiting = report is not None and report.attempt == gang.status.attempt and report.phase is Phase.READY
+    incidents = gang.status.incidents
+    return waiting and not (incidents and incidents[0].cause.member == fault.member)
 
 
 def failed_attempt(gang: Gang) -> int:

@@ -70,6 +70,7 @@ def settled(gang: Gang, status: Status, settlement: Settlement, point: RestorePo
         time=gang.now,
         attempt=incident.attempt,
         member=settlement.cause.member,
+        incarnation=settlement.cause.incarnation,
         charged=settlement.charged,
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
         progressed=ladder.has_progressed(gang),

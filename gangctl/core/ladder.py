@@ -51,10 +51,8 @@ def again(gang: Gang, cause: Fault) -> int:
     """How often the member was the cause since it has its pod, this time included. A request names nobody as guilty."""
     if not cause.member or cause.strength is Strength.REQUEST:
         return 0
-    entry = gang.replaced.get(cause.member)
-    since = 0.0 if entry is None else entry.time
     ledger = in_window(gang.spec, gang.status, gang.now)
-    return 1 + sum(old.member == cause.member and old.time >= since for old in ledger)
+    return 1 + sum((old.member, old.incarnation) == (cause.member, cause.incarnation) for old in ledger)
 
 
 def rung(gang: Gang) -> Rung:

@@ -73,7 +73,7 @@ def processes(job: GangJob, numbering: Numbering, place: str, member: str) -> tu
     return tuple(
         Process(at, common + _rank_variables(ranks[at], at), ranks[at])
         if ranks
-        else Process(at, (*common, ("LOCAL_RANK", str(at))))
+        else Process(at, (*common, ("LOCAL_RANK", str(at))) if role.launch is Launch.PER_PROCESS else common)
         for at in range(count)
     )
 

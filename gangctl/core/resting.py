@@ -9,7 +9,7 @@ from __future__ import annotations
 from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry
-from gangctl.core import barrier, incidents, pods, replacement
+from gangctl.core import barrier, incidents, pods, registered, replacement
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
@@ -36,7 +36,13 @@ def is_to_be_suspended(gang: Gang) -> bool:
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
     status = progressed(gang, incidents.finished(incidents.timed(gang, gang.status), "Suspended", gang.now))
-    entries = [entry for name in gang.members if (entry := barrier.awaits(gang, name)) is not None]
+    status = registered.remembered(gang, status)
+    # Roles that have changed may name members that never were: the status knows who was.
+    before = {role.name: role.desired for role in status.roles}
+    there = [
+        name for name, one in gang.members.items() if name in gang.pods or one.index < before.get(one.role.name, 0)
+    ]
+    entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
     known = {entry.pod for entry in status.awaited}
     awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
     status = moved(gang, status, GangPhase.SUSPENDED, awaited=awaited)

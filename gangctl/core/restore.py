@@ -12,10 +12,10 @@ from enum import Enum, auto
 
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import RejectedStep, RestorePoint
+from gangctl.core import registered
 from gangctl.core.gang import Gang
-from gangctl.core.launch import Numbering
 from gangctl.core.layouts import folder_rule
-from gangsidecar.wire import Checkpoint, Scan
+from gangsidecar.wire import Scan
 from gangsidecar.wire import Tier as ScanTier
 
 
@@ -63,7 +63,9 @@ def restore_point(
     found = candidates(gang, assignment, rejected)
     if found:
         return found[0]
-    recorded = gang.status.restore_point is not None or any(heard.report.checkpoints for heard in gang.observed.heard)
+    recorded = bool(gang.status.restore_point or gang.status.recorded_steps) or any(
+        heard.report.checkpoints for heard in gang.observed.heard
+    )
     return Unknown.NONE_FOUND if recorded else None
 
 
@@ -89,11 +91,11 @@ def rejections(gang: Gang, step: int, rejected: tuple[RejectedStep, ...]) -> tup
                 tier=found.tier, step=found.step, marker=found.marker
             )
     for tier in _tiers(gang):
-        if isinstance(tier.source, ApiSource):
-            for entry in _registered(gang, tier):
+        if tier.scope == "Shared" and isinstance(tier.source, ApiSource):
+            for entry in registered.of_all_ranks(gang, tier):
                 if entry.step >= step:
-                    marker = _api_marker(entry)
-                    known[tier.name, entry.step, marker] = RejectedStep(tier=tier.name, step=entry.step, marker=marker)
+                    one = RejectedStep(tier=tier.name, step=entry.step, marker=entry.marker)
+                    known[tier.name, entry.step, entry.marker] = one
     return tuple(list(known.values())[-32:])
 
 
@@ -116,36 +118,10 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
             for found in (() if scanned is None else scanned.found)
             if found.tier == tier.name
         ]
-    numbering = Numbering(gang.spec)
-    needed = {
-        (member, group, rank)
-        for place, member in assignment.items()
-        if (group := gang.places[place].role.group)
-        for rank in numbering.ranks[place]
-    }
-    own = tier.scope == "Member"
-    holding: dict[int, set[tuple[str, str, int]]] = {}
-    marker: dict[int, str] = {}
-    paths: dict[int, str] = {}
-    for member in dict.fromkeys(assignment.values()):
-        report = gang.report(member)
-        for entry in () if report is None else report.checkpoints:
-            if entry.tier == tier.name:
-                group = gang.members[member].role.group
-                holding.setdefault(entry.step, set()).add((member if own else "", group, entry.rank))
-                marker[entry.step] = max(marker.get(entry.step, ""), _api_marker(entry))
-                paths[entry.step] = entry.path
-    wanted = needed if own else {("", group, rank) for _, group, rank in needed}
+    if tier.scope == "Member":
+        steps = registered.of_every_member(gang, tier, assignment)
+        return [Candidate(RestorePoint(step=step, tier=tier.name), near=True) for step in steps]
     return [
-        Candidate(RestorePoint(step=step, tier=tier.name, path="" if own else paths[step]), marker[step], near=own)
-        for step, having in holding.items()
-        if wanted and wanted <= having
+        Candidate(RestorePoint(step=entry.step, tier=tier.name, path=entry.path), entry.marker)
+        for entry in registered.of_all_ranks(gang, tier)
     ]
-
-
-def _registered(gang: Gang, tier: Tier) -> list[Checkpoint]:
-    return [entry for heard in gang.observed.heard for entry in heard.report.checkpoints if entry.tier == tier.name]
-
-
-def _api_marker(entry: Checkpoint) -> str:
-    return f"attempt-{entry.attempt}"

@@ -10,7 +10,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
-from gangctl.core import hangs, incidents, pods, replacement
+from gangctl.core import hangs, incidents, pods, registered, replacement
 from gangctl.core.conditions import conditions, warned_of
 from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
@@ -52,7 +52,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     cause = as_cause(first, said.rule, tied(first, found))
     better = incidents.corrected(gang, gang.status, first)
     events = () if better is gang.status else (_correction(better),)
-    status = progressed(gang, incidents.timed(gang, better))
+    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, better)))
     status = status.model_copy(
         update={
             "incidents": incidents.opened(
@@ -66,7 +66,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
     cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
-    status = progressed(gang, incidents.timed(gang, gang.status))
+    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, gang.status)))
     found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
     status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
     return _gathering(gang, status, "restartToken was changed")
@@ -74,7 +74,7 @@ def restart_by_hand(gang: Gang) -> Plan:
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
-    status = progressed(gang, incidents.timed(gang, gang.status))
+    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, gang.status)))
     warned = degraded(gang, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)

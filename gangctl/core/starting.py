@@ -12,7 +12,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core import incidents, pods, restore
+from gangctl.core import incidents, pods, registered, restore
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.ending import give_up, succeed
 from gangctl.core.faults import is_unseen_by_most
@@ -48,6 +48,9 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         masters=_masters(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
+        recorded_steps=registered.up_to(
+            registered.remembered(gang, status).recorded_steps, None if point is None else point.step
+        ),
         attempt_generation=gang.job.metadata.generation,
         observed_restart_token=gang.spec.restart_token,
         barrier_timeouts=0,

@@ -1,4 +1,4 @@
-"""Runs an example's workers as gangctl would, each attempt with what the supervisor gives them, and finds checkpoints."""
+"""Runs an example's workers as gangctl would, and finds their checkpoints as it does."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def complete(manifest: str, directory: Path) -> tuple[wire.Found, ...]:
     """The checkpoints that gangctl would find, newest first, by what the manifest says of its first tier."""
     job = yaml.safe_load((EXAMPLES / manifest).read_text())
     source = job["spec"]["checkpoint"]["tiers"][0]["source"]
-    layout = checkpoints.resolve(source["layout"], source["pattern"], source["complete"])
-    found, error = checkpoints.scan([wire.Tier("shared", str(directory), layout.pattern, layout.complete)])
+    found, error = checkpoints.scan([wire.Tier("shared", str(directory), source["pattern"], source["complete"])])
     assert not error, error
     return found
 
@@ -54,7 +53,7 @@ class Gang:
     def start(self) -> None:
         """Begin the next attempt, at the newest complete checkpoint."""
         self.attempt += 1
-        port = ports.free("127.0.0.1", 29_400, 64)
+        port = ports.free(28_000, 512, str(self.folder), self.attempt)[0]
         env = {
             **os.environ,
             **{entry["name"]: entry["value"] for entry in container(self.manifest)["env"]},

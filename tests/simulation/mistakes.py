@@ -1,0 +1,220 @@
+"""Deliberate mistakes: small patches of the source, each of which the tests must catch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE, SIDECAR = "gangctl/core/", "sidecar/gangsidecar/"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """In this file this text, which is there exactly once, becomes another."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake, in words and in code."""
+
+    name: str
+    patches: tuple[Patch, ...]
+
+
+def _one(name: str, file: str, old: str, new: str) -> Mistake:
+    return Mistake(name, (Patch(file, old, new),))
+
+
+MISTAKES = (
+    _one(
+        "members are told before the status is stored",
+        "tests/simulation/leading.py",
+        "        u.leaders[number] = replace(thought, plan=plan)\n",
+        "        u.leaders[number] = replace(thought, plan=plan, status=plan.status)\n        tell_all(u, number)\n",
+    ),
+    Mistake(
+        "the machine takes a Run of any attempt",
+        (
+            Patch(
+                SIDECAR + "machine.py",
+                "        if _key(new) < _key(old) or",
+                "        if (new.verb is not Verb.RUN and _key(new) < _key(old)) or",
+            ),
+            Patch(
+                SIDECAR + "machine.py",
+                "    if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:\n",
+                "    if state.phase is not Phase.READY or old is None:\n",
+            ),
+        ),
+    ),
+    _one(
+        "the machine takes a Run for another session",
+        SIDECAR + "machine.py",
+        "run is None or run.session != state.session or state.terminated_at",
+        "run is None or state.terminated_at",
+    ),
+    _one(
+        "the machine goes back to an older directive",
+        SIDECAR + "machine.py",
+        "        if _key(new) < _key(old) or old.verb is Verb.FINISH:",
+        "        if old.verb is Verb.FINISH:",
+    ),
+    _one(
+        "Ready is said before the whole tree is gone",
+        SIDECAR + "machine.py",
+        "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
+        "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
+    ),
+    _one(
+        "the barrier is short by one pod",
+        CORE + "gathering.py",
+        "    if blocking or missing or ending:\n",
+        "    if len(blocking) > 1 or missing or ending:\n",
+    ),
+    _one(
+        "the barrier counts members, not pods",
+        CORE + "barrier.py",
+        "        if not _is_over(gang, entry, present.get(entry.pod))\n    ]",
+        "        if entry.incarnation == gang.incarnation(entry.member)\n    ]",
+    ),
+    _one(
+        "a pod that vanished is taken for gone",
+        CORE + "barrier.py",
+        "    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace\n",
+        "    return entry.vanished_time is not None\n",
+    ),
+    _one(
+        "pods that are waited for are forgotten at the next write",
+        CORE + "drafting.py",
+        'status.model_copy(update={"message": because})',
+        'status.model_copy(update={"message": because, '
+        '"awaited": tuple(one for one in status.awaited if one not in gang.status.awaited)})',
+    ),
+    _one(
+        "the deadline runs without a leader",
+        CORE + "barrier.py",
+        "        gang.observed.listening_since + SETTLING_SECONDS if gang.observed.listening_since > status.phase_time else 0.0,\n",
+        "",
+    ),
+    _one(
+        "Ready for an attempt that runs proves that nothing runs",
+        CORE + "gang.py",
+        "    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)\n",
+        "    return report.phase is Phase.READY and report.attempt >= status.attempt\n",
+    ),
+    _one(
+        "two pods of one incarnation may speak",
+        CORE + "replacement.py",
+        "    if _has_twin(gang, name):\n",
+        "    if _has_twin(gang, name) and pod is None and not gang.is_fresh(name):\n",
+    ),
+    _one(
+        "a fault does not raise the attempt",
+        CORE + "running.py",
+        "    attempt = gang.status.attempt + 1\n    unfit",
+        "    attempt = gang.status.attempt\n    unfit",
+    ),
+    _one(
+        "a new session while Running is no fault",
+        CORE + "faults.py",
+        "    if report is not None and not has_joined(report, status.attempt):\n",
+        "    if report is not None and report.attempt > status.attempt:\n",
+    ),
+    Mistake(
+        "a pod is deleted before its incarnation is raised",
+        (
+            Patch(
+                CORE + "replacement.py",
+                "            incarnation=gang.incarnation(name) + 1,\n",
+                "            incarnation=gang.incarnation(name) + (why.reason is not Reason.DEVICE_LOST),\n",
+            ),
+            Patch(
+                CORE + "pods.py",
+                "pod.incarnation < incarnation(status, pod.member))\n",
+                "pod.incarnation < incarnation(status, pod.member) "
+                'or any(one.health == "Unhealthy" for one in pod.devices))\n',
+            ),
+        ),
+    ),
+    _one(
+        "a rank is given to two members",
+        CORE + "ranks.py",
+        "                holding.add(spare)\n",
+        "                pass\n",
+    ),
+    _one(
+        "the Ready of a spare counts for a place",
+        CORE + "ranks.py",
+        "            given[place] = None\n        else:",
+        "            spares = [name for name in gang.members if name not in holding and is_ready(gang, name)]\n"
+        "            given[place] = holder if spares else None\n        else:",
+    ),
+    _one(
+        "the budget is charged twice",
+        CORE + "incidents.py",
+        "    return entered(gang, status, entry) if restarted else status\n",
+        "    return entered(gang, entered(gang, status, entry), entry) if restarted else status\n",
+    ),
+    _one(
+        "the budget is never used up",
+        CORE + "budget.py",
+        "charged(spec, status, now) < budget.max_restarts\n",
+        "charged(spec, status, now) <= budget.max_restarts\n",
+    ),
+    _one(
+        "an echo ends the job",
+        CORE + "settling.py",
+        "    if len(cause.tied) <= 1:\n        return",
+        "    for one in faults(gang):\n"
+        "        if verdict(gang.spec, one).action is Action.FAIL_JOB:\n"
+        "            found = verdict(gang.spec, one)\n"
+        "            return as_cause(one, found.rule), found\n"
+        "    if len(cause.tied) <= 1:\n        return",
+    ),
+    _one(
+        "exit 0 after a stop is taken for success",
+        CORE + "success.py",
+        "end.exit_code == 0 and not end.stopped}",
+        "end.exit_code == 0}",
+    ),
+    _one(
+        "an end is left again",
+        CORE + "decide.py",
+        "GangPhase.RUNNING, GangPhase.HELD})\n",
+        "GangPhase.RUNNING, GangPhase.HELD, GangPhase.FAILED})\n",
+    ),
+    _one(
+        "the restore point is one that any rank can load",
+        CORE + "restore.py",
+        "        if wanted and wanted <= having\n",
+        "        if wanted & having\n",
+    ),
+    _one(
+        "a rejected step is used",
+        CORE + "restore.py",
+        "        if (tier.name, candidate.point.step, candidate.marker) not in out\n",
+        "        if (tier.name, candidate.point.step, candidate.marker, 0) not in out\n",
+    ),
+    Mistake(
+        "the directory is scanned before every pod has stopped",
+        (
+            Patch(
+                CORE + "gathering.py",
+                "from gangctl.core import barrier, incidents, pods, replacement\n",
+                "from gangctl.core import barrier, incidents, pods, replacement, restore\n"
+                "from gangctl.core.plan import AskScan\n",
+            ),
+            Patch(
+                CORE + "gathering.py",
+                "    return wait(gang, because, [*times, *start_timeouts], pods.actions(gang, gang.status, create=ending is None))\n",
+                "    scan = restore.wanted_scan(gang)\n"
+                "    early = tuple(AskScan(pod.uid, scan) for pod in gang.pods.values() if scan is not None)\n"
+                "    also = pods.actions(gang, gang.status, create=ending is None)\n"
+                "    return wait(gang, because, [*times, *start_timeouts], (*also, *early))\n",
+            ),
+        ),
+    ),
+)
