@@ -65,8 +65,7 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     if pod is not None:
         if not _may_run(gang, pod):
             return None
-        since = gang.now if gang.on_lost_node(pod) else None
-        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node, vanished_time=since)
+        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
     if not _has_run(gang, member):
         return None
     incarnation = gang.incarnation(member)

@@ -14,7 +14,7 @@ from typing import Any
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.local import process, record
 from gangctl.cluster.local.cluster import LocalCluster
-from gangctl.cluster.local.layout import GangFolder, StateDirectory
+from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
@@ -143,6 +143,8 @@ async def machine(path: Path, job: GangJob | None = None) -> AsyncIterator[Machi
     finally:
         await teardown(state, job.metadata.name, 0.0)
         assert not left(state)
+        sockets = [pod.sockets for pod in record.load_all(store.folder)]
+        assert not set(sockets) & set(map(str, runtime_directory().iterdir()))
 
 
 def left(state: StateDirectory) -> list[str]:
