@@ -225,6 +225,8 @@ class Replaced(Model):
     """The first attempt that a worker in its current pod can belong to."""
     time: Timestamp
     """When it was replaced last."""
+    since: Timestamp = 0.0
+    """When the first of the replacements in a row was made."""
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
     """Nodes that its pod keeps off."""
     required: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gangctl.api.status import Awaited
-from gangctl.core.gang import Gang, is_stopped
+from gangctl.core.gang import Gang, is_stopped, stop_grace
 from gangctl.core.world import Pod
 
 SETTLING_SECONDS: Final = 60.0
@@ -51,9 +51,7 @@ def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
     """``status.awaited`` as it should be now: who is over is dropped, who has vanished gets the time of it."""
     present = {pod.uid: pod for pod in gang.observed.pods}
     return tuple(
-        entry
-        if entry.vanished_time is not None or not _has_vanished(gang, present.get(entry.pod))
-        else entry.model_copy(update={"vanished_time": gang.now})
+        _missed(gang, entry, present.get(entry.pod))
         for entry in gang.status.awaited
         if not _is_over(gang, entry, present.get(entry.pod))
     )
@@ -82,11 +80,11 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     )
 
 
-def deadline(gang: Gang, missing: Collection[str]) -> float | None:
-    """When the barrier's next deadline passes; None while it isn't counted. ``missing``: places that nobody fills."""
+def deadline(gang: Gang, members: Collection[str]) -> float | None:
+    """When the barrier's next deadline passes; None while it isn't counted. ``members``: those that are waited for."""
     started: list[float] = []
-    for place in missing:
-        pod = gang.pods.get(gang.holders[place])
+    for member in members:
+        pod = gang.pods.get(member)
         if pod is None or pod.started_at is None:
             return None
         started.append(pod.started_at)
@@ -94,7 +92,7 @@ def deadline(gang: Gang, missing: Collection[str]) -> float | None:
     since = max(
         status.phase_time,
         status.deadline_time or 0.0,
-        gang.observed.listening_since + SETTLING_SECONDS if gang.observed.listening_since > status.phase_time else 0.0,
+        gang.observed.listening_since + SETTLING_SECONDS,
         *started,
     )
     return since + gang.spec.recovery.barrier_timeout_seconds
@@ -135,7 +133,16 @@ def _is_over(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
     grace = gang.spec.recovery.lost_pod_grace_seconds
     if heard is not None and heard.connected:
         return False
-    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace
+    missed = entry.vanished_time is not None and _has_vanished(gang, pod)
+    return missed and gang.now >= (entry.vanished_time or 0.0) + grace
+
+
+def _missed(gang: Gang, entry: Awaited, pod: Pod | None) -> Awaited:
+    """The entry with the time since when its pod is missed; a pod whose node is back is not missed any more."""
+    vanished = _has_vanished(gang, pod)
+    if vanished is (entry.vanished_time is not None):
+        return entry
+    return entry.model_copy(update={"vanished_time": gang.now if vanished else None})
 
 
 def _has_vanished(gang: Gang, pod: Pod | None) -> bool:
@@ -146,13 +153,11 @@ def _has_vanished(gang: Gang, pod: Pod | None) -> bool:
 
 def _is_silent_long(gang: Gang, uid: str) -> bool:
     """Strict fencing: it was silent for so long that its supervisor has stopped its worker by itself."""
-    recovery = gang.spec.recovery
-    if recovery.isolation_timeout_seconds is None:
+    isolation = gang.spec.recovery.isolation_timeout_seconds
+    if isolation is None:
         return False
     heard = gang.heard.get(uid)
     if heard is not None and heard.connected:
         return False
     silent_since = max(gang.observed.listening_since, gang.status.phase_time, 0.0 if heard is None else heard.at)
-    return gang.now >= silent_since + (
-        recovery.isolation_timeout_seconds + recovery.stop_grace_period_seconds + ISOLATION_MARGIN_SECONDS
-    )
+    return gang.now >= silent_since + isolation + stop_grace(gang.spec, gang.status) + ISOLATION_MARGIN_SECONDS

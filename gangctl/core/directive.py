@@ -11,7 +11,7 @@ from functools import cached_property
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.core.gang import holders, members_of
+from gangctl.core.gang import holders, is_planned, members_of, stop_grace
 from gangctl.core.launch import Numbering, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
@@ -82,10 +82,7 @@ class Directives:
 
 def _said(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:
     recovery, network, status = job.spec.recovery, job.spec.network, job.status
-    planned = status.phase is GangPhase.SUSPENDED or (
-        status.phase in _HOLDING and bool(status.incidents) and status.incidents[0].planned
-    )
-    grace = recovery.planned_stop_grace_period_seconds if planned else recovery.stop_grace_period_seconds
+
     isolation = recovery.isolation_timeout_seconds
     return Directive(
         gang=report.gang,
@@ -93,8 +90,8 @@ def _said(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None
         attempt=status.attempt,
         verb=verb,
         reason=reason[:1024],
-        planned=planned,
-        grace_ms=grace * 1000,
+        planned=is_planned(status),
+        grace_ms=stop_grace(job.spec, status) * 1000,
         base_port=network.base_port,
         port_count=network.port_count,
         isolation_ms=None if isolation is None else isolation * 1000,

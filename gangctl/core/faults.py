@@ -67,6 +67,12 @@ DISRUPTION_REASONS: Final = {
 """Reasons of the pod condition DisruptionTarget (KEP-3329) -> ours."""
 
 
+VAGUE_REASONS: Final = frozenset({Reason.DISRUPTED, Reason.POD_DELETED})
+"""What a pod's end looks like before the reason for it is known."""
+REPLACED_REASONS: Final = frozenset({Reason.POD_DELETED, Reason.POD_FAILED})
+"""What happens to every pod that is replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One piece of evidence. ``time`` is in seconds since the epoch."""
@@ -101,7 +107,10 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
     found = [
         fault for place in gang.places for fault in _of_member(gang, gang.holders[place]) if not _is_late(gang, fault)
     ]
-    return tuple(sorted(found, key=lambda fault: (-fault.strength, fault.time, fault.member)))
+    found += _of_replaced(gang)
+    return tuple(
+        sorted(found, key=lambda fault: (-fault.strength, fault.reason in VAGUE_REASONS, fault.time, fault.member))
+    )
 
 
 def _is_late(gang: Gang, fault: Fault) -> bool:
@@ -109,12 +118,31 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
 
     What explains the end of the member at fault (its pod, its node, its device) is never late.
     """
-    if gang.status.phase is GangPhase.RUNNING or fault.strength <= Strength.END:
+    if gang.status.phase is GangPhase.RUNNING:
         return False
+    if gang.is_fresh(fault.member):
+        return True  # Its pod is younger than the attempt that failed.
+    if fault.strength <= Strength.END or fault.strength is Strength.DEVICE:
+        return False  # A device doesn't fall ill by waiting.
     report = gang.report(fault.member)
     waiting = report is not None and report.attempt == gang.status.attempt and report.phase is Phase.READY
     incidents = gang.status.incidents
     return waiting and not (incidents and incidents[0].cause.member == fault.member)
+
+
+def _of_replaced(gang: Gang) -> list[Fault]:
+    """What is told, after it was replaced, of the pod that the open incident is put down to.
+
+    That it is deleted is no news: the controller does that.
+    """
+    incidents = gang.status.incidents
+    if gang.status.phase is GangPhase.RUNNING or not incidents or incidents[0].settled:
+        return []
+    cause = incidents[0].cause
+    if cause.incarnation >= gang.incarnation(cause.member):
+        return []
+    old = (one for one in gang.observed.pods if (one.member, one.incarnation) == (cause.member, cause.incarnation))
+    return [fault for pod in old for fault in _of_pod(gang, pod) if fault.reason not in REPLACED_REASONS]
 
 
 def failed_attempt(gang: Gang) -> int:
@@ -151,7 +179,7 @@ def as_cause(fault: Fault, rule: str | None, ties: tuple[Fault, ...] = ()) -> Ca
 def from_cause(cause: Cause) -> Fault:
     """The stored cause as a fault again, as far as it was stored."""
     return Fault(
-        reason=Reason(cause.reason),
+        reason=_reason(cause.reason),
         member=cause.member,
         time=cause.time,
         incarnation=cause.incarnation,
@@ -170,15 +198,26 @@ def signal_name(number: int) -> str:
 
 
 def signal_number(name: str) -> int:
-    """9 for SIGKILL."""
-    return SIGNALS[name] if name in SIGNALS else int(name.removeprefix("SIG"))
+    """9 for SIGKILL; 0 for what is no signal's name."""
+    number = name.removeprefix("SIG")
+    return SIGNALS.get(name, int(number) if number.isdecimal() else 0)
+
+
+def _reason(name: str) -> Reason:
+    """The reason that a status names; one that only a newer release knows is taken for the plainest."""
+    try:
+        return Reason(name)
+    except ValueError:
+        return Reason.EXIT_CODE
 
 
 def is_gentle(gang: Gang, fault: Fault) -> bool:
     """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
     pod, report = gang.pods.get(fault.member), gang.report(fault.member)
-    alive = pod is not None and not pod.terminated and report is not None and report.phase is Phase.RUNNING
-    return alive and fault.strength is Strength.DISRUPTION
+    if pod is None or pod.terminated or report is None or report.phase is not Phase.RUNNING:
+        return False
+    ended = any(end.attempt == gang.status.attempt for end in report.ends)
+    return fault.strength is Strength.DISRUPTION and not ended
 
 
 def is_unseen_by_most(gang: Gang) -> bool:
@@ -263,7 +302,13 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             yield _of_end(pod, heard, end)
     if report.terminating:
         yield Fault(
-            Reason.DISRUPTED, pod.member, heard.at, pod.incarnation, node=pod.node, message="its pod was told to end"
+            Reason.DISRUPTED,
+            pod.member,
+            heard.at,
+            pod.incarnation,
+            node=pod.node,
+            conditions=pod.conditions,
+            message="its pod was told to end",
         )
     if report.phase is Phase.STUCK:
         yield Fault(
@@ -338,7 +383,11 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             message="its worker was stopped in the pod, without its controller",
         )
     elif report is None or report.phase is Phase.READY:
-        if report is None and pod.restarts >= SILENT_RESTARTS:
+        if (
+            report is None
+            and pod.restarts >= SILENT_RESTARTS
+            and gang.now >= gang.observed.listening_since + START_SECONDS
+        ):
             message = f"{pod.restarts} container restarts without a word of its supervisor"
         elif gang.now >= start_deadline(gang, pod):
             message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"

@@ -78,6 +78,14 @@ class Gang:
         return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == self.job.metadata.uid}
 
     @cached_property
+    def reports(self) -> dict[str, list[Report]]:
+        """Member -> the newest report of each of its pods, earlier incarnations among them."""
+        reports: dict[str, list[Report]] = {}
+        for heard in self.heard.values():
+            reports.setdefault(heard.report.member, []).append(heard.report)
+        return reports
+
+    @cached_property
     def replaced(self) -> dict[str, Replaced]:
         """Member -> its entry in ``status.replaced``."""
         return {entry.member: entry for entry in self.status.replaced}
@@ -122,6 +130,21 @@ def incarnation(status: Status, member: str) -> int:
 def coming_attempt(status: Status) -> int:
     """The first attempt of which no worker can have been told to run. Told by numbers, as clocks may jump back."""
     return status.attempt + (status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED})
+
+
+def is_planned(status: Status) -> bool:
+    """Whether workers are stopped though nobody has failed: they have the longer grace for a last checkpoint."""
+    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
+    incidents = status.incidents
+    return status.phase is GangPhase.SUSPENDED or (
+        status.phase in stopping and bool(incidents) and incidents[0].planned
+    )
+
+
+def stop_grace(spec: Spec, status: Status) -> int:
+    """Seconds from SIGTERM to SIGKILL for who is stopped now."""
+    recovery = spec.recovery
+    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
 
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:

@@ -7,16 +7,20 @@ ever on something that is there and doesn't answer.
 
 from __future__ import annotations
 
+from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, IncidentLevel, Status
 from gangctl.core import barrier, incidents, pods, replacement
 from gangctl.core.drafting import wait, write
 from gangctl.core.ending import end, give_up
+from gangctl.core.faults import Fault, faults, from_cause
 from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
+from gangctl.core.policy import verdict
 from gangctl.core.ranks import assign, stored
 from gangctl.core.settling import Settlement, noted, settle
 from gangctl.core.starting import start
+from gangsidecar.wire import Level
 
 
 def gathering(gang: Gang) -> Plan:
@@ -60,7 +64,7 @@ def _wait(
     timeout: float | None,
 ) -> Plan:
     """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
-    deadline = barrier.deadline(gang, missing)
+    deadline = barrier.deadline(gang, [gang.holders[place] for place in missing])
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
@@ -76,12 +80,8 @@ def _wait(
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
         times.append(gang.now + 5.0)
-    start_timeouts = [
-        pod.scheduled_at + gang.spec.recovery.pod_start_timeout_seconds
-        for name, pod in gang.pods.items()
-        if pod.scheduled_at is not None and gang.report(name) is None
-    ]
-    return wait(gang, because, [*times, *start_timeouts], pods.actions(gang, gang.status, create=ending is None))
+    times += [replacement.must_speak_by(gang, name) for name in gang.members]
+    return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
 def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
@@ -105,28 +105,37 @@ def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> 
 
 
 def _level(gang: Gang, settlement: Settlement) -> Plan | None:
-    """The plan that throws away what the settled cause asks for and isn't thrown away yet."""
+    """The plan that throws away what the settled cause asks for and isn't thrown away yet.
+
+    An echo can only raise the level for its own member.
+    """
     cause, status = settlement.cause, gang.status
-    why = {
-        cause.member: replacement.Why(
-            Reason(cause.reason),
-            cause.message,
-            Reason(cause.reason) in replacement.NODE_EVIDENCE
-            or (cause.node is not None and cause.reason == Reason.REQUESTED),
-        )
-    }
+    why = {cause.member: _why(from_cause(cause))}
     first = status.incidents[0].model_copy(update={"cause": cause, "level": settlement.level})
     status = status.model_copy(update={"incidents": (first, *status.incidents[1:])})
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
         status = replacement.recreated(gang, status, why if cause.member in gang.members else {})
         return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
     known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
-    if settlement.level is IncidentLevel.POD and known:
-        status = replacement.replaced(gang, status, why)
-        return write(
-            gang, status, Reason.POD_REPLACED, f"{cause.member} gets a new pod: {settlement.because}", requeue_after=1.0
-        )
+    bad = why if settlement.level is IncidentLevel.POD and known else {}
+    bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
+    if bad:
+        status = replacement.replaced(gang, status, bad)
+        who = f"{', '.join(bad)} get{'s a new pod' if len(bad) == 1 else ' new pods'}"
+        return write(gang, status, Reason.POD_REPLACED, f"{who}: {settlement.because}", requeue_after=1.0)
     return None
+
+
+def _why(fault: Fault) -> replacement.Why:
+    elsewhere = fault.reason in replacement.NODE_EVIDENCE or (
+        fault.reason is Reason.REQUESTED and fault.node is not None
+    )
+    return replacement.Why(fault.reason, fault.message, elsewhere)
+
+
+def _asks(gang: Gang, fault: Fault) -> bool:
+    """Whether the fault itself, or the rule that catches it, asks for a new pod."""
+    return RuleLevel.PROCESS is not verdict(gang.spec, fault).level or fault.level in {Level.POD, Level.GANG}
 
 
 def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) -> Plan:
@@ -138,15 +147,11 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     status = status.model_copy(update={"barrier_timeouts": count, "deadline_time": gang.now})
     why = replacement.Why(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}
-    if count == 1 and unready:
+    if count == 1:
         status = replacement.replaced(gang, status, unready)
-        return write(
-            gang,
-            status,
-            Reason.BARRIER_TIMEOUT,
-            f"{who} did not answer within {seconds} s and get new pods",
-            requeue_after=1.0,
-        )
+        told = f"new pods for {', '.join(unready)}" if unready else "nobody is missing, so no pod is replaced yet"
+        because = f"{who} did not answer within {seconds} s: {told}"
+        return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
         status = replacement.recreated(gang, status, unready)
         return write(
@@ -158,12 +163,14 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
 
 def _replacement_timeout(gang: Gang) -> float | None:
     """When a replacement has taken too long: only while others wait for it, or when it failed before."""
-    waiting = [
-        entry
-        for holder in gang.holders.values()
-        if (entry := gang.replaced.get(holder)) is not None
-        and gang.is_fresh(holder)
+    since = [
+        entry.since or entry.time
+        for place, member in assign(gang).items()
+        if member is None
+        and (entry := gang.replaced.get(gang.holders[place])) is not None
+        and gang.is_fresh(entry.member)
         and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
-        and assign(gang).get(next(place for place, held in gang.holders.items() if held == holder)) is None
     ]
-    return gang.status.phase_time + gang.spec.recovery.replacement_timeout_seconds if waiting else None
+    if not since:
+        return None
+    return max(min(since), gang.observed.listening_since) + gang.spec.recovery.replacement_timeout_seconds

@@ -101,34 +101,44 @@ def finished(status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Su
 
 
 def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
-    """The status whose last incident has a stronger cause, learnt soon after write 2; its charge may be refunded."""
+    """The status whose last incident has a stronger cause, learnt soon after write 2.
+
+    Its charge is refunded: the same fault opens the next incident, which is charged if a rule says so.
+    """
     if not status.incidents:
         return status
     last = status.incidents[0]
     window = gang.spec.recovery.evidence_window_seconds
     late = last.settled_time is None or gang.now > last.settled_time + window
     old = from_cause(last.cause)
-    stronger = fault.strength > old.strength and fault.strength >= Strength.DISRUPTION
-    if late or not stronger or fault.member != last.cause.member or fault.incarnation != last.cause.incarnation:
+    if late or fault.strength <= max(old.strength, Strength.CONTAINER) or not _explains(gang, last, fault):
         return status
-    said = verdict(gang.spec, fault)
-    charged = last.charged and said.action == "Count"
-    better = last.model_copy(update={"cause": as_cause(fault, said.rule), "charged": charged})
+    better = last.model_copy(update={"cause": as_cause(fault, verdict(gang.spec, fault).rule), "charged": False})
+    blamed = {"charged": False, "member": fault.member, "incarnation": fault.incarnation}
     ledger = tuple(
-        entry.model_copy(update={"charged": charged}) if entry.attempt == last.attempt else entry
-        for entry in status.ledger
+        entry.model_copy(update=blamed) if entry.attempt == last.attempt else entry for entry in status.ledger
     )
-    refund = last.charged and not charged
     restarts = status.restarts.model_copy(
         update={
-            "counted": status.restarts.counted - refund,
-            "uncounted": status.restarts.uncounted + refund,
+            "counted": status.restarts.counted - last.charged,
+            "uncounted": status.restarts.uncounted + last.charged,
             "in_window": sum(entry.charged for entry in ledger),
         }
     )
     return status.model_copy(
         update={"incidents": (better, *status.incidents[1:]), "ledger": ledger, "restarts": restarts}
     )
+
+
+def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
+    """Whether the fault may be what the last incident's cause was an echo of.
+
+    A pod's disruption explains what its own worker did, a sick node or device what any worker did.
+    """
+    if (fault.member, fault.incarnation) == (last.cause.member, last.cause.incarnation):
+        return True
+    entry = gang.replaced.get(fault.member)
+    return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
 
 
 def timed(gang: Gang, status: Status) -> Status:

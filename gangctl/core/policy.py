@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
-from gangctl.api.names import parse_member_name
 from gangctl.core.faults import Fault, signal_name
 
 UNCHARGED_REASONS = frozenset({"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"})
@@ -40,7 +39,7 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
 
 def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
     """Why the rule matches the fault, in words; None if it doesn't."""
-    role_name = parse_member_name(fault.member)[0] if fault.member else ""
+    role_name = fault.member.rpartition("-")[0]
     if rule.roles and role_name not in rule.roles:
         return None
     reasons: list[str] = []

@@ -20,15 +20,17 @@ KEPT: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
 
-def of_every_member(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[int]:
+def of_every_member(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[RecordedStep]:
     """Steps of a Member tier that each member holds for its own ranks."""
     ranks = Numbering(gang.spec).ranks
+    entries = {place: _reported(gang, member) for place, member in assignment.items() if place in ranks}
     held = [
-        {step for step, having in _holding(_reported(gang, member), tier).items() if set(ranks[place]) <= having}
-        for place, member in assignment.items()
-        if place in ranks
+        {step for step, having in _holding(told, tier).items() if set(ranks[place]) <= having}
+        for place, told in entries.items()
     ]
-    return sorted(set.intersection(*held)) if held else []
+    everything = [entry for told in entries.values() for entry in told]
+    steps = sorted(set.intersection(*held)) if held else []
+    return [RecordedStep(tier=tier.name, step=step, marker=_marker(everything, tier, step)) for step in steps]
 
 
 def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
@@ -42,8 +44,7 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
     for step in steps:
         if all(set(ranks[place]) <= having[group][step] for group in groups for place in groups[group]):
             told = [one for group in groups for one in entries[group] if (one.tier, one.step) == (tier.name, step)]
-            marker = f"attempt-{max(one.attempt for one in told)}"
-            found[step] = RecordedStep(tier=tier.name, step=step, path=told[-1].path, marker=marker)
+            found[step] = RecordedStep(tier=tier.name, step=step, path=told[-1].path, marker=_marker(told, tier, step))
     return sorted(found.values(), key=lambda one: -one.step)
 
 
@@ -59,6 +60,12 @@ def remembered(gang: Gang, status: Status) -> Status:
 def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedStep, ...]:
     """Those that still exist when an attempt starts from step ``last`` (None: from the beginning)."""
     return tuple(entry for entry in steps if last is not None and entry.step <= last)
+
+
+def _marker(entries: Iterable[Checkpoint], tier: Tier, step: int) -> str:
+    """Identity of a registration: the newest attempt that any rank wrote it in."""
+    attempts = [one.attempt for one in entries if (one.tier, one.step) == (tier.name, step)]
+    return f"attempt-{max(attempts, default=0)}"
 
 
 def _reported(gang: Gang, member: str) -> tuple[Checkpoint, ...]:

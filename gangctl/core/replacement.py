@@ -13,7 +13,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Replaced, Status
-from gangctl.core.barrier import awaits, still_awaited
+from gangctl.core.barrier import SETTLING_SECONDS, awaits, still_awaited
 from gangctl.core.faults import SILENT_RESTARTS
 from gangctl.core.gang import Gang, coming_attempt
 from gangsidecar.wire import Phase
@@ -56,15 +56,17 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
     for name, why in members.items():
         _give_up(awaited, awaits(gang, name))
         old = gang.replaced.get(name)
-        fresh = gang.is_fresh(name)
+        again = old if gang.is_fresh(name) else None
+        avoid, required = _avoid(gang, name, why)
         entries[name] = Replaced(
             member=name,
             incarnation=gang.incarnation(name) + 1,
             attempt=coming_attempt(status),
             time=gang.now,
-            avoid=_avoid(gang, name, old),
-            required=why.required or (old is not None and old.required and _remembers(gang, old)),
-            failures=0 if old is None or not fresh else old.failures + 1,
+            since=gang.now if again is None else again.since or again.time,
+            avoid=avoid,
+            required=required,
+            failures=0 if again is None else again.failures + 1,
         )
     return status.model_copy(update={"replaced": tuple(entries.values()), "awaited": tuple(awaited.values())})
 
@@ -81,10 +83,12 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
             incarnation=base,
             attempt=coming_attempt(status),
             time=gang.now,
-            avoid=_avoid(gang, name, gang.replaced.get(name)),
-            required=why.required,
+            since=gang.now,
+            avoid=avoid,
+            required=required,
         )
         for name, why in list(members.items())[:MAX_REPLACED]
+        for avoid, required in (_avoid(gang, name, why),)
     )
     return status.model_copy(
         update={
@@ -111,6 +115,21 @@ def creatable_at(entry: Replaced | None) -> float:
     return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
 
 
+def must_speak_by(gang: Gang, name: str) -> float | None:
+    """When a member whose supervisor hasn't spoken yet counts as failed to start; None = that isn't counted now.
+
+    Time without a leader counts for nothing: a new one has heard of nobody yet.
+    """
+    pod = gang.pods.get(name)
+    if pod is None or gang.report(name) is not None:
+        return None
+    if pod.restarts >= SILENT_RESTARTS:
+        return max(pod.created_at, gang.observed.listening_since + SETTLING_SECONDS)
+    if pod.scheduled_at is None:
+        return None
+    return max(pod.scheduled_at, gang.observed.listening_since) + gang.spec.recovery.pod_start_timeout_seconds
+
+
 def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:
     if entry is not None:
         awaited.setdefault(entry.pod or entry.member, entry)
@@ -125,7 +144,7 @@ def _why(gang: Gang, name: str) -> Why | None:
     if pod is None:
         return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
-    timeout = gang.spec.recovery.pod_start_timeout_seconds
+    late = None if running else must_speak_by(gang, name)
     why: Why | None = None
     if sick is not None:
         why = Why(Reason.DEVICE_LOST, f"device {sick.name} is unhealthy", required=True)
@@ -135,9 +154,10 @@ def _why(gang: Gang, name: str) -> Why | None:
         why = Why(Reason.POD_DELETED, "its pod is being deleted")
     elif pod.terminated:
         why = Why(Reason.POD_FAILED, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
-    elif report is None and not running and pod.restarts >= SILENT_RESTARTS:
+    elif late is not None and gang.now >= late and pod.restarts >= SILENT_RESTARTS:
         why = Why(Reason.START_FAILED, f"{pod.restarts} container restarts without a word of its supervisor")
-    elif report is None and not running and pod.scheduled_at is not None and gang.now >= pod.scheduled_at + timeout:
+    elif late is not None and gang.now >= late:
+        timeout = gang.spec.recovery.pod_start_timeout_seconds
         why = Why(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s")
     elif report is not None and report.terminating:
         why = Why(Reason.DISRUPTED, "its pod was told to end")
@@ -162,12 +182,15 @@ def _has_twin(gang: Gang, name: str) -> bool:
     )
 
 
-def _avoid(gang: Gang, name: str, old: Replaced | None) -> tuple[str, ...]:
-    pod = gang.pods.get(name)
-    kept = () if old is None or not _remembers(gang, old) else old.avoid
+def _avoid(gang: Gang, name: str, why: Why) -> tuple[tuple[str, ...], bool]:
+    """The nodes that the new pod keeps off, and whether that is required.
+
+    Required are only nodes with evidence against them: what would merely rather be avoided isn't listed with them.
+    """
+    pod, old = gang.pods.get(name), gang.replaced.get(name)
     node = () if pod is None or not pod.node else (pod.node,)
-    return tuple(dict.fromkeys([*node, *kept]))[:8]
-
-
-def _remembers(gang: Gang, old: Replaced) -> bool:
-    return gang.now < old.time + gang.spec.recovery.avoid_node_seconds
+    if old is None or gang.now >= old.time + gang.spec.recovery.avoid_node_seconds:
+        return node, why.required
+    if why.required == old.required:
+        return tuple(dict.fromkeys([*node, *old.avoid]))[:8], why.required
+    return (node or old.avoid, True) if why.required else (old.avoid, True)

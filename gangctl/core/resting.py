@@ -24,8 +24,8 @@ def begin(gang: Gang) -> Plan:
     )
     if spec.suspend:
         return write(gang, moved(gang, status, GangPhase.SUSPENDED), Reason.SUSPENDED, "it was submitted suspended")
-    status = moved(gang, status, GangPhase.PENDING, attempt=1)
-    return write(gang, status, Reason.SUBMITTED, f"{len(gang.members)} pods are created for attempt 1")
+    status = moved(gang, status, GangPhase.PENDING, attempt=status.attempt + 1)
+    return write(gang, status, Reason.SUBMITTED, f"{len(gang.members)} pods are created for attempt {status.attempt}")
 
 
 def is_to_be_suspended(gang: Gang) -> bool:
@@ -45,7 +45,7 @@ def suspend(gang: Gang) -> Plan:
     entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
     known = {entry.pod for entry in status.awaited}
     awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
-    status = moved(gang, status, GangPhase.SUSPENDED, awaited=awaited)
+    status = moved(gang, status, GangPhase.SUSPENDED, awaited=awaited, start_time=None)
     asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
     because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
     return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)

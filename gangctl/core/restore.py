@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
+from gangctl.api.gangjob import DirectorySource, Tier
 from gangctl.api.status import RejectedStep, RestorePoint
 from gangctl.core import registered
 from gangctl.core.gang import Gang
@@ -81,22 +81,16 @@ def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedS
     return tuple(sorted(found, key=lambda one: (-one.point.step, not one.near)))
 
 
-def rejections(gang: Gang, step: int, rejected: tuple[RejectedStep, ...]) -> tuple[RejectedStep, ...]:
-    """``rejected`` with every known copy of ``step`` and of what is newer added, newest 32 kept."""
-    known = {(entry.tier, entry.step, entry.marker): entry for entry in rejected}
-    scanned = gang.observed.scanned
-    for found in () if scanned is None else scanned.found:
-        if found.step >= step:
-            known[found.tier, found.step, found.marker] = RejectedStep(
-                tier=found.tier, step=found.step, marker=found.marker
-            )
-    for tier in _tiers(gang):
-        if tier.scope == "Shared" and isinstance(tier.source, ApiSource):
-            for entry in registered.of_all_ranks(gang, tier):
-                if entry.step >= step:
-                    one = RejectedStep(tier=tier.name, step=entry.step, marker=entry.marker)
-                    known[tier.name, entry.step, entry.marker] = one
-    return tuple(list(known.values())[-32:])
+def rejections(
+    gang: Gang, assignment: dict[str, str], step: int, rejected: tuple[RejectedStep, ...]
+) -> tuple[RejectedStep, ...]:
+    """``rejected`` with every copy of ``step`` and of what is newer added, newest 32 kept."""
+    more = [
+        RejectedStep(tier=one.point.tier, step=one.point.step, marker=one.marker)
+        for one in candidates(gang, assignment, rejected)
+        if one.point.step >= step
+    ]
+    return (*rejected, *more)[-32:]
 
 
 def _tiers(gang: Gang) -> tuple[Tier, ...]:
@@ -119,8 +113,10 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
             if found.tier == tier.name
         ]
     if tier.scope == "Member":
-        steps = registered.of_every_member(gang, tier, assignment)
-        return [Candidate(RestorePoint(step=step, tier=tier.name), near=True) for step in steps]
+        return [
+            Candidate(RestorePoint(step=entry.step, tier=tier.name), entry.marker, near=True)
+            for entry in registered.of_every_member(gang, tier, assignment)
+        ]
     return [
         Candidate(RestorePoint(step=entry.step, tier=tier.name, path=entry.path), entry.marker)
         for entry in registered.of_all_ranks(gang, tier)

@@ -19,7 +19,7 @@ from gangctl.core.gang import Gang
 from gangctl.core.ladder import level
 from gangctl.core.plan import Event, EventType, Plan
 from gangctl.core.policy import verdict
-from gangctl.core.settling import describe
+from gangctl.core.settling import describe, settle
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -53,13 +53,9 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     better = incidents.corrected(gang, gang.status, first)
     events = () if better is gang.status else (_correction(better),)
     status = registered.remembered(gang, progressed(gang, incidents.timed(gang, better)))
-    status = status.model_copy(
-        update={
-            "incidents": incidents.opened(
-                _with(gang, status), cause, level(gang, first, said), planned=is_gentle(gang, first)
-            )
-        }
-    )
+    gentle = all(is_gentle(gang, fault) for fault in found)
+    opened = incidents.opened(_with(gang, status), cause, level(gang, first, said), planned=gentle)
+    status = status.model_copy(update={"incidents": opened})
     return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
 
 
@@ -118,7 +114,8 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     elif unfit:
         status = replacement.replaced(gang, status, unfit)
         because += "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
-    return write(gang, status, Reason.RESTARTING, because, events=events, requeue_after=1.0)
+    goes_on = settle(_with(gang, status)).outcome == "Restarted"  # A provisional end creates no pods.
+    return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
 def _correction(status: Status) -> Event:

@@ -14,7 +14,7 @@ from gangctl.api.gangjob import Action, Rule, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, IncidentLevel, Status
 from gangctl.core import budget, ladder
-from gangctl.core.faults import Fault, as_cause, faults, from_cause, tied
+from gangctl.core.faults import VAGUE_REASONS, Fault, Strength, as_cause, faults, from_cause, tied
 from gangctl.core.gang import Gang
 from gangctl.core.policy import Verdict, verdict
 
@@ -40,6 +40,8 @@ class Evidence:
     cause: Cause
     verdict: Verdict
     level: IncidentLevel
+    found: tuple[Fault, ...]
+    """All of it that can be seen now."""
 
 
 def strongest(gang: Gang) -> Evidence:
@@ -48,21 +50,25 @@ def strongest(gang: Gang) -> Evidence:
     old = from_cause(incident.cause)
     found = faults(gang)
     new = found[0] if found else None
-    if new is None or not _outranks(new, old):
-        said = stored_verdict(gang.spec, incident.cause)
-        level = max(incident.level, ladder.level(gang, old, said), key=ladder.LEVELS.index)
-        return Evidence(_with_ties(incident.cause, old, found), said, level)
-    said = verdict(gang.spec, new)
-    return Evidence(as_cause(new, said.rule, tied(new, found)), said, ladder.level(gang, new, said))
+    said = None if new is None else verdict(gang.spec, new)
+    if new is not None and said is not None and (_outranks(new, old) or _refines(new, said, incident.cause, old)):
+        return Evidence(as_cause(new, said.rule, tied(new, found)), said, ladder.level(gang, new, said), found)
+    said = stored_verdict(gang.spec, incident.cause)
+    level = ladder.level(gang, old, said)
+    if old.reason is not Reason.RESTORE_POINT_MISSING:  # Whose fault that is is known when everybody has looked.
+        level = max(incident.level, level, key=ladder.LEVELS.index)
+    return Evidence(_with_ties(incident.cause, old, found), said, level, found)
 
 
 def noted(gang: Gang, status: Status) -> Status:
     """The status whose open incident has the strongest evidence so far; the same object if nothing is new."""
     first = status.incidents[0]
     evidence = strongest(gang)
-    if (evidence.cause, evidence.level) == (first.cause, first.level):
+    # A worker that ended by itself leaves the others in the lurch: they can't save together any more.
+    planned = first.planned and not any(fault.strength is Strength.END for fault in evidence.found)
+    if (evidence.cause, evidence.level, planned) == (first.cause, first.level, first.planned):
         return status
-    first = first.model_copy(update={"cause": evidence.cause, "level": evidence.level})
+    first = first.model_copy(update={"cause": evidence.cause, "level": evidence.level, "planned": planned})
     return status.model_copy(update={"incidents": (first, *status.incidents[1:])})
 
 
@@ -82,11 +88,10 @@ def settle(gang: Gang) -> Settlement:
     incident = gang.status.incidents[0]
     evidence = strongest(gang)
     cause, said, level = evidence.cause, evidence.verdict, evidence.level
-    by_hand = cause.reason == Reason.RESTART_REQUESTED
-    charged = said.action is not Action.IGNORE and not by_hand
+    charged = said.action is not Action.IGNORE
     not_before = incident.time + gang.spec.recovery.evidence_window_seconds
     what = describe(cause)
-    ending = None if by_hand else _ends_job(gang, cause, said)
+    ending = _ends_job(gang, cause, said)
     if ending is not None:
         cause, said = ending
         because = f"{describe(cause)}; rule {said.rule} says FailJob: {said.why}"
@@ -111,10 +116,24 @@ def describe(cause: Cause) -> str:
 
 
 def _outranks(new: Fault, old: Fault) -> bool:
+    if old.reason is Reason.RESTART_REQUESTED:
+        return False  # Somebody asked for this attempt: whatever else happens is not what it is put down to.
     if new.strength != old.strength:
         return new.strength > old.strength
-    same = (new.member, new.incarnation, new.reason) == (old.member, old.incarnation, old.reason)
-    return not same and new.time < old.time
+    return _identity(new) != _identity(old) and new.time < old.time
+
+
+def _refines(new: Fault, said: Verdict, stored: Cause, old: Fault) -> bool:
+    """Whether it is the same disruption of the same pod, told more exactly."""
+    if (new.member, new.incarnation, new.strength) != (old.member, old.incarnation, old.strength):
+        return False
+    clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
+    return old.strength is Strength.DISRUPTION and (clearer or (stored.rule is None and said.rule is not None))
+
+
+def _identity(fault: Fault) -> tuple[object, ...]:
+    """The same for the same evidence, however often it is told."""
+    return fault.member, fault.incarnation, fault.reason, fault.rank, fault.exit_code, fault.signal
 
 
 def _with_ties(stored: Cause, fault: Fault, found: tuple[Fault, ...]) -> Cause:

@@ -12,12 +12,12 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core import incidents, pods, registered, restore
+from gangctl.core import barrier, incidents, pods, registered, restore
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.ending import give_up, succeed
 from gangctl.core.faults import is_unseen_by_most
 from gangctl.core.gang import Gang
-from gangctl.core.ladder import Rung, rung
+from gangctl.core.ladder import is_older_step_due
 from gangctl.core.launch import Numbering
 from gangctl.core.plan import AskScan, Event, EventType, Plan
 from gangctl.core.ranks import held_ranks
@@ -74,30 +74,30 @@ def _choose(
     if settlement is None or old is None:
         return restore.restore_point(gang, assignment, known), known
     if is_unseen_by_most(gang):
-        rejected = restore.rejections(gang, old.step, known)
+        rejected = restore.rejections(gang, assignment, old.step, known)
         return restore.restore_point(gang, assignment, rejected), rejected
-    if settlement.charged and rung(gang) >= Rung.OLDER_STEP:
-        rejected = restore.rejections(gang, old.step, known)
-        older = restore.restore_point(gang, assignment, rejected)
-        if isinstance(older, restore.Candidate):
-            return older, rejected
+    newest = restore.restore_point(gang, assignment, known)
+    if settlement.charged and is_older_step_due(gang) and isinstance(newest, restore.Candidate):
+        rejected = restore.rejections(gang, assignment, old.step, known)
+        older = [one for one in restore.candidates(gang, assignment, rejected) if one.point.step < old.step]
+        if older:
+            return older[0], rejected
         # There is nothing older: the ladder goes on with the step that it has.
-    return restore.restore_point(gang, assignment, known), known
+    return newest, known
 
 
 def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
     """Ask (again) for the checkpoints, until the barrier's deadline."""
     status = gang.status
-    since = max(status.phase_time, status.deadline_time or 0.0)
-    deadline = since + gang.spec.recovery.barrier_timeout_seconds
+    deadline = barrier.deadline(gang, assignment.values())
     scanned = gang.observed.scanned
     error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
-    if gang.now >= deadline:
+    if deadline is not None and gang.now >= deadline:
         because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
         return give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
     scan = restore.wanted_scan(gang)
     members = list(assignment.values())
-    turn = int(max(0.0, gang.now - since) / SCAN_SECONDS) % len(members)
+    turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
     extra = () if scan is None else (AskScan(asked, scan),)
     what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"

@@ -25,10 +25,12 @@ def has_succeeded(gang: Gang) -> bool:
 
 
 def has_finished(gang: Gang, place: str) -> bool:
-    """Whether every process of the place ended with 0 before any stop."""
-    report = gang.report(gang.holders[place])
-    if report is None:
-        return False
+    """Whether every process of the place ended with 0 before any stop. What became of the pod then doesn't matter."""
     attempt = failed_attempt(gang)
-    good = {end.local_rank for end in report.ends if end.attempt == attempt and end.exit_code == 0 and not end.stopped}
+    good = {
+        end.local_rank
+        for report in gang.reports.get(gang.holders[place], ())
+        for end in report.ends
+        if end.attempt == attempt and end.exit_code == 0 and not end.stopped
+    }
     return len(good) == processes_of(gang.places[place].role)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -90,7 +91,7 @@ class Machine:
         """Create a pod and wait until both of its processes run, and its supervisor listens to signals."""
         await self.cluster.create_pod(self.job, CreatePod(member, incarnation))
         pod = await self.running(member)
-        await until(lambda: self.sessions(pod))
+        await until(lambda: catches(pod.supervisor, signal.SIGTERM))
         return pod
 
     def sessions(self, pod: PodRecord) -> int:
@@ -151,6 +152,14 @@ def left(state: StateDirectory) -> list[str]:
     """Command lines of processes that belong to the state directory."""
     lines = [" ".join(process.command_line(int(pid))) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208
     return [line for line in lines if str(state.path) in line]
+
+
+def catches(one: Process | None, signum: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    assert one is not None
+    lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()
+    caught = next(line for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
 
 
 def alive(one: Process | None) -> bool:

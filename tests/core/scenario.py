@@ -111,25 +111,42 @@ def run(world: World, member: str) -> None:
     """It started its worker, if it was told to."""
     uid = world.newest(member)
     if uid in world.heard:
-        said = directive(world.job, world.heard[uid].report)
+        report = world.heard[uid].report
+        said = directive(world.job, report)
         if said is not None and said.run is not None:
-            world.says(member, Phase.RUNNING, said.attempt)
+            last = said.run.restore.step if said.run.restore is not None else -1
+            kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
+            fresh = {"progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
+            world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, **fresh)
 
 
-def ended(world: World, member: str, how: str, ago: str | None, attempt: str | None, after: str | None) -> None:
+def ended(world: World, process: str | None, member: str, how: str, *words: str | None) -> None:
     """A process of its worker ended."""
-    age, stopped = int(ago or 0), after is not None
-    of = int(attempt or world.heard[world.newest(member)].report.attempt)
+    ago, attempt, memory, after = words
+    end = {
+        "local_rank": int(process or 0),
+        "attempt": int(attempt or world.heard[world.newest(member)].report.attempt),
+        "age_ms": int(ago or 0),
+        "oom": memory is not None,
+        "stopped": after is not None,
+    }
     if how.startswith("SIG"):
-        world.ends(member, attempt=of, signal=SIGNALS[how], age_ms=age, stopped=stopped)
+        world.ends(member, signal=SIGNALS[how], **end)
     else:
-        world.ends(member, attempt=of, exit_code=int(how), age_ms=age, stopped=stopped)
+        world.ends(member, exit_code=int(how), **end)
 
 
 def steps(world: World, member: str, step: str, first: str | None) -> None:
     """It reported a step."""
     attempt = world.heard[world.newest(member)].report.attempt
     world.again(member, progress=Progress(attempt, int(step), 0, first_step=int(first or step), first_age_ms=0))
+
+
+def phase(world: World, member: str, name: str) -> None:
+    """It reported that it does something else now."""
+    report = world.heard[world.newest(member)].report
+    step = 0 if report.progress is None else report.progress.step
+    world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
 
 
 def vanish(world: World, member: str) -> None:
@@ -157,15 +174,32 @@ def new_session(world: World, member: str) -> None:
 
 def controller(world: World) -> None:
     """A new controller knows nothing but what is stored, until somebody speaks."""
+    world.unheard |= world.heard
     world.heard.clear()
     world.scanned = None
     world.listening_since = world.now
 
 
-def scan(world: World, tier: str, numbers: str) -> None:
+def heard(world: World, member: str) -> None:
+    """Its supervisor connects again, and says all that it knows."""
+    uid = world.newest(member)
+    last = world.heard.get(uid) or world.unheard.pop(uid)
+    world.heard[uid] = replace(last, connected=True)
+    world.again(member)
+
+
+def scan(world: World, tier: str, numbers: str, anew: str | None) -> None:
     """A member has looked into the directory."""
-    found = [Found(tier, int(n), f"/{tier}/{n}", f"m{n}") for n in sorted(numbers.split(), key=int, reverse=True)]
+    found = [
+        Found(tier, int(n), f"/{tier}/{n}", f"m{n}{' anew' if n == anew else ''}")
+        for n in sorted(numbers.split(), key=int, reverse=True)
+    ]
     world.scanned = Scanned(world.job.status.attempt, "somebody", tuple(found))
+
+
+def scan_fails(world: World, error: str) -> None:
+    """A member could not look into the directory."""
+    world.scanned = Scanned(world.job.status.attempt, "somebody", error=error)
 
 
 def checkpoint(world: World, member: str, step: str, tier: str) -> None:
@@ -224,11 +258,20 @@ def silent(world: World, member: str) -> None:
     world.heard[uid] = replace(world.heard[uid], connected=False)
 
 
+def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
+    """The cluster says that its pod has to go."""
+    world.pod(member, deleting=deleting, conditions=(("DisruptionTarget", "True", reason),))
+
+
 def node_of(world: World, member: str) -> str:
     return world.pods[world.newest(member)].node
 
 
 M = r"([a-z]+-\d+(?:\.\d+)?)"
+ENDS = (
+    rf"(?:process (\d+) of )?{M} ends with (\S+?)(?:, (\d+) ms ago)?(?:, of attempt (\d+))?"
+    r"(, out of memory)?(, after a stop)?"
+)
 SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"decide", decide),
     (r"decide once more: nothing is written", again),
@@ -243,7 +286,8 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} is Ready (\d+)", ready),
     (r"everyone runs", each(run)),
     (rf"{M} runs", run),
-    (rf"{M} ends with (\S+?)(?:, (\d+) ms ago)?(?:, of attempt (\d+))?(, after a stop)?", ended),
+    (ENDS, ended),
+    (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
     (rf"{M} completes checkpoint (\d+) of tier (\S+)", checkpoint),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
@@ -252,21 +296,25 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} is Stuck", lambda world, member: world.says(member, Phase.STUCK, world.job.status.attempt)),
     (rf"{M} is Done", lambda world, member: world.says(member, Phase.DONE, world.job.status.attempt)),
     (rf"{M} falls silent", silent),
+    (rf"{M} is heard again", heard),
+    (r"everyone is heard again", each(heard)),
     (rf"the container of {M} starts again", new_session),
     (rf"the container of {M} has started (\d+) times", lambda w, m, n: w.pod(m, restarts=int(n))),
     (rf"the pod of {M} vanishes", vanish),
     (rf"the pod of {M} is being deleted", lambda world, member: world.pod(member, deleting=True)),
     (rf"the pod of {M} has ended", over),
     (rf"the pod of {M} has ended: (\S+)", over),
-    (
-        rf"the pod of {M} is disrupted: (\S+)",
-        lambda w, m, why: w.pod(m, deleting=True, conditions=(("DisruptionTarget", "True", why),)),
-    ),
+    (rf"the pod of {M} is disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=True)),
+    (rf"the pod of {M} will be disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=False)),
+    (rf"the pod of {M} is scheduled", lambda world, member: world.pod(member, scheduled_at=world.now)),
     (rf"the node of {M} is lost", lambda world, member: world.lost.add(node_of(world, member))),
+    (rf"the node of {M} is back", lambda world, member: world.lost.discard(node_of(world, member))),
     (rf"device (\S+) of {M} is (\S+)", device),
-    (r"a scan finds (\S+) ([\d ]+)", scan),
+    (r"a scan finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
+    (r"a scan fails: (.+)", scan_fails),
     (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "somebody"))),
     (r"([\d.]+) s pass", passes),
+    (r"the clock is set back by ([\d.]+) s", lambda world, seconds: passes(world, f"-{seconds}")),
     (r"a new controller starts", controller),
     (r"(suspend) becomes (\w+)", change),
     (r"(restartToken) becomes (\w+)", change),

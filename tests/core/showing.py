@@ -54,7 +54,8 @@ def changes(before: Status, after: Status) -> list[str]:
         cause = incident.cause
         rule = f", rule {cause.rule}" if cause.rule else ""
         ties = f", tied: {' '.join(cause.tied)}" if cause.tied else ""
-        state = f"{incident.outcome}{', charged' if incident.charged else ''}" if incident.settled else "open"
+        planned = ", planned" if incident.planned else ""
+        state = f"{incident.outcome}{', charged' if incident.charged else ''}" if incident.settled else f"open{planned}"
         lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
         what = f"{cause.reason} {cause.member or '-'}{rule}{ties}"
         lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}")
@@ -74,7 +75,7 @@ def changes(before: Status, after: Status) -> list[str]:
         )
     if after.masters != before.masters:
         masters = [f"{one.process_group} {one.address}:{one.port}" for one in after.masters]
-        lines.append(f"masters: {', '.join(masters)}")
+        lines.append(f"masters: {', '.join(masters) or 'none'}")
     if after.awaited != before.awaited:
         lines.append(f"awaited: {', '.join(f'{one.member}.{one.incarnation}' for one in after.awaited) or 'nobody'}")
     if after.rejected_steps != before.rejected_steps:

@@ -14,7 +14,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.core.decide import decide
 from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
 from gangctl.core.world import Heard, Observed, Pod
-from gangsidecar.wire import End, Phase, Report, Scanned
+from gangsidecar.wire import End, Phase, Report, Scanned, aged
 
 START = 1_000_000.0
 MANIFEST: dict[str, Any] = {
@@ -41,6 +41,8 @@ class World:
     now: float = START
     pods: dict[str, Pod] = field(default_factory=dict)
     heard: dict[str, Heard] = field(default_factory=dict)
+    unheard: dict[str, Heard] = field(default_factory=dict)
+    """What supervisors said to a controller that is gone."""
     lost: set[str] = field(default_factory=set)
     scanned: Scanned | None = None
     listening_since: float = START - 3600
@@ -103,8 +105,10 @@ class World:
                 ports=(29400, 29401),
             )
         )
-        report = replace(base, seq=base.seq + 1, phase=phase, attempt=attempt, phase_age_ms=0, **more)
-        self.heard[uid] = Heard(report, self.now)
+        passed = 0 if old is None else round((self.now - old.at) * 1000)
+        told = aged(base, passed)
+        new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": 0, **more}
+        self.heard[uid] = Heard(replace(told, **new), self.now)
 
     def again(self, member: str, **more: Any) -> None:
         """The supervisor says the same with something added."""
@@ -116,7 +120,8 @@ class World:
         report = self.heard[self.newest(member)].report
         attempt = end.pop("attempt", report.attempt)
         one = End(attempt, end.pop("local_rank", 0), end.pop("age_ms", 0), **end)
-        self.again(member, ends=(*report.ends, one))
+        self.again(member)
+        self.again(member, ends=(*self.heard[self.newest(member)].report.ends, one))
 
     # What is decided
 
@@ -133,6 +138,7 @@ class World:
     def decide(self) -> Plan:
         """Decide and apply at once: status first, then the rest."""
         plan = decide(self.now, self.job, self.observed())
+        assert plan == decide(self.now, self.job, self.observed()), "the same inputs gave another plan"
         if plan.status is not None:
             # Through JSON, as the status is stored in the world outside.
             stored = self.job.model_copy(update={"status": plan.status})

@@ -14,17 +14,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.simulation import test_found
 from tests.simulation.chance import drawn
 from tests.simulation.exhaustive import QUICK, explore
 
 ROOT = Path(__file__).parents[2]
+SCENARIOS = ROOT / "tests/core/test_scenarios.py"
 
 
 def main() -> int:
     """Try one check after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lives", type=int, default=500, help="how many lives are simulated at most")
-    parser.add_argument("--short", action="store_true", help="only the simulation and the first search")
+    parser.add_argument("--lives", type=int, default=400, help="how many lives are simulated at most")
+    parser.add_argument("--short", action="store_true", help="only the simulation")
     arguments = parser.parse_args()
     began = time.monotonic()
     for by, after, objection in _checks(arguments.lives, short=arguments.short):
@@ -36,35 +38,38 @@ def main() -> int:
 
 
 def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]:
-    moves = 0
+    moves = states = 0
     for seed in range(lives):
         try:
             moves += drawn(seed).run().moves
         except Exception as error:  # noqa: BLE001 - a mistake may show as a crash as well
             yield "simulation", f"{seed + 1} lives, {moves} moves", _said(error)
-    if not short:
-        yield "stories", "", _tests("tests/simulation/test_found.py")
-    states = 0
-    for search in QUICK[: 1 if short else None]:
+    stories = [(name, story) for name, story in vars(test_found).items() if name.startswith("test_")]
+    for name, story in () if short else stories:
+        try:
+            story()
+        except Exception as error:  # noqa: BLE001 - as above
+            yield "story", name.removeprefix("test_").replace("_", " "), _said(error)
+    for search in () if short else QUICK:
         try:
             states += explore(search).states
         except Exception as error:  # noqa: BLE001 - as above
             yield "search", f"{states} states and one search more", _said(error)
-    scenarios = ROOT / "tests/core/test_scenarios.py"
-    if not short and scenarios.exists():
-        yield "scenarios", "", _tests(str(scenarios))
+    if not short and SCENARIOS.exists():
+        yield "scenarios", "", _scenarios()
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".removeprefix("ViolationError: ")
+    return f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
 
 
-def _tests(path: str) -> str | None:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", path]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def _scenarios() -> str | None:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    ended = subprocess.run([*command, str(SCENARIOS)], cwd=ROOT, capture_output=True, text=True, check=False)
     if ended.returncode == 0:
         return None
-    return next((line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), ended.stdout[-200:])
+    lines = ended.stdout.splitlines()
+    return next((line for line in lines if line.startswith(("FAILED", "ERROR"))), ended.stdout[-200:])
 
 
 if __name__ == "__main__":

@@ -116,6 +116,4 @@ def for_machines(status: Status) -> Status:
         )
         for incident in status.incidents
     )
-    return status.model_copy(
-        update={"message": "", "conditions": (), "ready": "", "roles": (), "incidents": incidents}
-    )
+    return status.model_copy(update={"message": "", "conditions": (), "ready": "", "roles": (), "incidents": incidents})

@@ -20,7 +20,6 @@ from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 from tests.simulation.values import Box, Leader
 
-
 _EAGER = frozenset({Kind.START, Kind.CONNECT, Kind.EXIT, Kind.ENDED})
 
 
@@ -128,7 +127,9 @@ def _successors(work: _Searching, node: _Node) -> Iterator[_Node]:
     if node.faults:
         for what in work.search.faults:
             for target in range(len(node.universe.boxes)):
-                after = _Node(node.universe.copy(), node.faults - 1, node.jumps, node.depth + 1, node, f"-- {what} {target}")
+                after = _Node(
+                    node.universe.copy(), node.faults - 1, node.jumps, node.depth + 1, node, f"-- {what} {target}"
+                )
                 _try(after, lambda what=what, target=target, after=after: _harm(after.universe, what, target))
                 yield after
     if node.jumps:

@@ -109,7 +109,9 @@ def deleted(u: Universe, action: DeletePod) -> None:
     """3: a pod is deleted only when a durable status says why."""
     pod = u.pods[action.uid]
     over = u.status.phase in {*TERMINAL, GangPhase.SUSPENDED}
-    require(over or pod.incarnation < incarnation(u.status, pod.member), 3, f"{pod.name} is deleted; no status says why")
+    require(
+        over or pod.incarnation < incarnation(u.status, pod.member), 3, f"{pod.name} is deleted; no status says why"
+    )
 
 
 def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
@@ -140,11 +142,10 @@ def _barrier(u: Universe, new: Status) -> None:
     held = holders(u.spec, new)
     require(len(set(held.values())) == len(held), 1, f"a member holds two places: {held}")
     for member in held.values():
+        uid = f"{member}.{incarnation(new, member)}"
         said = any(
-            (f"{box.pod}/{number}", new.attempt) in u.ghost.ready
-            for box in u.boxes.values()
-            if box.member == member and box.incarnation == incarnation(new, member)
-            for number in range(1, box.sessions + 1)
+            attempt == new.attempt and session.partition("/")[0].rstrip("'") == uid
+            for session, attempt in u.ghost.ready
         )
         require(said, 1, f"attempt {new.attempt} starts though {member} did not say Ready")
 
@@ -171,6 +172,9 @@ def _restore_point(u: Universe, leader: Leader, new: Status) -> None:
     require((point.tier, point.step) in loadable, 4, f"not every rank can load step {point.step} ({point.tier})")
     require((point.tier, point.step) in usable, 4, f"step {point.step} ({point.tier}) was rejected")
     best = max(step for _, step in usable)
+    before = u.status.restore_point
+    if before is not None and new.ledger and new.ledger[-1].progressed is False and point.step < before.step:
+        best = max(step for _, step in usable if step < before.step)  # The ladder asks for an older one.
     require(point.step == best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
 
 
@@ -180,10 +184,8 @@ def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> s
     ranks = Numbering(u.spec).ranks
     for place, member in holders(u.spec, new).items():
         report = said.get((member, incarnation(new, member)))
-        for rank in ranks.get(place, ()):
-            steps.append(
-                {one.step for one in report.checkpoints if (one.tier, one.rank) == (tier, rank)} if report else set()
-            )
+        had = () if report is None else report.checkpoints
+        steps += [{one.step for one in had if (one.tier, one.rank) == (tier, rank)} for rank in ranks.get(place, ())]
     return set.intersection(*steps) if steps else set()
 
 
@@ -197,7 +199,9 @@ def _success(u: Universe, old: Status) -> None:
             continue
         for local_rank in range(processes_of(member.role)):
             done = (attempt, held[name], local_rank) in u.ghost.finished
-            require(done, 3, f"the gang succeeded though {name} (process {local_rank}) did not finish attempt {attempt}")
+            require(
+                done, 3, f"the gang succeeded though {name} (process {local_rank}) did not finish attempt {attempt}"
+            )
 
 
 def _failure(u: Universe, leader: Leader, old: Status, new: Status) -> None:

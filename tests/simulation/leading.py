@@ -129,9 +129,7 @@ def write(u: Universe, number: int, outcome: Write) -> None:
     if outcome is not Write.DONE:
         u.leaders[number] = replace(leader, plan=None, wake_at=u.now + RETRY_MS)
         return
-    u.leaders[number] = replace(
-        leader, plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True
-    )
+    u.leaders[number] = replace(leader, plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True)
     tell_all(u, number)
 
 

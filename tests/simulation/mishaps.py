@@ -1,4 +1,4 @@
-"""What goes wrong: every fault that the simulation knows, each aimed at one member. A fault that has no target is none."""
+"""What goes wrong: every fault that the simulation knows, each aimed at one member. Without a target it is none."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _lose_node(u: Universe, target: int) -> None:
 def _node_back(u: Universe, target: int) -> None:
     if u.lost:
         node = sorted(u.lost)[target % len(u.lost)]
-        u.lost -= {node}
+        u.node_is_back(node)
         for uid, box in list(u.boxes.items()):
             if box.node == node:
                 u.boxes[uid] = replace(box, cut_off=False)
@@ -307,7 +307,8 @@ def heal(u: Universe) -> None:
     for number in u.leaders:
         leading.thaw(u, number)
     u.creation_fails = u.starts_fail = False
-    u.lost = frozenset()
+    for node in u.lost:
+        u.node_is_back(node)
     for uid in list(u.boxes):
         box = u.boxes[uid]
         u.boxes[uid] = replace(box, cut_off=False, blind=False)

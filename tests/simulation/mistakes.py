@@ -62,11 +62,20 @@ MISTAKES = (
         "        if _key(new) < _key(old) or old.verb is Verb.FINISH:",
         "        if old.verb is Verb.FINISH:",
     ),
-    _one(
+    Mistake(
         "Ready is said before the whole tree is gone",
-        SIDECAR + "machine.py",
-        "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
-        "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
+        (
+            Patch(
+                SIDECAR + "machine.py",
+                "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
+                "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
+            ),
+            Patch(
+                SIDECAR + "machine.py",
+                "    if state.phase is not Phase.STOPPING or state.alive or hold is None",
+                "    if state.phase is not Phase.STOPPING or hold is None",
+            ),
+        ),
     ),
     _one(
         "the barrier is short by one pod",
@@ -83,8 +92,8 @@ MISTAKES = (
     _one(
         "a pod that vanished is taken for gone",
         CORE + "barrier.py",
-        "    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace\n",
-        "    return entry.vanished_time is not None\n",
+        "    return missed and gang.now >= (entry.vanished_time or 0.0) + grace\n",
+        "    return missed\n",
     ),
     _one(
         "pods that are waited for are forgotten at the next write",
@@ -96,8 +105,8 @@ MISTAKES = (
     _one(
         "the deadline runs without a leader",
         CORE + "barrier.py",
-        "        gang.observed.listening_since + SETTLING_SECONDS if gang.observed.listening_since > status.phase_time else 0.0,\n",
-        "",
+        "        gang.observed.listening_since + SETTLING_SECONDS",
+        "        0.0 * SETTLING_SECONDS",
     ),
     _one(
         "Ready for an attempt that runs proves that nothing runs",
@@ -146,11 +155,10 @@ MISTAKES = (
         "                pass\n",
     ),
     _one(
-        "the Ready of a spare counts for a place",
+        "the Ready of a spare for an older attempt counts for a place",
         CORE + "ranks.py",
-        "            given[place] = None\n        else:",
-        "            spares = [name for name in gang.members if name not in holding and is_ready(gang, name)]\n"
-        "            given[place] = holder if spares else None\n        else:",
+        "        and report.attempt == gang.status.attempt\n",
+        "        and (report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
     ),
     _one(
         "the budget is charged twice",
@@ -177,8 +185,8 @@ MISTAKES = (
     _one(
         "exit 0 after a stop is taken for success",
         CORE + "success.py",
-        "end.exit_code == 0 and not end.stopped}",
-        "end.exit_code == 0}",
+        "end.exit_code == 0 and not end.stopped\n",
+        "end.exit_code == 0\n",
     ),
     _one(
         "an end is left again",
@@ -188,9 +196,9 @@ MISTAKES = (
     ),
     _one(
         "the restore point is one that any rank can load",
-        CORE + "restore.py",
-        "        if wanted and wanted <= having\n",
-        "        if wanted & having\n",
+        CORE + "registered.py",
+        "sorted(set.intersection(*held)) if held else []\n",
+        "sorted(set.union(*held)) if held else []\n",
     ),
     _one(
         "a rejected step is used",
@@ -209,11 +217,16 @@ MISTAKES = (
             ),
             Patch(
                 CORE + "gathering.py",
-                "    return wait(gang, because, [*times, *start_timeouts], pods.actions(gang, gang.status, create=ending is None))\n",
+                "pods.actions(gang, gang.status, create=ending is None))\n",
+                "(*pods.actions(gang, gang.status, create=ending is None), *_early(gang)))\n",
+            ),
+            Patch(
+                CORE + "gathering.py",
+                "def _replace(",
+                "def _early(gang: Gang) -> tuple[AskScan, ...]:\n"
                 "    scan = restore.wanted_scan(gang)\n"
-                "    early = tuple(AskScan(pod.uid, scan) for pod in gang.pods.values() if scan is not None)\n"
-                "    also = pods.actions(gang, gang.status, create=ending is None)\n"
-                "    return wait(gang, because, [*times, *start_timeouts], (*also, *early))\n",
+                "    return tuple(AskScan(pod.uid, scan) for pod in [*gang.pods.values()][:1] if scan)\n\n\n"
+                "def _replace(",
             ),
         ),
     ),

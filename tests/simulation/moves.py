@@ -59,14 +59,14 @@ def moves(u: Universe) -> Iterator[Move]:
         if not leader.frozen:
             yield from _of_leader(u, number, leader)
     for uid, pod in u.pods.items():
-        box = u.boxes.get(uid)
-        if box is None:
+        inside = u.boxes.get(uid)
+        if inside is None:
             if pod.deleting:
                 yield Move(Kind.REMOVE, uid)
             elif not u.starts_fail:
                 yield Move(Kind.START, uid)
-        elif box.node not in u.lost:
-            if box.exited and not pod.terminated:
+        elif inside.node not in u.lost:
+            if inside.exited and not pod.terminated:
                 yield Move(Kind.ENDED, uid)
             if pod.deleting and pod.terminated:
                 yield Move(Kind.REMOVE, uid)
@@ -82,10 +82,10 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
     if box.broken:
         yield Move(Kind.RECONNECT, uid)
     host = _host(u)
-    if host is not None and box.link is None and not box.cut_off and not box.exited and box.newest is not None:
-        # A token is good as long as its pod is there, as far as the controller sees.
-        if any(pod.uid == uid for pod in host.pods):
-            yield Move(Kind.CONNECT, uid)
+    speaks = box.link is None and not box.cut_off and not box.exited and box.newest is not None
+    # A token is good as long as its pod is there, as far as the controller sees.
+    if speaks and host is not None and any(pod.uid == uid for pod in host.pods):
+        yield Move(Kind.CONNECT, uid)
     if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
         yield Move(Kind.OBEY, uid)
     if box.machine is None and not box.exited and not any(proc.stuck for proc in box.procs):
@@ -180,13 +180,12 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
 
 
 def _inner(u: Universe, uid: str) -> None:
+    """The supervisor has looked for the restore point, again and again for a while."""
     box = u.boxes[uid]
-    event = box.inbox[0]
+    look = box.inbox[0]
     u.boxes[uid] = replace(box, inbox=box.inbox[1:])
-    if isinstance(event, machine.LookForRestore):
-        there = any(saved.complete and saved.step == event.restore.step for saved in u.disk) and not box.blind
-        event = machine.RestoreSeen(event.attempt) if there else machine.RestoreMissing(event.attempt)
-    u.feed(uid, event)
+    there = any(saved.complete and saved.step == look.restore.step for saved in u.disk) and not box.blind
+    u.feed(uid, machine.RestoreSeen(look.attempt) if there else machine.RestoreMissing(look.attempt))
 
 
 def _connect(u: Universe, uid: str) -> None:

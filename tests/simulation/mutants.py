@@ -66,19 +66,22 @@ def main() -> int:
 
 
 def judge(mistake: Mistake, arguments: Sequence[str] = ()) -> Verdict:
-    """Make the mistake in a copy and run the suite there.
-
-    Raises:
-        StalePatchError: it can't be made.
-    """
+    """Make the mistake in a copy and run the suite there. A patch that doesn't apply is caught by nothing."""
     with tempfile.TemporaryDirectory(prefix="gangctl-mutant-") as directory:
         copy = Path(directory)
         for part in COPIED:
             shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         for name in FILES:
             shutil.copy(ROOT / name, copy / name)
-        make(mistake, copy)
-        environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'sidecar'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            make(mistake, copy)
+        except StalePatchError as error:
+            return Verdict(mistake.name, "", "the patch does not apply any more", str(error).replace("\n", " "), 0.0)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'sidecar'}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         ended = subprocess.run(
             [sys.executable, "-m", "tests.simulation.catching", *arguments],
             cwd=copy,

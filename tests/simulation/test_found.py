@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from gangctl.api.status import GangPhase
+from gangctl.core.world import Device
 from gangsidecar.wire import Directive, Verb
 from tests.simulation import leading
-from tests.simulation.driving import Fault, Run, settle, simulate
+from tests.simulation.driving import Run, settle
 from tests.simulation.engine import plain
-from tests.simulation.moves import Kind, Move, advance, moves, next_time, perform
-from tests.simulation.setups import setups
+from tests.simulation.mishaps import MISHAPS
+from tests.simulation.moves import Kind, Move, advance, can_train, moves, next_time, perform, train
+from tests.simulation.setups import FATAL_CODE, setups
 from tests.simulation.universe import SIGKILL, Universe, new_universe
 
 Filter = Callable[[Universe, Move], bool]
@@ -35,6 +35,11 @@ def go_on(u: Universe, *, but: Filter = lambda _u, _move: False) -> int:
             return thoughts
         thoughts += move.kind is Kind.THINK
         perform(u, move)
+
+
+def is_in(u: Universe, phase: GangPhase, attempt: int) -> bool:
+    """What is stored."""
+    return (u.status.phase, u.status.attempt) == (phase, attempt)
 
 
 def kill(u: Universe, uid: str) -> None:
@@ -64,24 +69,27 @@ def test_a_clock_that_is_set_back_makes_no_pod_look_new() -> None:
     u = running("duo")
     u.delete_pod("worker-0.0")
     go_on(u, but=lambda u, move: u.status.attempt == 2 and move.kind is Kind.THINK)
-    assert u.status.phase is GangPhase.GATHERING
+    assert is_in(u, GangPhase.GATHERING, u.status.attempt)
     u.skew -= 100_000
     go_on(u)
-    assert (u.status.phase, u.status.attempt) == (GangPhase.RUNNING, 2)
+    assert is_in(u, GangPhase.RUNNING, 2)
     cut_off(u, "worker-0.1")
     u.remove_pod("worker-0.1")
     go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
-    assert (u.status.phase, u.status.attempt) == (GangPhase.GATHERING, 3)
+    assert is_in(u, GangPhase.GATHERING, 3)
     assert [entry.pod for entry in u.status.awaited] == ["worker-0.1"]
 
 
 def test_two_pods_of_one_incarnation_are_never_both_told_to_run() -> None:
     u = new_universe(setups()["duo"], plain())
-    go_on(u, but=lambda u, move: move.kind is Kind.THINK and all(box.link for box in u.boxes.values()) and len(u.boxes) == 2)
+    go_on(
+        u,
+        but=lambda u, move: move.kind is Kind.THINK and all(box.link for box in u.boxes.values()) and len(u.boxes) == 2,
+    )
     u.remove_pod("worker-1.0")
     go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
     settle(Run(u))
-    assert (u.status.phase, u.status.attempt) == (GangPhase.RUNNING, 1)
+    assert is_in(u, GangPhase.RUNNING, 1)
     assert {uid for uid, box in u.boxes.items() if box.procs} == {"worker-0.0", "worker-1.1"}
 
 
@@ -89,17 +97,17 @@ def test_ready_for_an_attempt_that_runs_is_no_proof_that_nothing_runs() -> None:
     u = new_universe(setups()["duo"], plain())
     late = is_run_for("worker-1.0")
     go_on(u, but=late)
-    assert u.status.phase is GangPhase.RUNNING
+    assert is_in(u, GangPhase.RUNNING, u.status.attempt)
     u.change_spec(suspend=True)
     go_on(u, but=lambda _u, move: move.who in {"worker-0.0", "worker-1.0"})
-    assert u.status.phase is GangPhase.SUSPENDED
+    assert is_in(u, GangPhase.SUSPENDED, u.status.attempt)
     u.remove_pod("worker-1.0")
     perform(u, next(move for move in moves(u) if late(u, move)))
     cut_off(u, "worker-1.0")
     u.change_spec(suspend=False)
     go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
     assert u.boxes["worker-1.0"].procs
-    assert u.status.phase is GangPhase.SUSPENDED
+    assert is_in(u, GangPhase.SUSPENDED, u.status.attempt)
 
 
 def test_a_spare_that_does_not_answer_stops_nobody() -> None:
@@ -107,43 +115,7 @@ def test_a_spare_that_does_not_answer_stops_nobody() -> None:
     cut_off(u, "worker-2.0")
     kill(u, "worker-0.0")
     go_on(u)
-    assert (u.status.phase, u.status.attempt) == (GangPhase.RUNNING, 2)
-
-
-@pytest.mark.parametrize("offset", range(1, 60_000, 1_537))
-def test_a_worker_that_does_not_start_is_noticed_to_the_last_bit_of_its_deadline(offset: int) -> None:
-    u = new_universe(setups()["duo"], plain())
-    u.now = offset
-    late = is_run_for("worker-1.0")
-    go_on(u, but=late)
-    assert u.status.phase is GangPhase.RUNNING
-    while u.now < offset + 120_000 and u.status.attempt == 1:
-        due = next_time(u)
-        assert due is not None
-        advance(u, due)
-        go_on(u, but=late)
-    assert u.status.attempt == 2
-
-
-@pytest.mark.parametrize("offset", range(1, 60_000, 1_537))
-def test_a_pod_that_does_not_end_when_suspended_is_deleted_to_the_last_bit_of_its_deadline(offset: int) -> None:
-    u = new_universe(setups()["duo"], plain())
-    u.now = offset
-    go_on(u)
-    u.change_spec(suspend=True)
-    deaf = is_for("worker-1.0")
-    go_on(u, but=deaf)
-    for _ in range(10):
-        due = next_time(u)
-        if due is not None:
-            advance(u, due)
-        go_on(u, but=deaf)
-    assert u.pods["worker-1.0"].deleting
-
-
-def is_for(uid: str) -> Filter:
-    """Nothing at all reaches this pod, nor comes from it."""
-    return lambda _u, move: move.who == uid
+    assert is_in(u, GangPhase.RUNNING, 2)
 
 
 def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
@@ -164,14 +136,26 @@ def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
     assert u.now == began + 90_000
 
 
-def test_a_step_that_cannot_be_loaded_gives_way_to_an_older_one() -> None:
-    faults = [Fault(0, "train", 9), Fault(0, "the newest step is poisoned", 0), Fault(0, "a worker is killed", 1)]
-    run = simulate("fenced", 0, faults, disorder=0, warm=True)
-    poisoned = next(saved.step for saved in run.universe.disk if saved.marker == "poisoned")
-    point = run.universe.status.restore_point
+def test_a_step_that_cannot_be_loaded_gives_way_to_an_older_one_though_nobody_gets_as_far_as_a_report() -> None:
+    u = running("fenced")
+    MISHAPS["train"](u, 4)
+    go_on(u)
+    MISHAPS["the newest step is poisoned"](u, 0)
+    kill(u, "worker-0.0")
+    go_on(u)
+    point = u.status.restore_point
+    assert point is not None
+    poisoned = point.step
+    for _ in range(6):
+        sick = next((uid for uid, box in u.boxes.items() if box.poisoned and box.procs), None)
+        if sick is not None:
+            kill(u, sick)
+            go_on(u)
+    kill(u, next(uid for uid, box in u.boxes.items() if box.procs))  # The step that was given up stays given up.
+    go_on(u)
+    point = u.status.restore_point
     assert point is not None
     assert point.step < poisoned
-    assert run.universe.status.attempt < 10
 
 
 def test_waiting_for_a_pod_that_vanished_and_still_speaks_is_no_busy_loop() -> None:
@@ -184,6 +168,63 @@ def test_waiting_for_a_pod_that_vanished_and_still_speaks_is_no_busy_loop() -> N
         due = next_time(u)
         advance(u, 100_000 if due is None else min(due, 100_000))
         thoughts += go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
-    assert u.status.phase is GangPhase.GATHERING
+    assert is_in(u, GangPhase.GATHERING, u.status.attempt)
     assert thoughts < 40
 
+
+def test_a_pod_that_is_waited_for_is_not_forgotten_when_another_is_replaced() -> None:
+    u = running("trio")
+    cut_off(u, "worker-1.0")
+    u.remove_pod("worker-1.0")
+    left_alone = {Move(Kind.SIGTERM, "worker-1.0")}
+    go_on(u, but=lambda _u, move: move in left_alone or move.kind is Kind.OBEY)
+    u.pods["worker-2.0"] = replace(u.pods["worker-2.0"], devices=(Device("gpu", "gpu-0", "Unhealthy"),))
+    go_on(u, but=lambda _u, move: move in left_alone)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    assert "worker-1.0" in {entry.pod for entry in u.status.awaited}
+
+
+def test_a_spare_takes_no_place_before_it_is_ready_for_the_attempt() -> None:
+    u = running("spare")
+    u.remove_pod("worker-0.0")
+    go_on(u, but=lambda _u, move: move.kind is Kind.DOWN and move.who == "worker-2.0")
+    advance(u, u.now + 31_000)
+    go_on(u, but=lambda _u, move: move.kind is Kind.DOWN and move.who == "worker-2.0")
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert not u.status.ranks
+
+
+def test_an_echo_ends_no_job() -> None:
+    u = running("pair")
+    kill(u, "worker-0.0")
+    advance(u, u.now + 1_000)
+    u.end_process("worker-1.0", u.boxes["worker-1.0"].procs[0], FATAL_CODE, None)
+    settle(Run(u))
+    assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def test_a_gang_that_has_failed_is_not_woken_by_its_user() -> None:
+    u = running("pair")
+    u.end_process("worker-1.0", u.boxes["worker-1.0"].procs[0], FATAL_CODE, None)
+    settle(Run(u))
+    assert is_in(u, GangPhase.FAILED, 2)
+    for change in ({"suspend": True}, {"suspend": False}, {"restart_token": "again"}):
+        u.change_spec(**change)
+        go_on(u)
+    assert is_in(u, GangPhase.FAILED, 2)
+
+
+def test_what_is_written_and_pruned_while_the_workers_stop_is_seen_by_the_scan() -> None:
+    u = running("pair")
+    MISHAPS["train"](u, 4)
+    go_on(u)
+    newest = max(saved.step for saved in u.disk)
+    u.change_spec(restart_token="again")
+    go_on(u, but=lambda _u, move: move.kind is Kind.OBEY)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    for _ in range(3 * len(u.places)):
+        train(u, *can_train(u)[0])
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert u.status.restore_point is not None
+    assert u.status.restore_point.step == newest + 3

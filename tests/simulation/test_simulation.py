@@ -26,9 +26,7 @@ FAULTS = st.lists(
 def test_whatever_goes_wrong_the_invariants_hold(setup: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(
-        derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 2**16), FAULTS, st.integers(0, 4), st.booleans())
     def lives(seed: int, faults: list[Fault], disorder: int, warm: bool) -> None:  # noqa: FBT001 - Hypothesis names it
         run = simulate(setup, seed, faults, disorder=disorder, warm=warm)
@@ -62,7 +60,7 @@ def _worlds() -> Iterator[Universe]:
     run = Run(new_universe(setups()["pair"], plain()))
     for name in ("train", "a worker is killed", "another controller leads", "a node is lost", "a member is cut off"):
         settle(run)
-        MISHAPS[name](run.universe, 0)
+        MISHAPS[name](run.universe, 4)
         yield run.universe.copy()
         for _ in range(20):
             move = next(moves(run.universe), None)

@@ -7,7 +7,7 @@ The core and the machine in it are the real ones. Everything else is what :mod:`
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +49,7 @@ class Universe:
     version: int = 0
     lost: frozenset[str] = frozenset()
     disk: tuple[Saved, ...] = ()
-    ghost: Ghost = Ghost()
-    made: int = 0
+    ghost: Ghost = field(default_factory=Ghost)
     newest_leader: int = 0
     skew: int = 0
     """How far the wall clocks have been set, in milliseconds."""
@@ -115,7 +114,6 @@ class Universe:
             uid += "'"
         name = f"g-{member}-{incarnation}"
         self.pods[uid] = Pod(name, uid, member, incarnation, created_at=self.wall)
-        self.made += 1
         invariants.made(self, member, incarnation)
 
     def delete_pod(self, uid: str) -> None:
@@ -137,6 +135,13 @@ class Universe:
         pod = self.pods[uid]
         if pod.deleting and pod.node in self.lost and uid in self.boxes:
             self._gone(uid)
+
+    def node_is_back(self, node: str) -> None:
+        """A node answers again: what was only missed is there; what has been lost stays lost until it has ended."""
+        self.lost -= {node}
+        back = {uid for uid, pod in self.pods.items() if pod.node == node and not invariants.is_lost(self, uid)}
+        kept = tuple(entry for entry in self.ghost.gone_since if entry[0] not in back)
+        self.ghost = replace(self.ghost, gone_since=kept)
 
     def _gone(self, uid: str) -> None:
         if uid not in dict(self.ghost.gone_since):
@@ -201,7 +206,9 @@ class Universe:
         invariants.one_attempt(self)
         return [machine.Started()]
 
-    def died(self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False) -> list[machine.Event]:
+    def died(
+        self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False
+    ) -> list[machine.Event]:
         """A process is gone; the supervisor reaps it before anything else."""
         box = self.boxes[uid]
         procs = tuple(one for one in box.procs if one != proc)
@@ -227,9 +234,7 @@ class Universe:
         """A supervisor starts in a box; what an earlier one has left is killed before it says anything."""
         box = self.boxes[uid]
         number = box.sessions + 1
-        identity = machine.Identity(
-            self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}"
-        )
+        identity = machine.Identity(self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}")
         state = machine.start(
             identity, f"{uid}/{number}", self.now, evidence.ends(box.evidence, self.now), box.evidence.checkpoints
         )
@@ -292,9 +297,7 @@ class Universe:
         if box.link is None:
             return
         leader = self.leaders.get(box.link)
-        self.boxes[uid] = replace(
-            box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False
-        )
+        self.boxes[uid] = replace(box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False)
         if leader is not None and not leader.frozen:
             heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
             self.leaders[leader.number] = replace(leader, heard=heard, dirty=True)
@@ -348,12 +351,6 @@ class Universe:
             self.exit(uid)
         else:
             self.feed(uid, machine.Terminate())
-
-
-def of_member(u: Universe, member: str) -> Box | None:
-    """The box of the member's current pod."""
-    found = [box for box in u.boxes.values() if box.member == member and not box.exited]
-    return max(found, key=lambda box: box.incarnation, default=None)
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:

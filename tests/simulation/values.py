@@ -9,7 +9,7 @@ from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.plan import Action, Plan
 from gangctl.core.world import Heard, Pod
-from gangsidecar import machine
+from gangsidecar import events, machine
 from gangsidecar.evidence import Evidence
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
 
@@ -59,7 +59,7 @@ class Box:
     """Of the supervisor; absent while it isn't there."""
     sessions: int = 0
     procs: tuple[Proc, ...] = ()
-    inbox: tuple[machine.Event | machine.LookForRestore, ...] = ()
+    inbox: tuple[events.LookForRestore, ...] = ()
     """What the machine asked for and hasn't been told yet."""
     evidence: Evidence = field(default_factory=Evidence)
     """The file on the pod's volume."""
@@ -144,8 +144,5 @@ class Ghost:
     """(session, attempt) of every Ready that was said."""
     stored: frozenset[tuple[int, str]] = frozenset()
     """(attempt, phase) of every status that was ever stored."""
-    charges: tuple[tuple[int, float], ...] = ()
-    """(attempt, time) of every charged restart."""
     gone_since: tuple[tuple[str, int], ...] = ()
     """Pod UID -> since when it is vanished, or deleted on a lost node."""
-    timeouts: int = 0

@@ -1,0 +1,93 @@
+"""What holds for whatever was stored and whatever is seen: decide and directive are total, pure and calm."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
+from gangctl.core.decide import decide
+from gangctl.core.directive import directive
+from gangctl.core.plan import CreatePod
+from gangsidecar.wire import Verb
+from tests.core.arbitrary import jobs, worlds
+from tests.core.world import START
+
+TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
+WRITES = 8
+"""More writes than these in a row, though nothing happens, would be a loop."""
+CALM = settings(
+    max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def stored(job: GangJob, **update: object) -> GangJob:
+    """The job as it is read again after a write."""
+    written = job.model_copy(update=update)
+    return GangJob.model_validate_json(written.model_dump_json(by_alias=True, exclude_none=True))
+
+
+@CALM
+@given(st.data())
+def test_decide_never_raises_and_gives_the_same_twice(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    observed = data.draw(worlds(job))
+    plan = decide(START, job, observed)
+    assert plan == decide(START, job, observed)
+    assert plan.because
+    assert plan.requeue_after is None or plan.requeue_after > 0
+    if plan.status is not None:
+        assert stored(job, status=plan.status).status.phase is plan.status.phase
+
+
+@CALM
+@given(st.data())
+def test_the_attempt_never_goes_down_and_an_end_is_never_left(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    after = decide(START, job, data.draw(worlds(job))).status
+    if after is not None:
+        assert job.status.attempt <= after.attempt <= job.status.attempt + 1
+        assert job.status.phase not in TERMINAL or after.phase is job.status.phase
+
+
+@CALM
+@given(st.data())
+def test_while_nothing_happens_nothing_is_written_for_long(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    observed = data.draw(worlds(job))
+    reasons = []
+    for _ in range(WRITES):
+        plan = decide(START, job, observed)
+        reasons.append(plan.because)
+        if plan.status is None:
+            return
+        job = stored(job, status=plan.status)
+    raise AssertionError(reasons)
+
+
+@CALM
+@given(st.data())
+def test_no_pod_is_made_twice_and_none_for_a_gang_that_has_ended(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    observed = data.draw(worlds(job))
+    plan = decide(START, job, observed)
+    made = [(action.member, action.incarnation) for action in plan.actions if isinstance(action, CreatePod)]
+    assert len(made) == len(set(made))
+    assert not set(made) & {(pod.member, pod.incarnation) for pod in observed.pods}
+    if (plan.status or job.status).phase in TERMINAL | {GangPhase.SUSPENDED, GangPhase.HELD}:
+        assert not made
+
+
+@CALM
+@given(st.data())
+def test_a_directive_carries_the_attempt_and_the_phase_that_are_stored(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    for heard in data.draw(worlds(job)).heard:
+        said = directive(job, heard.report)
+        if said is None:
+            continue
+        assert (said.attempt, said.pod) == (job.status.attempt, heard.report.pod)
+        assert said.verb is not Verb.RUN or job.status.phase is GangPhase.RUNNING
+        assert (said.verb is Verb.RUN) is (said.run is not None)
+        assert said.run is None or said.run.session == heard.report.session

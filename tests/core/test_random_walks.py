@@ -1,0 +1,108 @@
+"""Whatever a scenario file could say, in any order: what must hold after each decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangctl.api.gangjob import Windowed
+from gangctl.api.status import GangPhase, Status
+from gangctl.core import budget
+from gangctl.core.gang import holders
+from tests.core.scenario import sentence
+from tests.core.showing import decide
+from tests.core.world import World
+
+TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
+JOB = """
+roles: [{name: worker, replicas: 2, spares: 1}]
+podFailurePolicy:
+  rules:
+  - {name: fatal, action: FailJob, onExitCodes: {operator: In, values: [2]}}
+  - {name: asked, action: Ignore, onExitCodes: {operator: In, values: [75]}}
+checkpoint:
+  fallbackAfter: 1
+  tiers:
+  - {name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}
+  - {name: ram, scope: Member, source: {type: API}}
+recovery: {budget: {type: Windowed, maxRestarts: 2, windowSeconds: 300}, barrierTimeoutSeconds: 100, onExhausted: Hold}
+"""
+OF_ONE = [
+    "{} starts",
+    "{} is Ready",
+    "{} runs",
+    "{} ends with 0",
+    "{} ends with 2, 30 ms ago",
+    "{} ends with 3, 20 ms ago",
+    "{} ends with 75",
+    "{} ends with SIGTERM, after a stop",
+    "{} reports step 150",
+    "{} completes checkpoint 300 of tier ram",
+    "{} asks for a restart because NaN, on another node",
+    "{} can't see the restore point",
+    "{} says that its pod was told to end",
+    "{} is Stuck",
+    "{} falls silent",
+    "{} is heard again",
+    "the container of {} starts again",
+    "the pod of {} vanishes",
+    "the pod of {} is being deleted",
+    "the pod of {} has ended",
+    "the pod of {} will be disrupted: PreemptionByScheduler",
+    "the node of {} is lost",
+    "the node of {} is back",
+    "device gpu-0 of {} is Unhealthy",
+]
+OF_ALL = [
+    "every pod starts",
+    "everyone is Ready",
+    "everyone runs",
+    "everyone is heard again",
+    "a scan finds shared 100 200",
+    "a scan finds nothing",
+    "a new controller starts",
+    "suspend becomes true",
+    "suspend becomes false",
+    "restartToken becomes again",
+    "1 s pass",
+    "40 s pass",
+    "400 s pass",
+    "the clock is set back by 50 s",
+]
+TO_RUN = ["everyone is Ready", "a scan finds shared 100 200", "everyone runs", "the pod of worker-1.0 has ended"]
+
+members = st.sampled_from(["worker-0", "worker-1", "worker-2", "worker-1.0"])
+sentences = st.builds(str.format, st.sampled_from(OF_ONE), members) | st.sampled_from(OF_ALL) | st.sampled_from(TO_RUN)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(sentences, min_size=5, max_size=50))
+def test_whatever_happens_budget_attempt_and_ends_are_kept(walk: list[str]) -> None:
+    world = World()
+    world.submit(JOB)
+    for line in ["decide", "every pod starts", *walk]:
+        before = world.job.status
+        try:
+            sentence(world, line)
+        except (KeyError, ValueError):
+            continue  # Whom it speaks of isn't there.
+        decide(world)
+        check(world, before, world.job.status)
+
+
+def check(world: World, before: Status, after: Status) -> None:
+    """What one look at the world may not have done."""
+    assert after.attempt >= before.attempt
+    assert before.phase not in TERMINAL or after.phase is before.phase
+    limits = world.job.spec.recovery.budget
+    assert isinstance(limits, Windowed)
+    if after.phase is GangPhase.RUNNING:
+        assert budget.charged(world.job.spec, after, world.now) <= limits.max_restarts
+    attempts = Counter(entry.attempt for entry in after.ledger)
+    assert not attempts or max(attempts.values()) == 1, "an attempt is in the ledger twice"
+    assert after.restarts.counted + after.restarts.uncounted <= max(0, after.attempt - 1)
+    held = holders(world.job.spec, after)
+    assert len(set(held.values())) == len(held), "a member holds two places"
+    assert all((one.milliseconds.detect or 0) >= 0 and (one.lost_steps or 0) >= 0 for one in after.incidents)
