@@ -22,7 +22,8 @@ demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leav
 
 test: $(VENV)/.ready ## Lint, types, layers, and all tests but the ones on a cluster
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest
+	@$(BIN)/pytest tests/core tests/simulation
+	@$(BIN)/pytest -n 3 --ignore tests/core --ignore tests/simulation
 
 lint: $(VENV)/.ready ## Formatting, ruff with all rules, mypy strict, layers
 	@$(BIN)/ruff format --check $(SOURCES)
