@@ -18,7 +18,7 @@ from gangctl.cli.manifests import load_manifest
 from gangctl.cli.output import as_json, say
 from gangctl.cli.signals import exit_code, signal_number
 from gangctl.cli.text import clean
-from gangctl.core.faults import DISRUPTION_REASONS, Fault
+from gangctl.core.evidence import DISRUPTION_REASONS, Fault
 from gangctl.core.gang import Gang
 from gangctl.core.ladder import level
 from gangctl.core.policy import Verdict, verdict

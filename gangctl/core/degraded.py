@@ -11,7 +11,7 @@ from itertools import pairwise
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
 from gangctl.core.conditions import Warned
-from gangctl.core.faults import Fault, as_cause
+from gangctl.core.evidence import Fault, as_cause
 from gangctl.core.gang import Gang
 from gangctl.core.settling import describe
 

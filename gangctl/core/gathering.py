@@ -13,7 +13,8 @@ from gangctl.api.status import GangPhase, IncidentLevel, Status
 from gangctl.core import barrier, incidents, pods, replacement
 from gangctl.core.drafting import wait, write
 from gangctl.core.ending import end, give_up
-from gangctl.core.faults import Fault, faults, from_cause
+from gangctl.core.evidence import Fault, from_cause
+from gangctl.core.faults import faults
 from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
 from gangctl.core.policy import verdict

@@ -7,7 +7,7 @@ leader counts. Never is a job that doesn't report progress taken for hung unless
 from __future__ import annotations
 
 from gangctl.api.reasons import Reason
-from gangctl.core.faults import Fault
+from gangctl.core.evidence import Fault
 from gangctl.core.gang import Gang
 from gangsidecar.wire import Progress
 

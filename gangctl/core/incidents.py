@@ -12,7 +12,8 @@ from typing import Final, Literal
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
 from gangctl.core import budget, ladder
-from gangctl.core.faults import Fault, Strength, as_cause, failed_attempt, from_cause
+from gangctl.core.evidence import Fault, Strength, as_cause, from_cause
+from gangctl.core.faults import failed_attempt
 from gangctl.core.gang import Gang
 from gangctl.core.policy import verdict
 from gangctl.core.settling import Settlement, describe

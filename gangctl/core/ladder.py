@@ -14,7 +14,8 @@ from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import IncidentLevel
 from gangctl.core.budget import in_window
-from gangctl.core.faults import Fault, Strength, failed_attempt, is_unseen_by_most
+from gangctl.core.evidence import Fault, Strength
+from gangctl.core.faults import failed_attempt, is_unseen_by_most
 from gangctl.core.gang import Gang
 from gangctl.core.policy import Verdict
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
-from gangctl.core.faults import Fault, signal_name
+from gangctl.core.evidence import Fault, signal_name
 
 UNCHARGED_REASONS = frozenset({"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"})
 """Disruptions: they don't consume the budget though no rule says Ignore."""

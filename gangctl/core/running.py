@@ -14,7 +14,8 @@ from gangctl.core import hangs, incidents, pods, registered, replacement
 from gangctl.core.conditions import conditions, warned_of
 from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
-from gangctl.core.faults import Fault, as_cause, faults, is_gentle, start_deadline, tied
+from gangctl.core.evidence import Fault, as_cause, tied
+from gangctl.core.faults import faults, is_gentle, start_deadline
 from gangctl.core.gang import Gang
 from gangctl.core.ladder import level
 from gangctl.core.plan import Event, EventType, Plan

@@ -14,7 +14,8 @@ from gangctl.api.gangjob import Action, Rule, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, IncidentLevel, Status
 from gangctl.core import budget, ladder
-from gangctl.core.faults import VAGUE_REASONS, Fault, Strength, as_cause, faults, from_cause, tied
+from gangctl.core.evidence import VAGUE_REASONS, Fault, Strength, as_cause, from_cause, tied
+from gangctl.core.faults import faults
 from gangctl.core.gang import Gang
 from gangctl.core.policy import Verdict, verdict
 

@@ -18,7 +18,7 @@ TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
 WRITES = 8
 """More writes than these in a row, though nothing happens, would be a loop."""
 CALM = settings(
-    max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

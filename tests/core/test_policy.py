@@ -8,7 +8,7 @@ import pytest
 
 from gangctl.api.gangjob import Action, GangJob, RuleLevel
 from gangctl.api.reasons import Reason
-from gangctl.core.faults import Fault
+from gangctl.core.evidence import Fault
 from gangctl.core.policy import Verdict, verdict
 from tests.core.world import MANIFEST
 

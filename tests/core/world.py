@@ -46,7 +46,6 @@ class World:
     lost: set[str] = field(default_factory=set)
     scanned: Scanned | None = None
     listening_since: float = START - 3600
-    made: int = 0
 
     # What the file says of the job
 
@@ -146,7 +145,6 @@ class World:
         for action in plan.actions:
             match action:
                 case CreatePod(member, incarnation):
-                    self.made += 1
                     uid = f"{member}.{incarnation}"
                     self.pods[uid] = Pod(f"g-{member}-{incarnation}", uid, member, incarnation, created_at=self.now)
                 case DeletePod(_, uid):

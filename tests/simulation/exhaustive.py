@@ -271,11 +271,11 @@ DEEP = (
     Search("duo", (KILLED, CRASHED, DELETED, FORGOTTEN, LED, USURPED, CUT, ASKED, SUSPENDED), fresh=True),
     Search("duo", (KILLED, CRASHED), count=2),
     Search("duo on one machine", (KILLED, CRASHED), count=2),
-    Search("duo", (KILLED, DELETED), count=2, states=2_000_000),
-    Search("duo", (SUSPENDED, FORGOTTEN), count=2, fresh=True, states=2_000_000),
+    Search("duo", (KILLED, DELETED), count=2, states=400_000),
+    Search("duo", (SUSPENDED, FORGOTTEN), count=2, fresh=True, states=400_000),
     Search("duo", (FORGOTTEN, DELETED), jumps=(35_000,)),
     Search("trio", (KILLED, LED, USURPED), count=2),
-    Search("trio", (DELETED,), states=2_000_000),
+    Search("trio", (DELETED,), states=400_000),
     Search("pair", (KILLED, "train", CRASHED, LED), count=2),
 )
 """Minutes, and some gigabytes of memory."""

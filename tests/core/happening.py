@@ -1,0 +1,198 @@
+"""What can happen in the world of a scenario file: one function a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gangctl.api.signals import SIGNALS
+from gangctl.core.directive import directive
+from gangctl.core.world import Device
+from gangsidecar.wire import Checkpoint, Found, Level, Phase, Progress, Request, Scanned
+from tests.core.world import World
+
+
+def each(act: Callable[[World, str], None]) -> Callable[[World], None]:
+    """The same for the newest pod of every member."""
+
+    def all_of_them(world: World) -> None:
+        for member in dict.fromkeys(pod.member for pod in world.pods.values()):
+            act(world, member)
+
+    return all_of_them
+
+
+def start(world: World, member: str, node: str | None = None) -> None:
+    """Its containers are started, and a supervisor speaks for the first time."""
+    world.starts(member, node or "")
+    world.says(member, Phase.IDLE, 0)
+
+
+def runs(world: World) -> None:
+    """From nothing to an attempt that runs, without being shown."""
+    world.decide()
+    each(start)(world)
+    each(ready)(world)
+    world.decide()
+    each(run)(world)
+
+
+def ready(world: World, member: str, attempt: str | None = None) -> None:
+    """It said Ready."""
+    pod = world.pods[world.newest(member)]
+    if attempt is None and (pod.terminated or pod.deleting or pod.uid not in world.heard):
+        return
+    world.says(member, Phase.READY, int(attempt or world.job.status.attempt))
+
+
+def run(world: World, member: str) -> None:
+    """It started its worker, if it was told to."""
+    uid = world.newest(member)
+    if uid in world.heard:
+        report = world.heard[uid].report
+        said = directive(world.job, report)
+        if said is not None and said.run is not None:
+            last = said.run.restore.step if said.run.restore is not None else -1
+            kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
+            fresh = {"progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
+            world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, **fresh)
+
+
+def ended(world: World, process: str | None, member: str, how: str, *words: str | None) -> None:
+    """A process of its worker ended."""
+    ago, attempt, memory, after = words
+    end = {
+        "local_rank": int(process or 0),
+        "attempt": int(attempt or world.heard[world.newest(member)].report.attempt),
+        "age_ms": int(ago or 0),
+        "oom": memory is not None,
+        "stopped": after is not None,
+    }
+    if how.startswith("SIG"):
+        world.ends(member, signal=SIGNALS[how], **end)
+    else:
+        world.ends(member, exit_code=int(how), **end)
+
+
+def steps(world: World, member: str, step: str, first: str | None) -> None:
+    """It reported a step."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    world.again(member, progress=Progress(attempt, int(step), 0, first_step=int(first or step), first_age_ms=0))
+
+
+def phase(world: World, member: str, name: str) -> None:
+    """It reported that it does something else now."""
+    report = world.heard[world.newest(member)].report
+    step = 0 if report.progress is None else report.progress.step
+    world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
+
+
+def vanish(world: World, member: str) -> None:
+    """Its pod is gone from the cluster, unseen; nobody hears of it any more."""
+    uid = world.newest(member)
+    del world.pods[uid]
+    if uid in world.heard:
+        world.heard[uid] = replace(world.heard[uid], connected=False)
+
+
+def over(world: World, member: str, reason: str = "") -> None:
+    """Its pod was seen to end; nobody hears of it any more."""
+    world.pod(member, terminated=True, reason=reason)
+    if world.newest(member) in world.heard:
+        silent(world, member)
+
+
+def new_session(world: World, member: str) -> None:
+    """Its container was started again, with a new supervisor."""
+    uid = world.newest(member)
+    world.pod(member, restarts=world.pods[uid].restarts + 1)
+    old = world.heard.pop(uid)
+    world.says(member, Phase.IDLE, 0, session=f"{old.report.session}'", ends=old.report.ends)
+
+
+def controller(world: World) -> None:
+    """A new controller knows nothing but what is stored, until somebody speaks."""
+    world.unheard |= world.heard
+    world.heard.clear()
+    world.scanned = None
+    world.listening_since = world.now
+
+
+def heard(world: World, member: str) -> None:
+    """Its supervisor connects again, and says all that it knows."""
+    uid = world.newest(member)
+    last = world.heard.get(uid) or world.unheard.pop(uid)
+    world.heard[uid] = replace(last, connected=True)
+    world.again(member)
+
+
+def scan(world: World, tier: str, numbers: str, anew: str | None) -> None:
+    """A member has looked into the directory."""
+    found = [
+        Found(tier, int(n), f"/{tier}/{n}", f"m{n}{' anew' if n == anew else ''}")
+        for n in sorted(numbers.split(), key=int, reverse=True)
+    ]
+    world.scanned = Scanned(world.job.status.attempt, "somebody", tuple(found))
+
+
+def scan_fails(world: World, error: str) -> None:
+    """A member could not look into the directory."""
+    world.scanned = Scanned(world.job.status.attempt, "somebody", error=error)
+
+
+def checkpoint(world: World, member: str, step: str, tier: str) -> None:
+    """A rank has completed a checkpoint."""
+    report = world.heard[world.newest(member)].report
+    rank = int(member.rpartition("-")[2])
+    one = Checkpoint(tier, int(step), rank, max(1, report.attempt))
+    world.again(member, checkpoints=(*report.checkpoints, one))
+
+
+def request(world: World, member: str, reason: str, level: str | None, exclude: str | None) -> None:
+    """The framework asks for a restart."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    world.again(
+        member, request=Request(attempt, 0, reason, level=Level(level or "Process"), exclude_node=bool(exclude))
+    )
+
+
+def missing(world: World, member: str) -> None:
+    """It can't see the restore point, so it starts nothing."""
+    point = world.job.status.restore_point
+    attempt = world.job.status.attempt
+    world.says(
+        member, Phase.READY, attempt, missing_step=None if point is None else point.step, missing_attempt=attempt
+    )
+
+
+def change(world: World, key: str, value: str) -> None:
+    """The user changes a field of the spec."""
+    update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
+    job = world.job
+    metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
+    world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
+
+
+def passes(world: World, seconds: str) -> None:
+    """Time passes; who is connected says that all is as it was."""
+    world.now += float(seconds)
+
+
+def device(world: World, name: str, member: str, health: str) -> None:
+    """The health of a device that the pod was given."""
+    world.pod(member, devices=(Device("nvidia.com/gpu", name, health),))
+
+
+def silent(world: World, member: str) -> None:
+    """Its connection is gone."""
+    uid = world.newest(member)
+    world.heard[uid] = replace(world.heard[uid], connected=False)
+
+
+def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
+    """The cluster says that its pod has to go."""
+    world.pod(member, deleting=deleting, conditions=(("DisruptionTarget", "True", reason),))
+
+
+def node_of(world: World, member: str) -> str:
+    return world.pods[world.newest(member)].node
