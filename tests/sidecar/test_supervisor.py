@@ -285,6 +285,7 @@ class TestLife:
     def test_each_attempt_starts_the_worker_anew_in_the_same_supervisor(self, member: Member) -> None:
         member.train(*shell("exec sleep 1000"))
         for attempt in range(2, 5):
+            wait_for(lambda: bool(pids(member.file())) and is_alive(pids(member.file())[-1]))
             report = member.run(member.hold(attempt))
             assert report.attempt == attempt
         workers = wait_for(lambda: len(pids(member.file())) == 4 and pids(member.file()))
