@@ -313,15 +313,16 @@ class _Sender:
     def _run(self) -> None:
         first = None
         while True:
-            self._wake.get()
+            if not self._closing.is_set():
+                self._wake.get()
             if first is None and self._first is not None:
                 first = self._first
                 self._try(first)
             newest = self._newest.pop() if self._newest else None
             if newest is not None and newest is not first:
                 self._try(newest)
-            if self._closing.is_set():
-                return
+            if self._closing.is_set() and not self._newest:
+                return  # What came while the last one was being sent has been sent as well.
             if first is not None:
                 self._closing.wait(INTERVAL)
 

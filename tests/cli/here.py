@@ -31,6 +31,11 @@ LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; d
 """A worker that writes its attempt into a file of its member's and goes on for ever."""
 
 
+def _heed_hangups() -> None:
+    """Whoever runs the tests under nohup: what is tested is a terminal's child."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
     """Wait until the condition gives something true, and give it."""
     end = time.monotonic() + seconds
@@ -100,7 +105,14 @@ class Here:
         out, err = self.path / f"out{number}", self.path / f"err{number}"
         with out.open("wb") as first, err.open("wb") as second:
             command = [sys.executable, "-m", "gangctl", "run", "job.yaml", *arguments]
-            child = subprocess.Popen(command, cwd=self.path, env=self.env(**environment), stdout=first, stderr=second)
+            child = subprocess.Popen(
+                command,
+                cwd=self.path,
+                env=self.env(**environment),
+                stdout=first,
+                stderr=second,
+                preexec_fn=_heed_hangups,  # noqa: PLW1509 - no threads here
+            )
         started = Running(child, out, err)
         self._runs.append(started)
         return started
