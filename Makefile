@@ -42,10 +42,11 @@ mutants: $(VENV)/.ready ## Show that the tests have teeth: each deliberate mista
 
 generate: $(VENV)/.ready ## Write the CRD and the reference from the types
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
+	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/crds/
 	@$(BIN)/python -m gangctl.api.reference > docs/reference/gangjob.md
 
-scenarios: $(VENV)/.ready ## Write the outputs of the scenario files anew (then read the diff)
-	@$(BIN)/pytest -q tests/core/test_scenarios.py --regenerate
+scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files anew (then read the diff)
+	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate
 
 clean: ## Remove what the commands made in this folder
 	@rm -rf $(VENV) .gangctl .hypothesis .mypy_cache .ruff_cache .pytest_cache build

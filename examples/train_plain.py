@@ -14,7 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
-STEPS, SAVE_EVERY, KEPT = 300, 20, 3
+STEPS, SAVE_EVERY, KEPT = int(os.environ.get("STEPS", "300")), 20, 3
 RANK = int(os.environ.get("RANK", "0"))
 DIRECTORY = Path(os.environ.get("CHECKPOINT_DIR", "checkpoints"))
 

@@ -29,6 +29,12 @@ def test_the_file_in_crds_is_up_to_date() -> None:
     assert FILE.read_text(encoding="utf-8") == crd_yaml(), "python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml"
 
 
+def test_the_chart_holds_a_copy_that_can_be_packaged() -> None:
+    copy = FILE.parents[1] / "charts" / "gangctl" / "crds" / FILE.name
+    assert copy.read_bytes() == FILE.read_bytes(), "make generate"
+    assert not copy.is_symlink()
+
+
 def test_the_check_says_whether_a_file_is_stale(tmp_path: Path) -> None:
     stale = tmp_path / "crd.yaml"
     stale.write_text("kind: CustomResourceDefinition\n", encoding="utf-8")

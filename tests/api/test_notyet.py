@@ -9,11 +9,8 @@ from gangctl.api.reference import reference
 from tests.api.apiserver import nodes, schema
 
 KNOWN = {
-    "spec.placement",
     "spec.progress.source.path",
     "spec.progress.source.pattern",
-    "spec.recovery.schedulingTimeoutSeconds",
-    "spec.ttlSecondsAfterFinished",
 }
 """Take out what is acted on now. Never add: a field that nothing acts on stays out of the API."""
 
@@ -21,6 +18,8 @@ KNOWN_IN_LOCAL_MODE = {
     "spec.podFailurePolicy.rules[].onDeviceHealth",
     "spec.podFailurePolicy.rules[].onPodConditions",
     "spec.recovery.avoidNodeSeconds",
+    "spec.recovery.schedulingTimeoutSeconds",
+    "spec.ttlSecondsAfterFinished",
 }
 """The same for what only Kubernetes produces the evidence for."""
 

@@ -1,0 +1,41 @@
+"""The addresses of a cluster: all of 198.18.0.0/15, which nobody routes, and inside the cluster's own namespaces.
+
+Only one link leads out of them, to the machine around: its two addresses depend on the cluster's number, so that
+several clusters can run side by side.
+"""
+
+from __future__ import annotations
+
+CONTROL = "198.18.0.1"
+SERVICES = "198.19.0.0/20"
+FIRST_SERVICE = "198.19.0.1"
+DNS = "198.19.0.10"
+PODS = "198.18.96.0/19"
+BRIDGE = "bridge0"
+MAX_NODES = 20
+MAX_CLUSTERS = 60
+
+
+def node(index: int) -> str:
+    """A node's own address."""
+    return f"198.18.0.{10 + index}"
+
+
+def pods(index: int) -> str:
+    """The subnet of its pods."""
+    return f"198.18.{100 + index}.0/24"
+
+
+def link(cluster: int) -> str:
+    """The device through which the machine around reaches this cluster."""
+    return f"gangctl-e2e{cluster}"
+
+
+def around(cluster: int) -> str:
+    """The machine's end of that link."""
+    return f"198.19.240.{4 * cluster + 1}"
+
+
+def entrance(cluster: int) -> str:
+    """The cluster's end of it: where kubectl finds the API server."""
+    return f"198.19.240.{4 * cluster + 2}"

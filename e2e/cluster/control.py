@@ -1,0 +1,210 @@
+"""The control plane: a machine with etcd, the API server, controllers, the scheduler and the cluster's DNS.
+
+DNS is a program here and not a pod, behind the usual service address, so that a node's death doesn't take it along.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.cluster import addresses
+from e2e.cluster.keys import Keys
+from e2e.cluster.machines import Machine, add_bridge, give
+from e2e.cluster.waiting import until
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
+COREFILE = """\
+.:53 {
+    errors
+    health 127.0.0.1:8181
+    kubernetes cluster.local in-addr.arpa {
+        kubeconfig KUBECONFIG
+        ttl 1
+    }
+}
+"""
+
+LEAVING = (
+    "add table ip leaving",
+    "add chain ip leaving out { type nat hook postrouting priority srcnat ; }",
+    "add rule ip leaving out oifname entrance masquerade",
+)
+"""Pods reach the machine around, on its end of the link: it has no routes to them, so they come as the entrance."""
+
+
+class Control:
+    """The control plane of a cluster in a folder."""
+
+    def __init__(self, home: Path, programs: Path, number: int, api_arguments: Sequence[str] = ()) -> None:
+        self.home = home
+        self.machine = Machine("control", home, programs)
+        self.keys = Keys(home / "pki")
+        self.number = number
+        self.api_arguments = api_arguments
+
+    @property
+    def admin(self) -> Path:
+        """The kubeconfig of who may do everything."""
+        return self.home / "admin.kubeconfig"
+
+    def config(self, name: str) -> Path:
+        """The kubeconfig of a part of the cluster."""
+        return self.home / "pki" / f"{name}.kubeconfig"
+
+    def prepare(self) -> None:
+        """Keys and kubeconfigs."""
+        keys = self.keys
+        keys.prepare()
+        keys.issue(
+            "apiserver",
+            "kube-apiserver",
+            names=[
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "localhost",
+                "127.0.0.1",
+                addresses.CONTROL,
+                addresses.FIRST_SERVICE,
+                addresses.entrance(self.number),
+            ],
+        )
+        keys.issue("admin", "admin", "system:masters")
+        for name in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
+            keys.issue(name, f"system:{name}")
+            self.config(name).write_text(keys.kubeconfig(name, f"https://{addresses.CONTROL}:6443"))
+        keys.issue("coredns", "coredns", "system:masters")
+        self.config("coredns").write_text(keys.kubeconfig("coredns", f"https://{addresses.CONTROL}:6443"))
+        self.admin.write_text(keys.kubeconfig("admin", f"https://{addresses.entrance(self.number)}:6443"))
+
+    def boot(self, init: Path) -> None:
+        """Switch the machine on, with the bridge that nodes are plugged into, and the link to the machine around."""
+        machine = self.machine
+        machine.boot(init)
+        give(machine, "lo", [])
+        add_bridge(machine, addresses.BRIDGE)
+        give(machine, addresses.BRIDGE, [f"{addresses.CONTROL}/24"])
+        machine.net("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        device = addresses.link(self.number)
+        _ip("link", "add", device, "type", "veth", "peer", "name", "entrance", "netns", str(machine.first.pid))
+        give(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
+        _ip("addr", "add", f"{addresses.around(self.number)}/30", "dev", device)
+        _ip("link", "set", device, "up")
+        for rule in LEAVING:
+            machine.net("nft", *rule.split())
+
+    def start(self, program: str) -> None:
+        """Start one of its programs, unless it runs."""
+        if self.machine.program(program) is None:
+            self.machine.start(program, *self._arguments(program))
+
+    def stop(self, program: str) -> None:
+        """Kill one of its programs."""
+        self.machine.stop(program)
+
+    def up(self) -> None:
+        """Start everything, and wait until the API server is ready."""
+        for program in PROGRAMS[:2]:
+            self.start(program)
+        self.ready()
+        self._dns()
+        for program in PROGRAMS[2:]:
+            self.start(program)
+
+    def ready(self, seconds: float = 60.0) -> None:
+        """Wait for the API server.
+
+        Raises:
+            TimeoutError: it isn't ready in time.
+        """
+        until("the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode, seconds)
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator."""
+        program = self.machine.programs / "kubectl"
+        done = subprocess.run(
+            [program, "--kubeconfig", self.admin, *arguments], input=text, capture_output=True, text=True, check=False
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done
+
+    def _dns(self) -> None:
+        labels = {"k8s-app": "kube-dns"}
+        ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": labels},
+            "spec": {"clusterIP": addresses.DNS, "ports": ports},
+        }
+        endpoints = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "kube-dns-control",
+                "namespace": "kube-system",
+                "labels": labels | {"kubernetes.io/service-name": "kube-dns"},
+            },
+            "addressType": "IPv4",
+            "ports": ports,
+            "endpoints": [{"addresses": [addresses.CONTROL], "conditions": {"ready": True}}],
+        }
+        for one in (service, endpoints):
+            self.kubectl("apply", "-f", "-", text=json.dumps(one))
+        (self.home / "pki/Corefile").write_text(COREFILE.replace("KUBECONFIG", str(self.config("coredns"))))
+
+    def _arguments(self, program: str) -> list[str]:
+        pki = self.keys.folder
+        match program:
+            case "etcd":
+                return ["--data-dir", f"{self.machine.here}/etcd", "--unsafe-no-fsync", "--log-level", "warn"]
+            case "kube-apiserver":
+                return [
+                    "--etcd-servers=http://127.0.0.1:2379",
+                    "--secure-port=6443",
+                    f"--advertise-address={addresses.CONTROL}",
+                    f"--service-cluster-ip-range={addresses.SERVICES}",
+                    f"--tls-cert-file={pki}/apiserver.crt",
+                    f"--tls-private-key-file={pki}/apiserver.key",
+                    f"--client-ca-file={pki}/ca.crt",
+                    f"--kubelet-client-certificate={pki}/admin.crt",
+                    f"--kubelet-client-key={pki}/admin.key",
+                    f"--kubelet-certificate-authority={pki}/ca.crt",
+                    "--kubelet-preferred-address-types=InternalIP",
+                    f"--service-account-key-file={pki}/sa.key",
+                    f"--service-account-signing-key-file={pki}/sa.key",
+                    "--service-account-issuer=https://kubernetes.default.svc",
+                    "--authorization-mode=Node,RBAC",
+                    "--enable-admission-plugins=NodeRestriction",
+                    "--allow-privileged=true",
+                    *self.api_arguments,
+                ]
+            case "kube-controller-manager":
+                return [
+                    *self._client_of("kube-controller-manager"),
+                    f"--service-account-private-key-file={pki}/sa.key",
+                    f"--root-ca-file={pki}/ca.crt",
+                    "--use-service-account-credentials",
+                    "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
+                    "--node-monitor-grace-period=12s",
+                ]
+            case "kube-scheduler":
+                return self._client_of("kube-scheduler")
+            case _:
+                return ["-conf", f"{pki}/Corefile"]
+
+    def _client_of(self, name: str) -> list[str]:
+        kinds = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        return [
+            *(f"--{kind}={self.config(name)}" for kind in kinds),
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+        ]
+
+
+def _ip(*command: str) -> None:
+    subprocess.run(["ip", *command], check=True, capture_output=True, text=True)

@@ -1,0 +1,210 @@
+"""A cluster of our own in a folder: up, one node more, faults, down.
+
+Everything that a later command needs is in the folder, so any command finds the cluster that another has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster import addresses, control, programs, toolchain, versions
+from e2e.cluster.control import Control
+from e2e.cluster.machines import PRIVATE
+from e2e.cluster.nodes import Node
+from e2e.cluster.processes import Process
+from e2e.cluster.telling import tell, telling
+from e2e.cluster.waiting import until
+from e2e.images.stored import Image
+from e2e.images.wanted import Images
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Lab:
+    """The cluster in this folder, if it is up."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+        self.images = Images()
+        settings = self._settings()
+        self.control = Control(
+            self.home, versions.binaries(), int(settings["number"]), [str(one) for one in settings["api_arguments"]]
+        )
+        self.kubelet: Mapping[str, object] = settings["kubelet"]
+
+    @classmethod
+    def up(
+        cls,
+        home: Path,
+        nodes: int = 2,
+        *,
+        api_arguments: Sequence[str] = (),
+        kubelet: Mapping[str, object] | None = None,
+        owner: Process | None = None,
+    ) -> Lab:
+        """Start a cluster in an empty folder, and wait until all nodes are ready.
+
+        ``owner``: when this process has ended, whoever comes next may take the cluster down: see :func:`sweep`.
+
+        Raises:
+            Missing: the machine lacks something that can't be installed or built.
+            TimeoutError: something doesn't come up: its log is in home/log.
+            RuntimeError: there is a cluster already.
+        """
+        toolchain.require_root()
+        toolchain.install_packages(*versions.PACKAGES)
+        programs.ready()
+        home = home.resolve()
+        if (home / "lab.json").exists():
+            before = cls(home)
+            if before.control.machine.init or any(node.machine.init for node in before.nodes):
+                raise RuntimeError(f"a cluster runs in {home} already")
+            before.down()  # its remains
+        home.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, Any] = {
+            "number": _free_number(),
+            "api_arguments": list(api_arguments),
+            "kubelet": dict(kubelet or {}),
+        }
+        settings["owner"] = asdict(owner) if owner else None
+        (home / "lab.json").write_text(json.dumps(settings))
+        lab = cls(home)
+        try:
+            lab._begin(nodes)
+        except BaseException:
+            lab.halt()  # its logs stay: they say why
+            raise
+        return lab
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.control.admin
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes that were ever added, also dead ones."""
+        found = (path.name.removeprefix("node-") for path in self.home.glob("node-*"))
+        return [self.node(index) for index in sorted(int(name) for name in found if name.isdigit())]
+
+    def node(self, index: int) -> Node:
+        """The node with this index, from 1."""
+        return Node(index, self.control, self.kubelet)
+
+    def add_node(self, index: int) -> Node:
+        """Switch a node on: a new one, or one that was killed, which comes back as after a reboot."""
+        node = self.node(index)
+        node.boot(self.images.init())
+        node.up(self.images.store, [self.images.pause()])
+        return node
+
+    def wait_ready(self, *indices: int, seconds: float = 90.0) -> None:
+        """Wait until these nodes are Ready."""
+        names = [f"node/node-{index}" for index in indices]
+        command = ["wait", "--for=condition=Ready", *names, "--timeout=2s"]
+        until(f"{' '.join(names)} Ready", lambda: not self.control.kubectl(*command, check=False).returncode, seconds)
+
+    def load(self, *images: Image, nodes: Sequence[Node] | None = None) -> None:
+        """Import images on all nodes that are on, at the same time."""
+        chosen = [node for node in nodes or self.nodes if node.machine.init]
+
+        def one(node: Node) -> None:
+            for image in images:
+                node.load(self.images.store, image)
+
+        with ThreadPoolExecutor(len(chosen) or 1) as pool:
+            list(pool.map(one, chosen))
+
+    def remove_node(self, index: int) -> None:
+        """Switch a node off, and forget it."""
+        node = self.node(index)
+        node.machine.kill()
+        self.control.kubectl("delete", "node", node.name, "--ignore-not-found")
+        _remove_cgroups(node.containers())
+        shutil.rmtree(node.machine.here)
+
+    def heal(self, nodes: int) -> None:
+        """Undo every fault: so many nodes are on and Ready afterwards, and no others."""
+        for program in control.PROGRAMS:
+            self.control.start(program)
+        self.control.ready()
+        for node in self.nodes:
+            if node.index > nodes:
+                self.remove_node(node.index)
+            elif node.machine.init is None:
+                self.add_node(node.index)
+            else:
+                node.machine.thaw()
+                node.plug_in()
+        self.wait_ready(*range(1, nodes + 1))
+
+    def halt(self) -> None:
+        """End every process; logs and keys stay."""
+        for machine in [*(node.machine for node in self.nodes), self.control.machine]:
+            machine.kill()
+        device = addresses.link(self.control.number)
+        subprocess.run(["ip", "link", "del", device], capture_output=True, check=False)
+
+    def down(self) -> None:
+        """End it, and remove all of it."""
+        self.halt()
+        for node in self.nodes:
+            _remove_cgroups(node.containers())
+        for folder in PRIVATE:
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()  # mount points that we made; one with something in it isn't ours
+        shutil.rmtree(self.home)
+
+    def _begin(self, nodes: int) -> None:
+        with telling(f"starting a cluster with {nodes} nodes in {self.home}"):
+            init = self.images.init()
+            self.images.pause()
+            self.control.prepare()
+            self.control.boot(init)
+            self.control.up()
+            indices = range(1, nodes + 1)
+            with ThreadPoolExecutor(nodes) as pool:
+                list(pool.map(self.add_node, indices))
+            self.wait_ready(*indices)
+
+    def _settings(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.home / "lab.json").read_text())
+        except FileNotFoundError:
+            raise RuntimeError(f"there is no cluster in {self.home}") from None
+        return found
+
+
+def sweep(homes: Iterable[Path]) -> None:
+    """Take down what was left by test runs that were killed."""
+    for home in homes:
+        with contextlib.suppress(OSError, ValueError):
+            owner = json.loads((home / "lab.json").read_text())["owner"]
+            if owner is not None and not Process(**owner).alive:
+                tell(f"taking down the cluster in {home}: its test run was killed")
+                Lab(home).down()
+
+
+def _free_number() -> int:
+    for number in range(addresses.MAX_CLUSTERS):
+        if not Path(f"/sys/class/net/{addresses.link(number)}").exists():
+            return number
+    raise RuntimeError("too many clusters on this machine")
+
+
+def _remove_cgroups(containers: list[str]) -> None:
+    """What containers leave when nobody ends them in order: empty cgroups, to be removed from the innermost."""
+    for above in CGROUPS.glob("*/k8s.io"):
+        tops = [above / container for container in containers]
+        folders = [path for top in tops for path in [top, *top.rglob("*")] if path.is_dir()]
+        for folder in [*sorted(folders, reverse=True), above]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,174 @@
+"""A machine of the cluster: a PID, a mount and a network namespace of its own, held by one first process.
+
+All that runs on it is inside the PID namespace, containers too. So its power is cut by one signal to the first process,
+it freezes by stopping all that is inside, and nothing of it can be left behind: the namespaces end with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.cluster import processes
+from e2e.cluster.processes import Process, Registry
+from e2e.cluster.waiting import until
+
+MOUNTS = """
+set -e
+mount --make-rprivate /
+for at in "$HERE"/mounts/*; do
+  target=$(echo "${at##*/}" | sed 's#%#/#g')
+  mkdir -p "$target"
+  mount --bind "$at" "$target"
+done
+mount --make-rshared /var/lib/kubelet
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock
+touch "$HERE/up"
+exec "$HERE/init"
+"""
+PRIVATE = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
+"""Folders that each node must have for itself, as the kubelet and CNI expect them at these places."""
+
+
+class Machine:
+    """One machine by its name; ``home`` is the folder of the cluster, ``programs`` where its programs are."""
+
+    def __init__(self, name: str, home: Path, programs: Path) -> None:
+        self.name = name
+        self.here = home / name
+        self.log = home / "log"
+        self.programs = programs
+        self.registry = Registry(home / "pid")
+
+    @property
+    def init(self) -> Process | None:
+        """The first process, None while the machine is off."""
+        return self.registry.find(self.name)
+
+    @property
+    def first(self) -> Process:
+        """The first process.
+
+        Raises:
+            RuntimeError: the machine is off.
+        """
+        if (init := self.init) is None:
+            raise RuntimeError(f"{self.name} is off")
+        return init
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What its programs find in PATH."""
+        return os.environ | {
+            "PATH": f"{self.programs}:/usr/sbin:/sbin:{os.environ['PATH']}",
+            "CONTAINER_RUNTIME_ENDPOINT": f"unix://{self.here}/containerd.sock",  # for crictl
+        }
+
+    def boot(self, init: Path) -> None:
+        """Switch it on; ``init`` is a program that only waits and reaps."""
+        self.here.mkdir(parents=True, exist_ok=True)
+        self.log.mkdir(parents=True, exist_ok=True)
+        for folder in PRIVATE:
+            (self.here / "mounts" / folder.replace("/", "%")).mkdir(parents=True, exist_ok=True)
+        up = self.here / "up"
+        up.unlink(missing_ok=True)
+        link = self.here / "init"
+        link.unlink(missing_ok=True)
+        link.symlink_to(init)
+        holder = processes.start(
+            self.log / f"{self.name}.log",
+            *("unshare", "--fork", "--pid", "--mount-proc", "--mount", "--net", "--propagation", "private"),
+            *("sh", "-c", MOUNTS),
+            env=self.env | {"HERE": str(self.here)},
+        )
+        until(f"the namespaces of {self.name} (see {self.log})", lambda: up.exists() and bool(holder.children), 20)
+        self.registry.keep(self.name, holder.children[0])
+        self.registry.keep(f"{self.name}.holder", holder)
+
+    def inside(self, *command: str) -> list[str]:
+        """The command as it is called to run on this machine."""
+        return ["nsenter", "--target", str(self.first.pid), "--net", "--mount", "--pid", "--", *command]
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command on it, and wait."""
+        done = subprocess.run(self.inside(*command), env=self.env, capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{self.name}: {' '.join(command)}: {done.stderr.strip()}")
+        return done
+
+    def net(self, *command: str) -> None:
+        """Run a command in its network only: process ids are the machine's around it."""
+        subprocess.run(["nsenter", f"--net=/proc/{self.first.pid}/ns/net", "--", *command], check=True, env=self.env)
+
+    def start(self, program: str, *arguments: str) -> None:
+        """Start one of its programs in the background."""
+        entered = processes.start(
+            self.log / f"{self.name}-{program}.log", *self.inside(program, *arguments), env=self.env
+        )
+        self.registry.keep(f"{self.name}.{program}", entered)
+
+    def program(self, program: str) -> Process | None:
+        """The process of a program that was started here (nsenter waits outside; its child is the one)."""
+        entered = self.registry.find(f"{self.name}.{program}")
+        return next(iter(entered.children), None) if entered else None
+
+    def stop(self, program: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End one of its programs, and wait until it is gone."""
+        if found := self.program(program):
+            found.send(number)
+            until(f"the end of {program} on {self.name}", lambda: not found.alive, 30)
+
+    def everything(self) -> list[Process]:
+        """All its processes, those in containers too."""
+        return processes.inside(init) if (init := self.init) else []
+
+    def kill(self) -> None:
+        """Cut its power: every process on it ends at once, nobody is asked."""
+        init = self.init
+        if init is None:
+            return
+        self.thaw()
+        before = self.everything()
+        init.send(signal.SIGKILL)
+        until(f"the end of {self.name}", lambda: not any(process.alive for process in before), 30)
+
+    def freeze(self) -> None:
+        """Stop everything on it, as if the hypervisor paused it: nothing answers, nothing dies."""
+        first = self.first
+        while running := [one for one in self.everything() if one != first and not _stopped(one)]:
+            for process in running:  # again, because a process may fork just before it is stopped
+                process.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let everything go on."""
+        entered = [self.registry.find(name) for name in self.registry.names() if name.startswith(f"{self.name}.")]
+        for process in [*self.everything(), *(one for one in entered if one)]:
+            process.send(signal.SIGCONT)
+
+
+def _stopped(process: Process) -> bool:
+    try:
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in {"T", "t", "Z", "X"}
+
+
+def add_bridge(machine: Machine, name: str) -> None:
+    """Add a bridge with a hardware address of its own.
+
+    By default it has the lowest of its ports', which changes as ports come and go, and then its neighbours know a wrong
+    one for seconds.
+    """
+    machine.net("ip", "link", "add", name, "address", "02:00:00:67:61:6e", "type", "bridge")
+
+
+def give(machine: Machine, device: str, given: Sequence[str]) -> None:
+    """Give a device its addresses, and switch it on."""
+    for address in given:
+        machine.net("ip", "addr", "add", address, "dev", device)
+    machine.net("ip", "link", "set", device, "up")

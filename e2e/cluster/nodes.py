@@ -1,0 +1,198 @@
+"""A node: a machine with containerd, a kubelet and kube-proxy, plugged into the control plane's bridge."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.cluster import addresses
+from e2e.cluster.control import Control
+from e2e.cluster.machines import Machine, add_bridge, give
+from e2e.cluster.waiting import until
+from e2e.images.stored import PAUSE, Image, Store
+
+PROGRAMS = ("containerd", "kubelet", "kube-proxy")
+POD_BRIDGE = "cni0"
+CONTAINERD = """\
+version = 3
+root = "{here}/containerd"
+state = "{here}/state"
+[grpc]
+  address = "{here}/containerd.sock"
+[ttrpc]
+  address = "{here}/containerd.sock.ttrpc"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  use_local_image_pull = true
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{pause}"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true  # root may lack CAP_SYS_RESOURCE
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "{here}/cni"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "/usr/sbin/runc"
+"""
+
+
+class Node:
+    """The node with this index, from 1."""
+
+    def __init__(self, index: int, control: Control, kubelet: Mapping[str, object]) -> None:
+        self.index = index
+        self.name = f"node-{index}"
+        self.control = control
+        self.machine = Machine(self.name, control.home, control.machine.programs)
+        self.kubelet = kubelet
+
+    def boot(self, init: Path) -> None:
+        """Switch the machine on, with its network and its settings."""
+        machine, control = self.machine, self.control.machine
+        machine.boot(init)
+        pid = str(machine.first.pid)
+        control.net("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        control.net("ip", "link", "set", self.name, "master", addresses.BRIDGE, "up")
+        add_bridge(machine, POD_BRIDGE)
+        give(machine, "lo", [])
+        give(machine, "eth0", [f"{addresses.node(self.index)}/24"])
+        machine.net("ip", "route", "add", "default", "via", addresses.CONTROL)
+        machine.net("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        others = [other for other in range(1, addresses.MAX_NODES + 1) if other != self.index]
+        routes = [f"route add {addresses.pods(other)} via {addresses.node(other)}" for other in others]
+        subprocess.run(
+            ["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", "-batch", "-"],
+            input="\n".join(routes),
+            text=True,
+            check=True,
+        )
+        control.net("ip", "route", "replace", addresses.pods(self.index), "via", addresses.node(self.index))
+        self._write_settings()
+
+    def up(self, store: Store, images: list[Image]) -> None:
+        """Start its programs, with images that must be there from the beginning."""
+        here = self.machine.here
+        self.machine.start("containerd", "-c", f"{here}/etc/containerd.toml")
+        until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode)
+        for image in images:
+            self.load(store, image)
+        config = self.control.config(self.name)
+        self.machine.start(
+            "kubelet",
+            f"--config={here}/etc/kubelet.json",
+            f"--kubeconfig={config}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={addresses.node(self.index)}",
+            "--v=2",
+        )
+        self.machine.start("kube-proxy", f"--config={here}/etc/proxy.json")
+
+    def ctr(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Ask its containerd."""
+        socket = f"{self.machine.here}/containerd.sock"
+        return self.machine.run("ctr", "--address", socket, "--namespace", "k8s.io", *arguments, check=check)
+
+    def load(self, store: Store, image: Image) -> None:
+        """Import an image; the layers that this node has already aren't sent again."""
+        there = set(self.ctr("content", "ls", "-q").stdout.split())
+        socket = f"{self.machine.here}/containerd.sock"
+        command = ["ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", "--local", "-"]
+        with subprocess.Popen(
+            self.machine.inside(*command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=self.machine.env,
+        ) as importing:
+            assert importing.stdin is not None
+            assert importing.stderr is not None
+            with contextlib.suppress(BrokenPipeError):  # then ctr has ended, and says why
+                store.write_archive(image, importing.stdin, without=there)
+                importing.stdin.close()
+            said = importing.stderr.read().decode()
+        if importing.returncode != 0:
+            raise RuntimeError(f"{self.name}: import of {image.name}: {said.strip()}")
+
+    def containers(self) -> list[str]:
+        """The ids of its containers that run, or ran when its power went."""
+        return [path.name for path in (self.machine.here / "state/io.containerd.runtime.v2.task/k8s.io").glob("*")]
+
+    def cut_off(self) -> None:
+        """Pull its network cable: everything on it runs on, nobody hears of it."""
+        self.control.machine.net("ip", "link", "set", self.name, "down")
+
+    def plug_in(self) -> None:
+        """Put the cable back."""
+        self.control.machine.net("ip", "link", "set", self.name, "up")
+
+    def _write_settings(self) -> None:
+        here, keys = self.machine.here, self.control.keys
+        for folder in ("etc", "cni", "containerd", "state"):
+            (here / folder).mkdir(parents=True, exist_ok=True)
+        keys.issue(self.name, f"system:node:{self.name}", "system:nodes", names=[self.name, addresses.node(self.index)])
+        self.control.config(self.name).write_text(keys.kubeconfig(self.name, f"https://{addresses.CONTROL}:6443"))
+        (here / "etc/containerd.toml").write_text(CONTAINERD.format(here=here, pause=PAUSE))
+        (here / "cni/10-e2e.conflist").write_text(json.dumps(self._cni()))
+        (here / "etc/kubelet.json").write_text(json.dumps(self._kubelet() | dict(self.kubelet), indent=1))
+        (here / "etc/proxy.json").write_text(json.dumps(self._proxy(), indent=1))
+
+    def _cni(self) -> dict[str, object]:
+        addressing = {
+            "type": "host-local",
+            "dataDir": f"{self.machine.here}/ipam",
+            "ranges": [[{"subnet": addresses.pods(self.index)}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        }
+        bridge = {"type": "bridge", "bridge": POD_BRIDGE, "isGateway": True, "hairpinMode": True, "ipam": addressing}
+        ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+        return {"cniVersion": "1.0.0", "name": "e2e", "plugins": [bridge, ports]}
+
+    def _kubelet(self) -> dict[str, object]:
+        pki = self.control.keys.folder
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": addresses.node(self.index),
+            "containerRuntimeEndpoint": f"unix://{self.machine.here}/containerd.sock",
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": False,  # keeps off the machine's own cgroups: a container's is k8s.io/ID
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "localStorageCapacityIsolation": False,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": f"{pki}/ca.crt"},
+            },
+            "authorization": {"mode": "AlwaysAllow"},
+            "tlsCertFile": f"{pki}/{self.name}.crt",
+            "tlsPrivateKeyFile": f"{pki}/{self.name}.key",
+            "clusterDNS": [addresses.DNS],
+            "clusterDomain": "cluster.local",
+            "resolvConf": "",
+            "evictionHard": {"memory.available": "100Mi"},
+            "maxPods": 200,
+            "volumePluginDir": f"{self.machine.here}/plugins",
+            "nodeStatusUpdateFrequency": "5s",
+            "nodeLeaseDurationSeconds": 8,  # renewed every 2 s
+            "serializeImagePulls": False,
+        }
+
+    def _proxy(self) -> dict[str, object]:
+        return {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "nftables",
+            "hostnameOverride": self.name,
+            "clientConnection": {"kubeconfig": str(self.control.config("kube-proxy"))},
+            "clusterCIDR": addresses.PODS,
+            "conntrack": {"maxPerCore": 0},
+            "healthzBindAddress": "",
+            "metricsBindAddress": "",
+        }

@@ -1,0 +1,116 @@
+"""What must be on the machine before anything can be built: Debian's packages, and a Go that is new enough.
+
+Packages are installed by apt-get, as root. A Go that is too old serves only to fetch the right one, as a module,
+through the Go module proxy; a machine without any gets Debian's for that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from e2e.cluster import versions
+from e2e.cluster.telling import telling
+
+
+class Missing(Exception):  # noqa: N818 - it is said to the user as it is
+    """Something that this machine lacks, in a sentence that says what to do."""
+
+
+def require_root() -> None:
+    """Nodes are made of namespaces and mounts.
+
+    Raises:
+        Missing: this isn't root.
+    """
+    if os.geteuid() != 0:
+        raise Missing("a cluster of our own needs root (namespaces, mounts): sudo make e2e, or KUBECONFIG=... make e2e")
+
+
+def install_packages(*names: str) -> None:
+    """Install what is missing of Debian's packages.
+
+    Raises:
+        Missing: there is no apt-get, or it failed.
+    """
+    found = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}${Package}\n", *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    installed = {line[3:].strip() for line in found.splitlines() if line.startswith("ii")}
+    missing = sorted(set(names) - installed)
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise Missing(f"these programs are needed, and there is no apt-get to install them: {' '.join(missing)}")
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    with telling(f"installing {' '.join(missing)}"):
+        for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", *missing]):
+            done = subprocess.run(["apt-get", *command], capture_output=True, text=True, env=env, check=False)
+        if done.returncode != 0:
+            raise Missing(f"apt-get can't install {' '.join(missing)}: {done.stderr.strip()[-500:]}")
+
+
+def go() -> Path:
+    """A Go that is new enough: the installed one, or one from the module proxy, kept in the cache.
+
+    Raises:
+        Missing: there is none and none can be had.
+    """
+    installed = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
+    if installed and _version(installed) >= _numbers(versions.GO):
+        return Path(installed)
+    kept = versions.cache() / f"go-{versions.GO}"
+    if not (kept / "bin/go").exists():
+        if installed is None:
+            install_packages("golang-go")
+        bootstrap = installed or shutil.which("go")
+        if bootstrap is None:
+            raise Missing(f"Go {versions.GO} or newer is needed, and Debian's golang-go brought none")
+        with telling(f"fetching Go {versions.GO} through the module proxy"):
+            _fetch(bootstrap, kept)
+    return kept / "bin/go"
+
+
+def _version(program: str) -> tuple[int, ...]:
+    said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=_local()).stdout
+    return _numbers(said)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in found.groups()) if found else (0,)
+
+
+def _local() -> dict[str, str]:
+    return os.environ | {"GOTOOLCHAIN": "local"}
+
+
+def _fetch(bootstrap: str, kept: Path) -> None:
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    module = f"golang.org/toolchain@v0.0.1-go{versions.GO}.linux-{machine}"
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [bootstrap, "mod", "download", "-json", module],
+            cwd=folder,
+            env=_local() | {"GO111MODULE": "on", "GOFLAGS": "-modcacherw", "GOMODCACHE": folder},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Missing(f"Go {versions.GO} can't be had from the module proxy: {(done.stderr or done.stdout)[-500:]}")
+        source = Path(json.loads(done.stdout)["Dir"])
+        half = kept.with_suffix(".half")
+        shutil.rmtree(half, ignore_errors=True)
+        shutil.copytree(source, half)
+        for program in (*half.glob("bin/*"), *half.glob("pkg/tool/*/*")):  # a module's files aren't executable
+            program.chmod(0o755)
+        half.rename(kept)

@@ -1,0 +1,145 @@
+"""What tests on a cluster share: the cluster, gangctl on it, a namespace for each test, faults that are undone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import clusters, controllers, installing
+from e2e.cluster import addresses
+from e2e.cluster.lab import Lab
+from e2e.clusters import NODES, Cluster
+from e2e.gangs import Gang
+from e2e.installing import Installed
+from e2e.keeping import keep
+
+CLUSTER = pytest.StashKey[Cluster]()
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does: with everything taken down."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster; of our own unless KUBECONFIG says otherwise."""
+    with clusters.found() as one:
+        request.config.stash[CLUSTER] = one
+        yield one
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: Cluster) -> Callable[..., str]:
+    """``kubectl("get", "pods", stdin="")`` gives what it prints, and raises RuntimeError with what it said."""
+    return cluster.kubectl
+
+
+@pytest.fixture(scope="session")
+def helm(cluster: Cluster) -> Callable[..., str]:
+    """``helm("list")``, likewise."""
+
+    def run(*words: str) -> str:
+        return installing.helm(cluster, *words)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def gangctl_installed(cluster: Cluster) -> Iterator[Installed]:
+    """Gangctl by its chart, available."""
+    yield installing.install(cluster)
+    if cluster.lab is None:
+        installing.uninstall(cluster)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, gone afterwards with all that is in it."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    name = f"e2e-{words[:40].strip('-')}-{os.urandom(2).hex()}"
+    cluster.kubectl("create", "namespace", name)
+    # Pods made at once would find no service account yet.
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--timeout=120s")
+
+
+@pytest.fixture
+def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - it is deleted after faults are undone
+    """The machinery below the cluster, for faults of nodes and of the control plane; they are undone afterwards."""
+    if cluster.lab is None:
+        pytest.skip("faults of nodes need a cluster of our own: run without KUBECONFIG")
+    yield cluster.lab
+    cluster.lab.heal(NODES)
+
+
+@pytest.fixture
+def shared(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
+    """A directory that all pods can mount and the test can read: a hostPath of this machine."""
+    if cluster.lab is None:
+        pytest.skip("a directory that the test shares with all pods needs a cluster of our own")
+    with tempfile.TemporaryDirectory(prefix="gangctl-e2e-shared-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def submit(
+    shared: Path,  # noqa: ARG001 - it outlives the gang
+    gangctl_installed: Installed,  # noqa: ARG001 - somebody has to look after it
+    cluster: Cluster,
+    namespace: str,
+) -> Iterator[Callable[[dict[str, Any]], Gang]]:
+    """``submit(document)`` applies a GangJob in the test's namespace; it is deleted afterwards."""
+    submitted: list[Gang] = []
+
+    def do(document: dict[str, Any]) -> Gang:
+        gang = Gang(cluster.kubectl, namespace, document["metadata"]["name"])
+        submitted.append(gang)
+        return gang.apply(document)
+
+    yield do
+    for gang in submitted:
+        cluster.kubectl("delete", "gj", gang.name, "-n", namespace, "--ignore-not-found", "--timeout=60s")
+
+
+@pytest.fixture
+def machine_address(lab: Lab) -> str:
+    """Where programs of the cluster's control plane reach this process."""
+    return addresses.around(lab.control.number)
+
+
+@pytest.fixture
+def api_server(lab: Lab) -> tuple[str, str]:
+    """URL of the API server as this process sees it, and the file with the certificate to trust."""
+    return f"https://{addresses.entrance(lab.control.number)}:6443", str(lab.control.keys.folder / "ca.crt")
+
+
+@pytest.fixture
+async def staged(
+    lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path
+) -> AsyncIterator[controllers.Stage]:
+    """Controllers as processes of this machine, in place of the Deployment's."""
+    enter = ("nsenter", f"--net=/proc/{lab.control.machine.first.pid}/ns/net", "--")
+    async with controllers.stage(
+        cluster.kubectl, addresses.CONTROL, enter, tmp_path, gangctl_installed.sidecar
+    ) as found:
+        yield found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what may explain a failure, before fixtures take it down, and say where."""
+    report = yield
+    one = item.config.stash.get(CLUSTER, None)
+    if report.failed and report.when != "teardown" and one is not None:
+        report.sections.append(("kept for a look", str(keep(one, item.name))))
+    return report

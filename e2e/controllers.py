@@ -1,0 +1,141 @@
+"""Controllers as processes of this machine, behind a proxy: they can be frozen, killed at a chosen moment, and counted.
+
+The Deployment is scaled to nothing meanwhile, and the Service leads to these processes instead, by an EndpointSlice of
+our own. Sidecars notice nothing but a controller that is gone and another that is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+NAMESPACE: Final = "gangctl-system"
+NAME: Final = "gangctl"
+SLICE: Final = "gangctl-e2e"
+FIRST_PORT: Final = 18443
+HEALTH: Final = 100
+"""From the port of the hub to the port of the probes."""
+
+
+@dataclass
+class Controller:
+    """One process."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    port: int
+    log: Path
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
+
+@dataclass
+class Stage:
+    """Where such controllers run: their address for pods, and how they reach the API server."""
+
+    kubectl: Any
+    """``kubectl(*words, stdin="")`` gives what it prints."""
+    address: str
+    enter: Sequence[str]
+    """What a command begins with to run where ``address`` is."""
+    folder: Path
+    sidecar_image: str
+    controllers: list[Controller]
+
+    async def start(self, name: str, server: str) -> Controller:
+        """Start one that reaches the API server at ``server``; it takes the place of an ended one of its name."""
+        kubeconfig = self.folder / f"{name}.kubeconfig"
+        kubeconfig.write_text(json.dumps(self._kubeconfig(server)))
+        kubeconfig.chmod(0o600)
+        names = [one.name for one in self.controllers if one.name != name]
+        port = FIRST_PORT + (len(names) if len(names) == len(self.controllers) else self._at(name))
+        log = self.folder / f"{name}.log"
+        words = (
+            *(*self.enter, sys.executable, "-P", "-m", "gangctl.controller.kube", "--kubeconfig", str(kubeconfig)),
+            *("--namespace", NAMESPACE, "--name", NAME, "--pod-name", name, "--pod-ip", self.address),
+            *("--hub-port", str(port), "--health-port", str(port + HEALTH)),
+            *("--url", f"wss://{NAME}.{NAMESPACE}.svc:8443/v1/connect", "--sidecar-image", self.sidecar_image),
+        )
+        with log.open("ab") as file:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env=dict(os.environ)
+            )
+        found = Controller(name, process, port, log)
+        if port - FIRST_PORT < len(self.controllers):
+            self.controllers[port - FIRST_PORT] = found
+        else:
+            self.controllers.append(found)
+            slice_of = self._slice(f"{SLICE}-{len(self.controllers)}", port)
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(slice_of))
+        return found
+
+    def _at(self, name: str) -> int:
+        return next(at for at, one in enumerate(self.controllers) if one.name == name)
+
+    def _slice(self, name: str, port: int) -> dict[str, Any]:
+        return {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": NAME}},
+            "addressType": "IPv4",
+            "ports": [{"name": "hub", "port": port, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [self.address], "conditions": {"ready": True}}],
+        }
+
+    def _kubeconfig(self, server: str) -> dict[str, Any]:
+        token = self.kubectl("create", "token", NAME, "-n", NAMESPACE, "--duration=8h").strip()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "e2e",
+            "clusters": [{"name": "e2e", "cluster": {"server": server}}],
+            "users": [{"name": "e2e", "user": {"token": token}}],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e", "namespace": NAMESPACE}}],
+        }
+
+
+@asynccontextmanager
+async def stage(
+    kubectl: Any, address: str, enter: Sequence[str], folder: Path, sidecar_image: str
+) -> AsyncIterator[Stage]:
+    """Take the Deployment's place, and give it back at the end."""
+    service = json.loads(kubectl("get", "service", NAME, "-n", NAMESPACE, "-o", "json"))
+    replicas = kubectl("get", "deployment", NAME, "-n", NAMESPACE, "-o", "jsonpath={.spec.replicas}")
+    kubectl("scale", "deployment", NAME, "-n", NAMESPACE, "--replicas=0")
+    kubectl("wait", "--for=delete", "pod", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={NAME}", "--timeout=60s")
+    patch = [{"op": "remove", "path": "/spec/selector"}]
+    kubectl("patch", "service", NAME, "-n", NAMESPACE, "--type=json", "-p", json.dumps(patch))
+    kubectl("delete", "endpointslice", "-n", NAMESPACE, "-l", f"kubernetes.io/service-name={NAME}")
+    found = Stage(kubectl, address, enter, folder, sidecar_image, [])
+    try:
+        yield found
+    finally:
+        for one in found.controllers:
+            one.thaw()
+            one.kill()
+            await one.process.wait()
+        for at, _ in enumerate(found.controllers, 1):
+            kubectl("delete", "endpointslice", f"{SLICE}-{at}", "-n", NAMESPACE, "--ignore-not-found")
+        selector = [{"op": "add", "path": "/spec/selector", "value": service["spec"]["selector"]}]
+        kubectl("patch", "service", NAME, "-n", NAMESPACE, "--type=json", "-p", json.dumps(selector))
+        kubectl("scale", "deployment", NAME, "-n", NAMESPACE, f"--replicas={replicas}")
+        kubectl("rollout", "status", "deployment", NAME, "-n", NAMESPACE, "--timeout=120s")

@@ -1,0 +1,167 @@
+"""A gang on the cluster as tests see it: the object, its pods, what its workers wrote. Nothing of it is remembered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import yaml
+
+from e2e.cluster.waiting import until
+
+T = TypeVar("T")
+LABEL_UID = "gangctl.io/uid"
+CHECKPOINTS = "/checkpoints"
+
+
+class Kubectl(Protocol):
+    """``kubectl("get", "pods")`` gives what it prints; raises if it fails."""
+
+    def __call__(self, *words: str, stdin: str = "") -> str:
+        """Run it."""
+
+
+def plain(name: str, *, replicas: int, directory: str, steps: int = 1000, **spec: Any) -> dict[str, Any]:
+    """A gang that trains without any framework and says what it restored: examples/train_plain.py."""
+    tier = {
+        "name": "shared",
+        "scope": "Shared",
+        "source": {
+            "type": "Directory",
+            "directory": CHECKPOINTS,
+            "layout": "Pattern",
+            "pattern": "step-{step}",
+            "complete": "DONE",
+        },
+    }
+    container = {
+        "name": "main",
+        "image": "gangctl/examples:e2e",
+        "command": ["python3", "/opt/gangctl/examples/train_plain.py"],
+        "env": [{"name": "CHECKPOINT_DIR", "value": CHECKPOINTS}, {"name": "STEPS", "value": str(steps)}],
+        "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
+    }
+    return gang(name, container, replicas=replicas, directory=directory, checkpoint={"tiers": [tier]}, **spec)
+
+
+def sleepers(name: str, *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
+    """A gang whose workers do nothing: each writes who it is and sleeps."""
+    says = f'echo "$GANG_MEMBER $GANG_ATTEMPT $RANK $MASTER_ADDR:$MASTER_PORT" >> {CHECKPOINTS}/$GANG_MEMBER; '
+    container = {
+        "name": "main",
+        "image": "gangctl/examples:e2e",
+        "command": ["sh", "-c", says + "exec sleep 1000000"],
+        "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
+    }
+    return gang(name, container, replicas=replicas, directory=directory, **spec)
+
+
+def gang(name: str, container: dict[str, Any], *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
+    """A GangJob of one role, with a directory that all its pods see."""
+    volume = {"name": "checkpoints", "hostPath": {"path": directory, "type": "DirectoryOrCreate"}}
+    template = {"spec": {"containers": [container], "volumes": [volume]}}
+    recovery = {"stopGracePeriodSeconds": 3, "plannedStopGracePeriodSeconds": 5, "evidenceWindowSeconds": 1}
+    return {
+        "apiVersion": "gangctl.io/v1alpha1",
+        "kind": "GangJob",
+        "metadata": {"name": name},
+        "spec": {
+            "roles": [{"name": "worker", "replicas": replicas, "template": template}],
+            "recovery": {**recovery, **spec.pop("recovery", {})},
+            **spec,
+        },
+    }
+
+
+@dataclass
+class Gang:
+    """One GangJob by its name."""
+
+    kubectl: Kubectl
+    namespace: str
+    name: str
+
+    def apply(self, document: dict[str, Any]) -> Gang:
+        """Submit or change it."""
+        self.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=yaml.safe_dump(document))
+        return self
+
+    def patch(self, **spec: Any) -> None:
+        """Change fields of the spec."""
+        words = ("patch", "gj", self.name, "-n", self.namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
+        self.kubectl(*words)
+
+    def read(self) -> dict[str, Any]:
+        """The object."""
+        return dict(json.loads(self.kubectl("get", "gj", self.name, "-n", self.namespace, "-o", "json")))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the controller has written."""
+        return dict(self.read().get("status", {}))
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """By member, the newest incarnation; those that are ending are not among them."""
+        words = ("get", "pods", "-n", self.namespace, "-l", f"gangctl.io/gang={self.name}", "-o", "json")
+        found = [pod for pod in json.loads(self.kubectl(*words))["items"] if "deletionTimestamp" not in pod["metadata"]]
+        found.sort(key=lambda pod: int(pod["metadata"]["labels"]["gangctl.io/incarnation"]))
+        return {_member(pod): pod for pod in found}
+
+    def uids(self) -> dict[str, str]:
+        """UID of each member's pod."""
+        return {member: pod["metadata"]["uid"] for member, pod in self.pods().items()}
+
+    def container_starts(self) -> dict[str, tuple[str, ...]]:
+        """When each container of a member's pod was started last, init containers too."""
+        return {member: _starts(pod) for member, pod in self.pods().items()}
+
+    def until(self, what: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 60.0) -> T:
+        """Wait until something holds of the status.
+
+        Raises:
+            TimeoutError: with the status as it was last.
+        """
+        try:
+            return until(what, lambda: holds(self.status), seconds)
+        except TimeoutError as error:
+            status = self.status
+            raise TimeoutError(f"{error}; it is {status.get('phase')}: {status.get('message')}") from None
+
+    def runs(self, attempt: int, seconds: float = 120.0) -> dict[str, Any]:
+        """Wait until this attempt runs with every worker started; the status."""
+
+        def holds(status: dict[str, Any]) -> dict[str, Any] | None:
+            ready, _, wanted = status.get("ready", "0/1").partition("/")
+            done = (status.get("attempt", 0), status.get("phase"), ready) == (attempt, "Running", wanted)
+            return status if done else None
+
+        return self.until(f"attempt {attempt} runs", holds, seconds)
+
+    def ends(self, phase: str = "Succeeded", seconds: float = 120.0) -> dict[str, Any]:
+        """Wait until it has ended like this; the status."""
+        return self.until(f"it has {phase}", lambda status: status if status.get("phase") == phase else None, seconds)
+
+    def log(self, member: str) -> str:
+        """What the worker of a member has printed, in all attempts of its pod."""
+        return self.kubectl("logs", self.pods()[member]["metadata"]["name"], "-n", self.namespace, "-c", "main")
+
+    def restored(self, member: str) -> list[int]:
+        """The step that each worker of the member's pod began after."""
+        return [int(step) for step in re.findall(r"begins after step (\d+)", self.log(member))]
+
+
+def _member(pod: dict[str, Any]) -> str:
+    labels = pod["metadata"]["labels"]
+    return f"{labels['gangctl.io/role']}-{labels['gangctl.io/index']}"
+
+
+def _starts(pod: dict[str, Any]) -> tuple[str, ...]:
+    statuses = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+    return tuple(f"{one['name']} {one['restartCount']} {_since(one['state'])}" for one in statuses)
+
+
+def _since(state: dict[str, Any]) -> str:
+    return "".join(str(one.get("startedAt", "")) for one in state.values())

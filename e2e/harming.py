@@ -1,0 +1,66 @@
+"""The processes of a pod as this machine shows them, to be harmed from outside: as a device, a node or OOM would."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from e2e.cluster.processes import Process, everything
+from e2e.cluster.waiting import until
+
+
+def supervisor(pod: str) -> Process:
+    """The supervisor of the pod with this UID: the first process of the worker's container.
+
+    Raises:
+        TimeoutError: none runs.
+    """
+    return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), 30)
+
+
+def supervisors(pod: str) -> list[Process]:
+    """All that run for this pod: one, or none."""
+    found = [one for one in everything() if "supervisor.pyz run" in one.command]
+    return [one for one in found if one.environment.get("GANG_POD_UID") == pod and one.inner_pid == 1]
+
+
+def worker(pod: str) -> Process:
+    """The worker of the pod: what its supervisor has started.
+
+    Raises:
+        TimeoutError: none runs.
+    """
+    return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), 30)
+
+
+def workers(pod: str) -> list[Process]:
+    """The processes that the supervisor of the pod has started."""
+    return [child for one in supervisors(pod) for child in one.children]
+
+
+def sidecar(pod: str) -> Process:
+    """The sidecar of the pod: it shares the network of the supervisor.
+
+    Raises:
+        TimeoutError: none runs.
+    """
+    network = _network(supervisor(pod))
+
+    def found() -> Process | None:
+        agents = (one for one in everything() if "gangsidecar.agent" in one.command)
+        return next((one for one in agents if _network(one) == network and one.inner_pid == 1), None)
+
+    return until(f"a sidecar in pod {pod}", found, 30)
+
+
+def kill(process: Process) -> None:
+    """SIGKILL, and wait until it is gone."""
+    process.send(signal.SIGKILL)
+    until(f"the end of process {process.pid}", lambda: not process.alive, 10)
+
+
+def _network(process: Process) -> int:
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/ns/net").stat().st_ino
+    return 0

@@ -1,0 +1,131 @@
+"""Debian root file systems, by debootstrap, from the mirror that this machine's own apt uses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from e2e.cluster.telling import telling
+from e2e.cluster.toolchain import Missing
+from e2e.images.stored import Layer, Store, key
+
+SUITE = "trixie"
+"""Its Python is 3.13, the one of the real images."""
+
+PRUNED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/log")
+FALLBACK = "http://deb.debian.org/debian"
+
+INSTALL = """
+mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$WORK" "$ROOT"
+mount -t proc proc "$ROOT/proc"
+mount -t tmpfs tmpfs "$ROOT/tmp"
+cp /etc/resolv.conf "$ROOT/tmp/resolv.conf"
+touch "$ROOT/etc/resolv.conf"
+mount --bind "$ROOT/tmp/resolv.conf" "$ROOT/etc/resolv.conf"
+exec chroot "$ROOT" sh -ec "$SCRIPT"
+"""
+
+
+class Debian:
+    """The root file systems in a store's folder."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def base(self) -> tuple[Path, Layer]:
+        """Minimal Debian with python3: its root, and the layer of it.
+
+        Raises:
+            Missing: debootstrap failed.
+        """
+        name = key("debian", SUITE, "python3", *PRUNED)
+        root = self.store.folder / name
+        if not root.exists():
+            half = root.with_suffix(".half")
+            shutil.rmtree(half, ignore_errors=True)
+            with telling(f"making a Debian {SUITE} root file system with python3 (about a minute)"):
+                command = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(half), mirror()]
+                done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+                if done.returncode != 0:
+                    raise Missing(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()[-1000:]}")
+                prune(half)
+            (half / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+            half.rename(root)
+        return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+
+    def above(self, name: str, lower: list[Path], script: str, prepared: Path | None = None) -> tuple[Path, Layer]:
+        """What a shell script, run as root inside the lower roots, changes: as a folder, and as a layer.
+
+        ``prepared``: a folder whose content is there before the script runs, and belongs to the layer.
+
+        Raises:
+            Missing: the script failed.
+        """
+        root = self.store.folder / name
+        if not root.exists():
+            work, mount, half = (root.with_suffix(end) for end in (".work", ".mount", ".half"))
+            for folder in (work, mount, half):
+                shutil.rmtree(folder, ignore_errors=True)
+            for folder in (work, mount):
+                folder.mkdir()
+            if prepared is None:
+                half.mkdir()
+            else:
+                shutil.copytree(prepared, half, symlinks=True)
+            command = ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", INSTALL]
+            env = _environment() | {
+                "LOWER": ":".join(str(one) for one in reversed(lower)),
+                "UPPER": str(half),
+                "WORK": str(work),
+                "ROOT": str(mount),
+                "SCRIPT": script,
+                "DEBIAN_FRONTEND": "noninteractive",
+                "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            }
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+            shutil.rmtree(work)
+            mount.rmdir()
+            if done.returncode != 0:
+                raise Missing(f"{name}: {(done.stdout + done.stderr).strip()[-2000:]}")
+            prune(half)
+            _mark_deleted(half)
+            half.rename(root)
+        return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+
+
+def mirror() -> str:
+    """Where this machine's apt gets Debian from."""
+    command = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    sites = [line for line in done.stdout.splitlines() if "security" not in line]
+    return sites[0] if sites else FALLBACK
+
+
+def prune(root: Path) -> None:
+    """Remove what no container needs."""
+    for name in PRUNED:
+        folder = root / name
+        if folder.is_dir():
+            shutil.rmtree(folder)
+            folder.mkdir()
+
+
+def _environment() -> dict[str, str]:
+    """The proxy that apt uses is one for debootstrap as well."""
+    said = subprocess.run(
+        ["apt-config", "shell", "PROXY", "Acquire::http::Proxy"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    proxy = said.removeprefix("PROXY=").strip("'")
+    return os.environ | ({"http_proxy": proxy} if proxy else {})
+
+
+def _mark_deleted(layer: Path) -> None:
+    """An overlay marks a deleted file by a device 0:0, an image by an empty file `.wh.NAME`."""
+    for folder, _, files in os.walk(layer):
+        for file in files:
+            path = Path(folder) / file
+            if path.is_char_device() and path.lstat().st_rdev == 0:
+                path.unlink()
+                (path.parent / f".wh.{file}").touch()

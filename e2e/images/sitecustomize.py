@@ -1,0 +1,46 @@
+"""Debian's PyTorch is built without libuv, and its torchrun asks for libuv whatever is set, in agent and children.
+
+So the default is changed in every process, as soon as `torch.distributed` has been imported.
+"""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from typing import Any
+
+
+class Loader(importlib.abc.Loader):
+    """Runs the real loader, and then changes TCPStore's default."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def create_module(self, spec: Any) -> Any:
+        return self.real.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        self.real.exec_module(module)
+        store = module.TCPStore
+        begin = store.__init__
+
+        def without_libuv(self: Any, *arguments: Any, **named: Any) -> None:
+            named["use_libuv"] = False
+            begin(self, *arguments, **named)
+
+        store.__init__ = without_libuv
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Meets the import of `torch.distributed`, once."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != "torch.distributed":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = Loader(spec.loader)
+        return spec
+
+
+sys.meta_path.insert(0, Finder())

@@ -1,0 +1,207 @@
+"""The images of the tests: what is in each, made once for each content.
+
+Debian with Python is the lowest layer of all, so a node gets it once. Dependencies are the next, our code is the last:
+a change of the code makes a small layer in seconds.
+
+    python -m e2e.images.wanted            make them all (but PyTorch's, which takes minutes: add --torch)
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from e2e.cluster import toolchain, versions
+from e2e.cluster.telling import tell, telling
+from e2e.images.debian import Debian
+from e2e.images.stored import PAUSE, Image, Layer, Store, key
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+REPOSITORY = "docker.io/gangctl"
+"""As the chart names them."""
+
+SITE = "opt/gangctl/lib"
+WORKSPACE = "opt/gangctl/examples"
+EXAMPLES = ("train_plain.py", "train_torch.py")
+COMPILE = "python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
+TORCH = """
+apt-get update -qq
+apt-get install -qq --no-install-recommends python3-torch
+python3 -c 'import torch.distributed'
+"""
+
+
+class Images:
+    """All images, from the working tree as it is."""
+
+    def __init__(self) -> None:
+        self.store = Store(versions.cache() / "images")
+        self.debian = Debian(self.store)
+
+    def pause(self) -> Image:
+        """The sandbox of every pod."""
+        return Image(name=PAUSE, layers=(self._program(),), command=("/pause",))
+
+    def controller(self) -> Image:
+        """The controller, and the command line."""
+        layers, tag = self._ours("controller", [ROOT / "sidecar", ROOT])
+        return _ours("controller", tag, layers, ("python", "-m", "gangctl.controller.kube"))
+
+    def sidecar(self) -> Image:
+        """The sidecar, which also brings the supervisor."""
+        layers, tag = self._ours("sidecar", [ROOT / "sidecar"])
+        return _ours("sidecar", tag, layers, ("python", "-m", "gangsidecar.agent"))
+
+    def worker(self) -> Image:
+        """What a user's image may be at least: Python, and the examples."""
+        _, base = self.debian.base()
+        layer = self._examples()
+        return Image(name=f"{REPOSITORY}/examples:{_tag(base, layer)}", layers=(base, layer))
+
+    def torch(self) -> Image:
+        """The same with Debian's PyTorch: 1.6 GB."""
+        root, base = self.debian.base()
+        name = key("torch", base.digest, TORCH)
+        with telling("an image with PyTorch (minutes, once)"):
+            _, torch = self.debian.above(name, [root], TORCH)
+        layers = (base, torch, self._custom(), self._examples())
+        return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
+
+    def init(self) -> Path:
+        """The program that waits and reaps, as a file of this machine."""
+        self._program()
+        return self._program_folder() / "pause"
+
+    def _program_folder(self) -> Path:
+        return self.store.folder / key("pause", (HERE / "pause.c").read_bytes())
+
+    def _program(self) -> Layer:
+        folder = self._program_folder()
+        if not (folder / "pause").exists():
+            half = folder.with_suffix(".half")
+            half.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["gcc", "-O2", "-s", "-static", "-o", half / "pause", HERE / "pause.c"], check=True)
+            half.rename(folder)
+        return self.store.known(folder.name) or self.store.add(folder.name, folder, owned_by_root=True)
+
+    def _ours(self, name: str, sources: list[Path]) -> tuple[tuple[Layer, ...], str]:
+        root, base = self.debian.base()
+        requirements = ROOT / "containers" / f"requirements-{name}.txt"
+        needed = key(f"{name}-needs", base.digest, requirements.read_bytes(), COMPILE, SITE)
+        with tempfile.TemporaryDirectory() as work:
+            prepared = Path(work)
+            if not (self.store.folder / needed).exists():
+                with telling(f"fetching the dependencies of the {name}"):
+                    _install(requirements, prepared / SITE)
+            below, dependencies = self.debian.above(needed, [root], f"{COMPILE} /{SITE}", prepared)
+        packages = " ".join(f"/{SITE}/{_package(source).name}" for source in sources)
+        own = key(f"{name}-code", needed, packages, *_content(sources))
+        with tempfile.TemporaryDirectory() as work:
+            prepared = Path(work)
+            if not (self.store.folder / own).exists():
+                _install_ours(sources, prepared / SITE)
+            _, code = self.debian.above(own, [root, below], f"{COMPILE} {packages}", prepared)
+        return (base, dependencies, code), own.rpartition("-")[2][:12]
+
+    def _examples(self) -> Layer:
+        files = [path for name in EXAMPLES if (path := ROOT / "examples" / name).exists()]
+        name = key("examples", *(part for path in files for part in (path.name, path.read_bytes())))
+        return self._files(name, {f"{WORKSPACE}/{path.name}": path for path in files})
+
+    def _custom(self) -> Layer:
+        source = HERE / "sitecustomize.py"
+        return self._files(
+            key("sitecustomize", source.read_bytes()),
+            {"usr/local/lib/python3.13/dist-packages/sitecustomize.py": source},
+        )
+
+    def _files(self, name: str, files: dict[str, Path]) -> Layer:
+        if known := self.store.known(name):
+            return known
+        with tempfile.TemporaryDirectory() as work:
+            root = Path(work)
+            root.chmod(0o755)
+            for target, source in files.items():
+                (root / target).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, root / target)
+            return self.store.add(name, root, owned_by_root=True)
+
+
+def _ours(name: str, tag: str, layers: tuple[Layer, ...], command: tuple[str, ...]) -> Image:
+    environment = {"PYTHONPATH": f"/{SITE}", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    return Image(
+        name=f"{REPOSITORY}/{name}:{tag}", layers=layers, command=command, user="65532:65532", environment=environment
+    )
+
+
+def _tag(*layers: Layer) -> str:
+    return key("tag", *(layer.digest for layer in layers))[4:16]
+
+
+def _package(source: Path) -> Path:
+    return next(path for name in ("gangsidecar", "gangctl") if (path := source / name).is_dir())
+
+
+def _content(sources: list[Path]) -> Iterable[str | bytes]:
+    """What the wheels are made of."""
+    for source in sources:
+        package = _package(source)
+        files = [source / "pyproject.toml", *(path for path in sorted(package.rglob("*")) if path.suffix != ".pyc")]
+        for path in files:
+            if path.is_file():
+                yield str(path.relative_to(source))
+                yield path.read_bytes()
+
+
+def _install(requirements: Path, target: Path) -> None:
+    """The pinned dependencies for the image's Python, without running it."""
+    machine = platform.machine()
+    platforms = [
+        f"--platform={kind}_{machine}"
+        for kind in ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+    ]
+    _pip(
+        *("install", "--no-deps", "--require-hashes", "--only-binary=:all:", "--no-compile"),
+        *(
+            "--python-version=3.13",
+            "--implementation=cp",
+            *platforms,
+            f"--target={target}",
+            f"--requirement={requirements}",
+        ),
+    )
+
+
+def _install_ours(sources: list[Path], target: Path) -> None:
+    """Our wheels, as the real images install them."""
+    with tempfile.TemporaryDirectory() as wheels:
+        _pip("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", *map(str, sources))
+        found = [str(path) for path in Path(wheels).glob("*.whl")]
+        _pip("install", "--no-deps", "--no-compile", "--no-index", f"--target={target}", *found)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise toolchain.Missing(f"pip {arguments[0]}: {done.stderr.strip()[-2000:]}")
+
+
+def main() -> None:
+    """Make them."""
+    toolchain.require_root()
+    toolchain.install_packages(*versions.PACKAGES)
+    images = Images()
+    wanted = [images.pause, images.controller, images.sidecar, images.worker]
+    for make in [*wanted, *([images.torch] if "--torch" in sys.argv else [])]:
+        tell(make().name)
+
+
+if __name__ == "__main__":
+    main()

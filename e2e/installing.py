@@ -1,0 +1,71 @@
+"""gangctl on the cluster, by its chart, with images from the working tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.telling import telling
+from e2e.clusters import Cluster
+from e2e.images.wanted import Images
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "gangctl"
+CRDS = ROOT / "crds"
+RELEASE = "gangctl"
+NAMESPACE = "gangctl-system"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What pods and values may name."""
+
+    controller: str
+    sidecar: str
+    examples: str
+    namespace: str = NAMESPACE
+    release: str = RELEASE
+
+
+def install(cluster: Cluster) -> Installed:
+    """Install or upgrade, and wait until it is available.
+
+    Raises:
+        RuntimeError: Helm fails, with its own words.
+    """
+    images = Images()
+    with telling("making and loading images"):
+        names = [cluster.load(image) for image in (images.controller(), images.sidecar(), images.worker())]
+    installed = Installed(*names)
+    if not cluster.run("kubectl", "get", "crd", "gangjobs.gangctl.io").returncode:
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm never upgrades a CRD
+    helm(
+        cluster,
+        *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),
+        *_image("image", installed.controller),
+        *_image("sidecar.image", installed.sidecar),
+        *("--wait", "--timeout=120s"),
+    )
+    return installed
+
+
+def uninstall(cluster: Cluster) -> None:
+    """Remove the release; the CRD stays, as with any chart."""
+    helm(cluster, "uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")
+
+
+def helm(cluster: Cluster, *words: str) -> str:
+    """What Helm prints.
+
+    Raises:
+        RuntimeError: it fails, with its own words.
+    """
+    done = cluster.run("helm", *words)
+    if done.returncode != 0:
+        raise RuntimeError(f"helm {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _image(value: str, name: str) -> list[str]:
+    repository, _, tag = name.removeprefix("docker.io/").rpartition(":")
+    return ["--set-string", f"{value}.repository={repository}", "--set-string", f"{value}.tag={tag}"]

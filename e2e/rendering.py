@@ -1,0 +1,134 @@
+"""The chart as Helm renders it, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.cluster import versions
+
+REPOSITORY = Path(__file__).parents[1]
+CHART = REPOSITORY / "charts" / "gangctl"
+NAMESPACE = "gangctl-system"
+
+Object = dict[str, Any]
+
+FULL: dict[str, Any] = {
+    "replicaCount": 3,
+    "image": {"repository": "registry.example/gang/controller", "tag": "1.2.3", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "pull"}],
+    "sidecar": {
+        "image": {"repository": "registry.example/gang/sidecar", "tag": "sha256:" + "a" * 64, "pullPolicy": "Never"},
+        "resources": {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"cpu": 1, "memory": "64Mi"}},
+    },
+    "serviceAccount": {"name": "somebody", "annotations": {"a": "b"}},
+    "audience": "example.org",
+    "leaderElection": {"leaseDurationSeconds": 60, "renewDeadlineSeconds": 40, "retryPeriodSeconds": 5},
+    "hub": {"port": 9443, "service": {"type": "LoadBalancer", "annotations": {"c": "d"}}},
+    "logFormat": "text",
+    "logLevel": "debug",
+    "resources": {"limits": {"memory": "2Gi"}},
+    "podAnnotations": {"e": "f"},
+    "podLabels": {"team": "research", "app.kubernetes.io/name": "another"},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "priorityClassName": "system-cluster-critical",
+    "terminationGracePeriodSeconds": 60,
+    "networkPolicy": {"enabled": True},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+}
+"""Whatever can be set for all objects at once, set to something else than the default."""
+
+
+def helm_program() -> Path:
+    """The Helm of the e2e programs, else of GANGCTL_E2E_BIN, else of PATH.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    places = (versions.binaries() / "helm", Path(os.environ.get("GANGCTL_E2E_BIN", "/nonexistent")) / "helm")
+    found = next((str(place) for place in places if place.exists()), None) or shutil.which("helm")
+    if found is None:
+        raise FileNotFoundError("there is no helm: run `python -m e2e.cluster build`, or put one on PATH")
+    return Path(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Helm:
+    """Helm, for this chart."""
+
+    program: Path
+
+    def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> Said:
+        """Run a command of Helm with these values on top of the chart's own; it knows of no cluster."""
+        command = [self.program, *arguments, *([] if values is None else ["--values=-"])]
+        env = {**os.environ, "KUBECONFIG": os.devnull}
+        given = json.dumps(values)  # which is YAML
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=env)
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def template(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Said:
+        """Render the chart."""
+        return self.run("template", release, CHART, f"--namespace={NAMESPACE}", values=values)
+
+    def rendered(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Rendered:
+        """What is rendered; it must be possible."""
+        said = self.template(values, release)
+        assert said.code == 0, said.err
+        return Rendered(tuple(one for one in yaml.safe_load_all(said.out) if one is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The objects of one release."""
+
+    objects: tuple[Object, ...]
+
+    def all(self, kind: str) -> tuple[Object, ...]:
+        """Those of a kind."""
+        return tuple(one for one in self.objects if one["kind"] == kind)
+
+    def one(self, kind: str) -> Object:
+        """The only one of a kind."""
+        (found,) = self.all(kind)
+        return found
+
+    @property
+    def pod(self) -> Object:
+        """The controller's pod template."""
+        template: Object = self.one("Deployment")["spec"]["template"]
+        return template
+
+    @property
+    def controller(self) -> Object:
+        """The only container."""
+        (container,) = self.pod["spec"]["containers"]
+        found: Object = container
+        return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the controller gets as plain values; a field of the pod is its path."""
+        return {
+            one["name"]: one["value"] if "value" in one else one["valueFrom"]["fieldRef"]["fieldPath"]
+            for one in self.controller["env"]
+        }

@@ -1,0 +1,226 @@
+"""The chart renders to what it says, with Helm alone: no cluster is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.rendering import CHART, FULL, NAMESPACE, REPOSITORY, Helm, Object, Rendered, helm_program
+from gangctl.api.manifest import load
+from gangctl.api.version import GROUP
+
+SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "full": FULL,
+    "one replica": {"replicaCount": 1},
+    "one namespace": {"watchNamespace": "research", "networkPolicy": {"enabled": True}},
+    "another name": {"fullnameOverride": "restarter"},
+    "another part of the name": {"nameOverride": "restarter"},
+    "others make the rights": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
+    "a subchart": {"global": {"imageRegistry": "ignored"}},
+    "no budget": {"podDisruptionBudget": {"enabled": False}},
+}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
+
+
+@pytest.fixture(scope="module")
+def helm() -> Helm:
+    return Helm(helm_program())
+
+
+@pytest.fixture(params=list(SETS.values()), ids=list(SETS))
+def rendered(helm: Helm, request: pytest.FixtureRequest) -> Rendered:
+    return helm.rendered(request.param)
+
+
+def test_helm_finds_nothing_wrong(helm: Helm) -> None:
+    for values in SETS.values():
+        said = helm.run("lint", "--strict", CHART, values=values)
+        assert said.code == 0, said.out + said.err
+
+
+def test_every_object_says_whose_it_is_and_none_is_rendered_twice(rendered: Rendered) -> None:
+    names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in rendered.objects]
+    assert len(names) == len(set(names))
+    for one in rendered.objects:
+        assert ("namespace" in one["metadata"]) == (one["kind"] not in CLUSTER_WIDE), one["metadata"]["name"]
+        labels = one["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels["app.kubernetes.io/instance"] == "gangctl"
+        assert all(isinstance(value, str) and len(value) <= 63 for value in labels.values())
+
+
+def test_whatever_selects_the_controller_selects_its_pods(rendered: Rendered) -> None:
+    labels = rendered.pod["metadata"]["labels"]
+    selectors = [
+        rendered.one("Deployment")["spec"]["selector"]["matchLabels"],
+        rendered.one("Service")["spec"]["selector"],
+    ]
+    selectors += [one["spec"]["selector"]["matchLabels"] for one in rendered.all("PodDisruptionBudget")]
+    selectors += [one["spec"]["podSelector"]["matchLabels"] for one in rendered.all("NetworkPolicy")]
+    anti = rendered.pod["spec"]["affinity"].get("podAntiAffinity")
+    if anti:
+        (term,) = anti["preferredDuringSchedulingIgnoredDuringExecution"]
+        selectors.append(term["podAffinityTerm"]["labelSelector"]["matchLabels"])
+    for selector in selectors:
+        assert selector.items() <= labels.items()
+        assert len(selector) == 3
+
+
+def test_the_controller_passes_the_restricted_level(rendered: Rendered) -> None:
+    # https://kubernetes.io/docs/concepts/security/pod-security-standards/
+    spec, controller = rendered.pod["spec"], rendered.controller
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+    assert all(set(volume) - {"name"} == {"emptyDir"} for volume in spec["volumes"])
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 65532
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert controller["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [mount["mountPath"] for mount in controller["volumeMounts"]] == ["/tmp"]
+
+
+def test_ports_and_probes_fit_together(rendered: Rendered) -> None:
+    ports = {port["name"]: port["containerPort"] for port in rendered.controller["ports"]}
+    assert f"--hub-port={ports['hub']}" in rendered.controller["args"]
+    assert f"--health-port={ports['health']}" in rendered.controller["args"]
+    (port,) = rendered.one("Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (ports["hub"], "hub")
+    assert f":{port['port']}/" in rendered.environment["GANGCTL_URL"]
+    probes = {name: rendered.controller[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert probes["liveness"] == probes["startup"] == {"path": "/healthz", "port": "health"}
+    assert probes["readiness"] == {"path": "/readyz", "port": "health"}
+
+
+def test_the_controller_gets_all_it_asks_for(helm: Helm) -> None:
+    rendered = helm.rendered()
+    environment = rendered.environment
+    assert json.loads(environment.pop("GANGCTL_SIDECAR_RESOURCES")) == {
+        "requests": {"cpu": "20m", "memory": "48Mi"},
+        "limits": {"memory": "128Mi"},
+    }
+    assert environment == {
+        "POD_NAMESPACE": "metadata.namespace",
+        "POD_NAME": "metadata.name",
+        "POD_IP": "status.podIP",
+        "GANGCTL_NAME": "gangctl",
+        "GANGCTL_WATCH_NAMESPACE": "",
+        "GANGCTL_URL": "wss://gangctl.gangctl-system.svc:8443/v1/connect",
+        "GANGCTL_AUDIENCE": "gangctl.io",
+        "GANGCTL_SIDECAR_IMAGE": f"gangctl/sidecar:{_version()}",
+        "GANGCTL_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
+    }
+    assert rendered.controller["image"] == f"gangctl/controller:{_version()}"
+    assert rendered.controller["args"] == [
+        "--hub-port=8443",
+        "--health-port=8080",
+        "--log-format=json",
+        "--log-level=info",
+        "--lease-duration=15",
+        "--renew-deadline=10",
+        "--retry-period=2",
+    ]
+    assert rendered.one("Deployment")["spec"]["replicas"] == 2
+
+
+def test_the_controller_knows_every_flag_that_it_is_given(helm: Helm) -> None:
+    command = [sys.executable, "-m", "gangctl.controller.kube", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
+    flags = {argument.partition("=")[0] for argument in helm.rendered().controller["args"]}
+    assert flags <= set(re.findall(r"--[a-z-]+", told))
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("gangctl", {}, "gangctl"),
+        ("blue", {}, "blue-gangctl"),
+        ("my-gangctl", {}, "my-gangctl"),
+        ("v1.2", {}, "v1-2-gangctl"),
+        ("gangctl", {"fullnameOverride": "restarter"}, "restarter"),
+        ("blue", {"nameOverride": "restarter"}, "blue-restarter"),
+        ("a" * 53, {}, "a" * 52),
+    ],
+)
+def test_one_name_is_the_service_s_the_lease_s_the_secret_s_and_the_certificate_s(
+    helm: Helm, release: str, values: dict[str, Any], name: str
+) -> None:
+    rendered = helm.rendered(values, release)
+    assert rendered.one("Deployment")["metadata"]["name"] == name
+    assert rendered.one("Service")["metadata"]["name"] == name
+    assert rendered.environment["GANGCTL_NAME"] == name
+    assert rendered.environment["GANGCTL_URL"] == f"wss://{name}.{NAMESPACE}.svc:8443/v1/connect"
+    named = {rule["resources"][0]: rule["resourceNames"] for rule in _own_rules(rendered) if "resourceNames" in rule}
+    assert named == {"leases": [name], "secrets": [f"{name}-tls"]}
+
+
+def test_a_name_that_no_service_can_have_is_refused_with_what_to_do(helm: Helm) -> None:
+    said = helm.template(release="2nd")
+    assert said.code != 0
+    assert "fullnameOverride" in said.err
+
+
+def test_a_budget_is_made_for_more_than_one_replica(helm: Helm) -> None:
+    assert helm.rendered().one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    for values in ({"replicaCount": 1}, {"replicaCount": 0}, {"podDisruptionBudget": {"enabled": False}}):
+        assert not helm.rendered(values).all("PodDisruptionBudget"), values
+
+
+def test_only_pods_of_gangs_reach_the_hub_if_the_network_policy_is_on(helm: Helm) -> None:
+    assert not helm.rendered().all("NetworkPolicy")
+    for values, namespaces in (
+        (SETS["full"], {}),
+        (SETS["one namespace"], {"kubernetes.io/metadata.name": "research"}),
+    ):
+        hub, health = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
+        (peer,) = hub["from"]
+        assert peer["namespaceSelector"].get("matchLabels", {}) == namespaces
+        assert peer["podSelector"]["matchExpressions"] == [{"key": f"{GROUP}/gang", "operator": "Exists"}]
+        assert [port["port"] for port in hub["ports"]] == ["hub"]
+        assert "from" not in health
+        assert [port["port"] for port in health["ports"]] == ["health"]
+
+
+def test_the_notes_say_what_to_do_next_and_their_gang_is_valid(helm: Helm) -> None:
+    said = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client")
+    assert said.code == 0, said.err
+    notes = said.out.partition("NOTES:")[2]
+    assert f"kubectl -n {NAMESPACE} rollout status deployment/gangctl" in notes
+    assert f"kubectl -n {NAMESPACE} logs -l app.kubernetes.io/instance=gangctl" in notes
+    manifest = re.search(r"<<'END'\n(.*?)\n *END$", notes, re.DOTALL | re.MULTILINE)
+    assert manifest is not None
+    assert load(yaml.safe_dump(yaml.safe_load(manifest[1])), "NOTES.txt").metadata.name == "hello"
+
+
+def test_the_notes_warn_of_a_single_replica(helm: Helm) -> None:
+    said = helm.run(
+        "install", "gangctl", CHART, "--dry-run=client", values={"replicaCount": 1, "watchNamespace": "lab"}
+    )
+    assert "while the controller's pod is away" in said.out
+    assert "kubectl -n lab get gangjobs" in said.out
+
+
+def test_chart_and_controller_are_of_one_version() -> None:
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{_version()}"' in project
+
+
+def _version() -> str:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert isinstance(chart["appVersion"], str)
+    return chart["appVersion"]
+
+
+def _own_rules(rendered: Rendered) -> list[Object]:
+    (role,) = (one for one in rendered.all("Role") if one["metadata"]["namespace"] == NAMESPACE)
+    rules: list[Object] = role["rules"]
+    return rules

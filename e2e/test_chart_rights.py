@@ -1,0 +1,146 @@
+"""The chart gives the controller the rights that it uses, and not one more."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from e2e.rendering import NAMESPACE, Helm, Object, Rendered, helm_program
+
+EVERYWHERE = ""
+
+GANGS = {
+    "gangctl.io/gangjobs": "get list watch",
+    "gangctl.io/gangjobs/status": "get patch update",
+    "gangctl.io/gangjobs/finalizers": "update",
+    "/pods": "get list watch create delete",
+    "events.k8s.io/events": "create patch",
+    "policy/poddisruptionbudgets": "get create patch update",
+}
+CLUSTER = {
+    "/nodes": "get list watch",
+    "authentication.k8s.io/tokenreviews": "create",
+    "/openid/v1/jwks": "get",
+    "/.well-known/openid-configuration": "get",
+}
+OWN = {
+    "coordination.k8s.io/leases": "create",
+    "coordination.k8s.io/leases gangctl": "get update",
+    "/secrets": "create",
+    "/secrets gangctl-tls": "get update",
+}
+
+
+@pytest.fixture(scope="module")
+def helm() -> Helm:
+    return Helm(helm_program())
+
+
+def test_the_controller_has_exactly_these_rights(helm: Helm) -> None:
+    assert _rights(helm.rendered()) == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN)}
+
+
+def test_with_one_namespace_it_writes_nothing_anywhere_else(helm: Helm) -> None:
+    assert _rights(helm.rendered({"watchNamespace": "research"})) == {
+        EVERYWHERE: _listed(CLUSTER),
+        "research": _listed(GANGS),
+        NAMESPACE: _listed(OWN),
+    }
+
+
+def test_with_its_own_namespace_alone_the_two_roles_do_not_meet(helm: Helm) -> None:
+    assert _rights(helm.rendered({"watchNamespace": NAMESPACE})) == {
+        EVERYWHERE: _listed(CLUSTER),
+        NAMESPACE: _listed(GANGS) | _listed(OWN),
+    }
+
+
+@pytest.mark.parametrize("watched", ["", "research", NAMESPACE])
+def test_nothing_that_leads_to_more_rights_is_among_them(helm: Helm, watched: str) -> None:
+    rendered = helm.rendered({"watchNamespace": watched})
+    for role in (*rendered.all("ClusterRole"), *rendered.all("Role")):
+        for rule in role["rules"]:
+            assert not [value for values in rule.values() for value in values if "*" in value]
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+            assert not {"pods/exec", "pods/attach", "pods/ephemeralcontainers", "serviceaccounts/token"} & _resources(
+                rule
+            )
+            assert "secrets" not in _resources(rule) or role["kind"] == "Role"
+            assert not ("secrets" in _resources(rule) and {"list", "watch"} & set(rule["verbs"]))
+            assert not ("pods" in _resources(rule) and {"patch", "update"} & set(rule["verbs"]))
+
+
+def test_roles_for_people_are_added_to_the_cluster_s_own(helm: Helm) -> None:
+    rendered = helm.rendered()
+    people = {one["metadata"]["name"]: one for one in rendered.all("ClusterRole") if ":" not in one["metadata"]["name"]}
+    assert {name: _aggregated(one) for name, one in people.items()} == {
+        "gangctl-editor": {"admin", "edit"},
+        "gangctl-viewer": {"view"},
+    }
+    rights = {name: {right for rule in one["rules"] for right in _expanded(rule)} for name, one in people.items()}
+    assert rights["gangctl-viewer"] == _listed(
+        {"gangctl.io/gangjobs": "get list watch", "gangctl.io/gangjobs/status": "get list watch"}
+    )
+    assert rights["gangctl-editor"] == _listed(
+        {
+            "gangctl.io/gangjobs": "get list watch create update patch delete deletecollection",
+            "gangctl.io/gangjobs/status": "get list watch",
+        }
+    )
+
+
+def test_who_brings_his_own_rights_gets_none(helm: Helm) -> None:
+    rendered = helm.rendered({"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}})
+    kinds = {one["kind"] for one in rendered.objects}
+    assert not kinds & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
+    assert rendered.pod["spec"]["serviceAccountName"] == "theirs"
+    one_a_cluster = helm.rendered({"rbac": {"aggregatedRoles": False}})
+    assert [one["metadata"]["name"] for one in one_a_cluster.all("ClusterRole")] == [f"gangctl:{NAMESPACE}"]
+
+
+def test_only_the_controller_gets_a_token(helm: Helm) -> None:
+    rendered = helm.rendered()
+    assert rendered.one("ServiceAccount")["automountServiceAccountToken"] is False
+    assert rendered.pod["spec"]["automountServiceAccountToken"] is True
+
+
+def _rights(rendered: Rendered) -> dict[str, set[str]]:
+    """Namespace, or everywhere -> what the controller's service account may do, as its bindings say."""
+    account = rendered.pod["spec"]["serviceAccountName"]
+    rights: dict[str, set[str]] = {}
+    for binding in (*rendered.all("ClusterRoleBinding"), *rendered.all("RoleBinding")):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
+        namespace = binding["metadata"].get("namespace", EVERYWHERE)
+        (role,) = (
+            one
+            for one in rendered.all(binding["roleRef"]["kind"])
+            if one["metadata"]["name"] == binding["roleRef"]["name"]
+            and one["metadata"].get("namespace", EVERYWHERE) == namespace
+        )
+        rights.setdefault(namespace, set()).update(right for rule in role["rules"] for right in _expanded(rule))
+    return rights
+
+
+def _expanded(rule: Object) -> set[str]:
+    named = [f" {name}" for name in rule.get("resourceNames", [])] or [""]
+    groups = rule.get("apiGroups", [])
+    paths = [f"{group}/{resource}" for group, resource in product(groups, rule.get("resources", []))]
+    return {
+        f"{path}{name} {verb}"
+        for path, name, verb in product(paths + rule.get("nonResourceURLs", []), named, rule["verbs"])
+    }
+
+
+def _listed(rights: dict[str, str]) -> set[str]:
+    return {f"{what} {verb}" for what, verbs in rights.items() for verb in verbs.split()}
+
+
+def _resources(rule: Object) -> set[Any]:
+    return set(rule.get("resources", []))
+
+
+def _aggregated(role: Object) -> set[str]:
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    return {key.removeprefix(prefix) for key, value in role["metadata"]["labels"].items() if key.startswith(prefix)}

@@ -1,0 +1,108 @@
+"""The chart's values: each arrives where it belongs and is documented; a wrong one is refused. No cluster is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.rendering import CHART, FULL, REPOSITORY, Helm, Object, helm_program
+
+
+@pytest.fixture(scope="module")
+def helm() -> Helm:
+    return Helm(helm_program())
+
+
+def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
+    rendered = helm.rendered(FULL)
+    spec, metadata, controller = rendered.pod["spec"], rendered.pod["metadata"], rendered.controller
+    assert rendered.one("Deployment")["spec"]["replicas"] == 3
+    assert controller["image"] == "registry.example/gang/controller:1.2.3"
+    assert controller["imagePullPolicy"] == "Always"
+    assert controller["resources"]["limits"] == {"memory": "2Gi"}
+    assert {"--log-format=text", "--log-level=debug"} < set(controller["args"])
+    assert {"--lease-duration=60", "--renew-deadline=40", "--retry-period=5"} < set(controller["args"])
+    environment = rendered.environment
+    assert environment["GANGCTL_SIDECAR_IMAGE"] == "registry.example/gang/sidecar@sha256:" + "a" * 64
+    assert environment["GANGCTL_SIDECAR_IMAGE_PULL_POLICY"] == "Never"
+    assert json.loads(environment["GANGCTL_SIDECAR_RESOURCES"]) == FULL["sidecar"]["resources"]
+    assert environment["GANGCTL_AUDIENCE"] == "example.org"
+    assert environment["HTTPS_PROXY"] == "http://proxy:3128"
+    same = ("imagePullSecrets", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName")
+    assert {key: spec[key] for key in same} == {key: FULL[key] for key in same}
+    assert spec["terminationGracePeriodSeconds"] == 60
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
+    assert spec["serviceAccountName"] == "somebody"
+    assert rendered.one("ServiceAccount")["metadata"]["annotations"] == {"a": "b"}
+    assert metadata["annotations"] == {"e": "f"}
+    assert metadata["labels"]["team"] == "research"
+    assert metadata["labels"]["app.kubernetes.io/name"] == "gangctl"  # or nothing would select it
+    service = rendered.one("Service")
+    assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"c": "d"})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 3}, "'replicas'"),
+        ({"hub": {"prot": 1}}, "/hub"),
+        ({"sidecar": {"image": {"name": "x"}}}, "/sidecar/image"),
+        ({"replicaCount": "two"}, "/replicaCount"),
+        ({"replicaCount": -1}, "/replicaCount"),
+        ({"image": "gangctl"}, "/image"),
+        ({"image": {"tag": 1.0}}, "/image/tag"),
+        ({"image": {"tag": "a b"}}, "/image/tag"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"sidecar": {"resources": {"requests": {"cpu": "much"}}}}, "/sidecar/resources/requests/cpu"),
+        ({"sidecar": {"resources": {"request": {}}}}, "/sidecar/resources"),
+        ({"imagePullSecrets": ["pull"]}, "/imagePullSecrets/0"),
+        ({"logFormat": "xml"}, "/logFormat"),
+        ({"logLevel": "loud"}, "/logLevel"),
+        ({"hub": {"port": 443}}, "/hub/port"),
+        ({"hub": {"port": 8080}}, "/hub/port"),
+        ({"hub": {"service": {"type": "ExternalName"}}}, "/hub/service/type"),
+        ({"watchNamespace": ["a", "b"]}, "/watchNamespace"),
+        ({"watchNamespace": "a,b"}, "/watchNamespace"),
+        ({"fullnameOverride": "Gang"}, "/fullnameOverride"),
+        ({"podLabels": {"a": True}}, "/podLabels/a"),
+        ({"extraEnv": {"A": "b"}}, "/extraEnv"),
+        ({"extraEnv": [{"value": "b"}]}, "/extraEnv/0"),
+        ({"leaderElection": {"leaseDurationSeconds": "15s"}}, "/leaderElection/leaseDurationSeconds"),
+        ({"leaderElection": {"leaseDurationSeconds": 10}}, "leaderElection.leaseDurationSeconds"),
+        ({"leaderElection": {"retryPeriodSeconds": 10}}, "leaderElection.renewDeadlineSeconds"),
+        ({"hub": None}, "'hub'"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_and_named(helm: Helm, values: dict[str, Any], said: str) -> None:
+    refused = helm.template(values)
+    assert refused.code != 0
+    assert said in refused.err
+
+
+def test_the_reference_lists_every_value_with_its_default() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    rows = re.findall(
+        r"^\| `([^`]+)` \| `([^`]*)` \|",
+        (REPOSITORY / "docs/reference/chart.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert dict(rows) == dict(_leaves(schema, schema, values, ""))
+
+
+def _leaves(root: Object, schema: Object, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Where the schema goes no deeper: the path, and the default as JSON."""
+    if "$ref" in schema:
+        schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
+    if "properties" not in schema or value == {}:
+        yield path, json.dumps(value)
+        return
+    assert set(schema["properties"]) - {"global"} == set(value), path or "values.yaml and its schema"
+    for key, below in value.items():
+        yield from _leaves(root, schema["properties"][key], below, f"{path}.{key}" if path else key)

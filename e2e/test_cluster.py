@@ -1,0 +1,167 @@
+"""The cluster of our own does what the other tests count on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster.containers import containers
+from e2e.cluster.lab import Lab
+from e2e.cluster.processes import everything
+from e2e.cluster.waiting import until
+from e2e.clusters import Cluster
+from e2e.images.wanted import Images
+
+SLEEP = ["sleep", "1000000"]
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def python(cluster: Cluster) -> str:
+    """An image with Python."""
+    return cluster.load(Images().worker())
+
+
+def pod(name: str, image: str, command: list[str], **spec: Any) -> str:
+    container = {"name": "main", "image": image, "command": command}
+    default = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": default | spec})
+
+
+def uid(kubectl: Kubectl, namespace: str, name: str) -> str:
+    return kubectl("get", "pod", name, "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+
+
+def wait(kubectl: Kubectl, namespace: str, name: str, condition: str, seconds: int = 60) -> None:
+    kubectl("wait", f"--for={condition}", f"pod/{name}", "-n", namespace, f"--timeout={seconds}s")
+
+
+@pytest.fixture
+def sleeper(kubectl: Kubectl, namespace: str, python: str) -> Callable[[str, str], str]:
+    """Start a pod that sleeps on a node; its UID."""
+
+    def start(name: str, node: str) -> str:
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=pod(name, python, SLEEP, nodeName=node))
+        wait(kubectl, namespace, name, "condition=Ready")
+        return uid(kubectl, namespace, name)
+
+    return start
+
+
+def test_every_node_is_ready(kubectl: Kubectl) -> None:
+    kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+
+
+def test_a_pod_resolves_the_name_of_a_service(kubectl: Kubectl, namespace: str, python: str) -> None:
+    asks = "import socket; print(socket.gethostbyname('kubernetes.default.svc'))"
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=pod("asks", python, ["python3", "-c", asks]))
+    wait(kubectl, namespace, "asks", "jsonpath={.status.phase}=Succeeded")
+    address = kubectl("get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+    assert kubectl("logs", "asks", "-n", namespace).strip() == address
+
+
+def test_pods_on_different_nodes_reach_each_other(kubectl: Kubectl, namespace: str, python: str, lab: Lab) -> None:
+    serves = ["python3", "-m", "http.server", "8000"]
+    for node in lab.nodes:
+        text = pod(node.name, python, serves, nodeName=node.name)
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+    for node in lab.nodes:
+        wait(kubectl, namespace, node.name, "condition=Ready")
+    there = kubectl("get", "pod", "node-2", "-n", namespace, "-o", "jsonpath={.status.podIP}")
+    reads = f"import urllib.request as r; print(r.urlopen('http://{there}:8000', timeout=10).status)"
+    assert kubectl("exec", "node-1", "-n", namespace, "--", "python3", "-c", reads).strip() == "200"
+
+
+def test_what_a_pod_writes_to_a_hostpath_is_seen_on_another_node(
+    kubectl: Kubectl, namespace: str, python: str, lab: Lab, tmp_path: Path
+) -> None:
+    volume = {"name": "shared", "hostPath": {"path": str(tmp_path), "type": "Directory"}}
+    for node, command in (("node-1", "echo from 1 > /shared/a"), ("node-2", "cat /shared/a")):
+        container = {"name": "main", "image": python, "command": ["sh", "-c", command]}
+        mounted = container | {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+        text = pod(node, python, [], nodeName=lab.node(int(node[-1])).name, containers=[mounted], volumes=[volume])
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+        wait(kubectl, namespace, node, "jsonpath={.status.phase}=Succeeded")
+    assert kubectl("logs", "node-2", "-n", namespace) == "from 1\n"
+
+
+def test_a_containers_processes_are_found_and_killed_by_the_pods_uid(
+    kubectl: Kubectl, namespace: str, lab: Lab, sleeper: Callable[[str, str], str]
+) -> None:
+    found = containers(lab, sleeper("one", "node-1"))
+    assert list(found) == ["main"]
+    assert found["main"].first.command == " ".join(SLEEP)
+    found["main"].first.send(signal.SIGKILL)
+    wait(kubectl, namespace, "one", "jsonpath={.status.phase}=Failed")
+
+
+def test_a_frozen_node_is_unknown_and_goes_on_when_thawed(
+    kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
+) -> None:
+    process = containers(lab, sleeper("one", "node-2"))["main"].first
+    lab.node(2).machine.freeze()
+    kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=60s")
+    assert process.alive
+    lab.node(2).machine.thaw()
+    lab.wait_ready(2)
+    assert process.alive
+
+
+def test_a_node_that_is_cut_off_is_unknown_and_its_pods_run_on(
+    kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
+) -> None:
+    process = containers(lab, sleeper("one", "node-2"))["main"].first
+    lab.node(2).cut_off()
+    kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=60s")
+    assert process.alive
+    lab.node(2).plug_in()
+    lab.wait_ready(2)
+    assert process.alive
+
+
+def test_a_killed_node_is_dead_at_once_and_the_others_live_on(
+    kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
+) -> None:
+    dead = containers(lab, sleeper("one", "node-2"))["main"].first
+    living = containers(lab, sleeper("two", "node-1"))["main"].first
+    lab.node(2).machine.kill()
+    assert not dead.alive
+    kubectl("wait", "--for=condition=Ready=Unknown", "node/node-2", "--timeout=60s")
+    ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+    assert kubectl("get", "node", "node-1", "-o", ready) == "True"
+    assert living.alive
+
+
+def test_the_api_server_and_etcd_come_back_with_what_they_knew(
+    kubectl: Kubectl, namespace: str, lab: Lab, sleeper: Callable[[str, str], str]
+) -> None:
+    before = sleeper("one", "node-1")
+    lab.control.stop("kube-apiserver")
+    lab.control.stop("etcd")
+    with pytest.raises(RuntimeError, match="refused"):
+        kubectl("get", "nodes")
+    lab.control.start("etcd")
+    lab.control.start("kube-apiserver")
+    lab.control.ready()
+    assert uid(kubectl, namespace, "one") == before
+
+
+def test_a_cluster_that_is_taken_down_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
+    home = tmp_path / "another"
+    another = Lab.up(home, 1)
+    assert another.control.kubectl("get", "nodes", "-o", "name").stdout == "node/node-1\n"
+    device = f"gangctl-e2e{another.control.number}"
+    before = [process for node in another.nodes for process in node.machine.everything()]
+    another.down()
+    assert not home.exists()
+    assert not any(process.alive for process in before)
+    assert not [process.command for process in everything() if str(home) in process.command]
+    assert device not in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
+    assert str(home) not in Path("/proc/mounts").read_text()
+    until("the first cluster is unharmed", lambda: not lab.control.kubectl("get", "--raw", "/readyz").returncode)

@@ -1,0 +1,187 @@
+"""A controller may die or freeze at any moment, and the API server be away: nothing is lost, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import harming
+from e2e.controllers import Controller, Stage
+from e2e.gangs import Gang, plain, sleepers
+from e2e.proxying import Call, Fault, Proxy, proxy, refusal
+
+Submit = Callable[[dict[str, Any]], Gang]
+LEASE_SECONDS = 15.0
+WRITE_1, WRITE_2 = "Gathering", "Running"
+OK = 200
+
+
+@pytest.fixture
+async def between(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[Proxy]:
+    """A proxy before the API server."""
+    server, ca_file = api_server
+    async with proxy(server, ca_file, machine_address) as found:
+        yield found
+
+
+async def on(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    """Wait for something that happens in this process."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
+            await asyncio.sleep(0.02)
+    assert condition(), what
+
+
+def writes(call: Call, phase: str, attempt: int) -> bool:
+    """Whether this request stores that phase of that attempt."""
+    status = call.status_write
+    return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
+
+
+class Killing(Fault):
+    """Kills a controller once, before or after a write."""
+
+    def __init__(self, controller: Callable[[], Controller], phase: str, *, after: bool) -> None:
+        super().__init__(self._before, self._after)
+        self.done = False
+        self._controller, self._phase, self._is_after = controller, phase, after
+
+    def _hits(self, call: Call) -> bool:
+        return not self.done and writes(call, self._phase, 2)
+
+    async def _before(self, call: Call) -> Any:
+        if self._is_after or not self._hits(call):
+            return None
+        await self._kill()
+        return refusal(503, "ServiceUnavailable", "nobody hears this")
+
+    async def _after(self, call: Call, code: int) -> None:
+        if self._is_after and code == OK and self._hits(call):
+            await self._kill()
+
+    async def _kill(self) -> None:
+        self.done = True
+        self._controller().kill()
+        await self._controller().process.wait()
+
+
+async def one_more(gang: Gang, shared: Path, uids: dict[str, str]) -> dict[str, Any]:
+    """Exactly one attempt more, of all members, in the same pods; each worker was started once for it."""
+    status = await asyncio.to_thread(gang.runs, 2, 120)
+    assert await asyncio.to_thread(gang.uids) == uids
+    assert status["attempt"] == 2
+    assert len(status["incidents"]) == 1
+    assert status["restarts"]["counted"] == 1
+    for member in uids:
+        attempts = [line.split()[1] for line in (shared / member).read_text().splitlines()]
+        assert attempts == ["1", "2"]
+    masters = {line.split()[3] for member in uids for line in (shared / member).read_text().splitlines()[1:]}
+    assert len(masters) == 1
+    return status
+
+
+@pytest.mark.parametrize(
+    ("phase", "after"),
+    [(WRITE_1, False), (WRITE_1, True), (WRITE_2, False), (WRITE_2, True)],
+    ids=["before-write-1", "between-write-1-and-directives", "during-the-barrier", "between-write-2-and-directives"],
+)
+async def test_a_controller_killed_in_mid_restart_loses_and_doubles_nothing(
+    staged: Stage, between: Proxy, submit: Submit, shared: Path, phase: str, *, after: bool
+) -> None:
+    first = await staged.start("first", between.url)
+    gang = await asyncio.to_thread(submit, sleepers("mid", replicas=3, directory=str(shared)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    killing = Killing(lambda: first, phase, after=after)
+    between.faults.append(killing)
+    await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-1"])))
+    await on(lambda: killing.done, "the controller was killed")
+    await staged.start("second", between.url)
+    await one_more(gang, shared, uids)
+
+
+async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(
+    staged: Stage, between: Proxy, api_server: tuple[str, str], machine_address: str, submit: Submit, shared: Path
+) -> None:
+    async with proxy(*api_server, machine_address) as beside:
+        first = await staged.start("first", between.url)
+        gang = await asyncio.to_thread(submit, sleepers("frozen", replicas=3, directory=str(shared)))
+        await asyncio.to_thread(gang.runs, 1)
+        uids = await asyncio.to_thread(gang.uids)
+        await staged.start("second", beside.url)
+        await on(lambda: any("/leases/" in call.path for call in beside.calls), "the second one stands by")
+        first.freeze()
+        await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-1"])))
+        await one_more(gang, shared, uids)  # by the second
+        between.forget()
+        first.thaw()
+        await on(lambda: any("/leases/" in call.path for call in between.calls), "the first one is awake")
+        await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-2"])))
+        status = await asyncio.to_thread(gang.runs, 3)
+        assert status["restarts"]["counted"] == 2
+        written = [call for call in between.calls if call.method not in {"GET", "HEAD"} and "/leases/" not in call.path]
+        assert written == []
+        assert first.process.returncode is None
+
+
+async def test_an_api_server_that_is_away_delays_a_restart_and_costs_nothing(
+    staged: Stage, between: Proxy, submit: Submit, shared: Path
+) -> None:
+    await staged.start("first", between.url)
+    gang = await asyncio.to_thread(submit, sleepers("away", replicas=3, directory=str(shared)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    between.leave()
+    await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-1"])))
+    others = [await asyncio.to_thread(harming.worker, uids[member]) for member in ("worker-0", "worker-2")]
+    between.forget()
+    await on(lambda: any("/status" in call.path for call in between.calls), "a write was tried")
+    await asyncio.sleep(30)  # the time that the issue names; nothing is waited for
+    assert all(one.alive for one in others)
+    between.come_back()
+    await one_more(gang, shared, uids)
+
+
+async def test_conflicts_cut_watches_and_expired_versions_cost_nothing(
+    staged: Stage, between: Proxy, submit: Submit, shared: Path
+) -> None:
+    refused: set[tuple[str, str]] = set()
+    expired = [True]
+
+    async def trouble(call: Call) -> Any:
+        status = call.status_write
+        if status is not None:
+            what = (status.get("phase", ""), str(status.get("attempt")))
+            if what not in refused:
+                refused.add(what)
+                return refusal(409, "Conflict", "the object has been modified")
+        if call.is_watch and "/pods" in call.path and expired:
+            expired.pop()
+            return refusal(410, "Expired", "too old resource version")
+        return None
+
+    between.faults.append(Fault(before=trouble))
+    await staged.start("first", between.url)
+    gang = await asyncio.to_thread(submit, sleepers("conflicts", replicas=3, directory=str(shared)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    assert between.cut_watches() > 0
+    await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-1"])))
+    await one_more(gang, shared, uids)
+    assert {(WRITE_1, "2"), (WRITE_2, "2")} <= refused
+
+
+def test_an_etcd_that_is_restarted_costs_nothing(lab: Any, submit: Submit, shared: Path) -> None:
+    gang = submit(plain("etcd", replicas=2, directory=str(shared), steps=100000))
+    gang.runs(1)
+    uids = gang.uids()
+    lab.control.stop("etcd")
+    lab.control.start("etcd")
+    harming.kill(harming.worker(uids["worker-1"]))
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    assert status["restarts"]["counted"] == 1

@@ -1,0 +1,107 @@
+"""What users see of the API: wrong manifests are refused with the field, or explained by a condition; kubectl works."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.gangs import Gang, sleepers
+from tests.api.cases import BAD, GOOD, Bad, Seer
+
+Submit = Callable[[dict[str, Any]], Gang]
+SEEN = [bad for bad in BAD if bad.seer is not Seer.NOBODY]
+
+
+def dry_run(kubectl: Any, namespace: str, manifest: dict[str, Any]) -> str:
+    """What the API server says to a manifest that is not stored; empty if it is fine."""
+    try:
+        kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest))
+    except Exception as error:  # noqa: BLE001 - whichever way the fixture says that kubectl failed
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("bad", SEEN, ids=lambda bad: bad.name.replace(" ", "-"))
+def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, namespace: str, bad: Bad) -> None:
+    said = dry_run(kubectl, namespace, bad.manifest)
+    assert said, "it was accepted"
+    field = re.sub(r"\[\w+\]", "", bad.path).split(".")[-1]
+    assert field in said
+    assert bad.cel in said
+
+
+@pytest.mark.parametrize("name", GOOD, ids=lambda name: name.replace(" ", "-"))
+def test_a_good_manifest_is_taken(kubectl: Any, namespace: str, name: str) -> None:
+    assert dry_run(kubectl, namespace, GOOD[name]) == ""
+
+
+def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submit: Submit, shared: Path) -> None:
+    document = sleepers("typo", replicas=2, directory=str(shared))
+    container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {"nvidia.com/gpu": "a few"}}
+    gang = submit(document)
+
+    def refused(status: dict[str, Any]) -> str | None:
+        found = {one["type"]: one for one in status.get("conditions", [])}
+        accepted = found.get("Accepted", {})
+        return str(accepted["message"]) if accepted.get("status") == "False" else None
+
+    message = gang.until("it isn't accepted", refused)
+    assert "quantities must match" in message
+    assert gang.pods() == {}
+    # The way out, as the message says.
+    gang.patch(suspend=True)
+    gang.until("it is suspended", lambda status: status.get("phase") == "Suspended")
+    container["resources"] = {}
+    gang.apply(document | {"spec": document["spec"] | {"suspend": True}})
+    gang.patch(suspend=False)
+    gang.until("it runs", lambda status: status.get("phase") == "Running", 120)
+
+
+def test_roles_change_only_while_suspended(submit: Submit, shared: Path) -> None:
+    document = sleepers("fixed", replicas=2, directory=str(shared))
+    gang = submit(document)
+    gang.runs(1)
+    document["spec"]["roles"][0]["replicas"] = 3
+    with pytest.raises(Exception, match="suspend"):
+        gang.apply(document)
+    gang.patch(suspend=True)
+    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods(), 90)
+    gang.apply(document | {"spec": document["spec"] | {"suspend": True}})
+    gang.patch(suspend=False)
+    gang.until("it runs with three", lambda status: (status.get("phase"), status.get("ready")) == ("Running", "3/3"))
+
+
+def test_a_gang_that_waits_for_its_place_is_pending_and_not_at_fault(submit: Submit, shared: Path) -> None:
+    document = sleepers("queued", replicas=2, directory=str(shared), recovery={"podStartTimeoutSeconds": 5})
+    document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
+    gang = submit(document)
+    message = gang.until(
+        "it says why", lambda status: status["message"] if "node" in status.get("message", "") else None, 60
+    )
+    status = gang.status
+    assert (status["phase"], status["attempt"]) == ("Pending", 1)
+    assert status.get("incidents", []) == []
+    assert message
+
+
+def test_kubectl_explains_lists_and_waits(submit: Submit, shared: Path) -> None:
+    document = sleepers("brief", replicas=2, directory=str(shared))
+    document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"] = ["true"]
+    gang = submit(document)
+    gang.kubectl("wait", "--for=condition=Succeeded", "gj/brief", "-n", gang.namespace, "--timeout=90s")
+    gang.kubectl("wait", "--for=condition=Finished", "gj/brief", "-n", gang.namespace, "--timeout=1s")
+    listed = gang.kubectl("get", "gj", "-n", gang.namespace).splitlines()
+    assert listed[0].split() == ["NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE"]
+    assert listed[1].split()[:2] == ["brief", "Succeeded"]
+    wide = gang.kubectl("get", "gj", "-n", gang.namespace, "-o", "wide").splitlines()[0]
+    assert "REASON" in wide
+    assert "seconds" in gang.kubectl("explain", "gj.spec.recovery.stopGracePeriodSeconds")
+    events = json.loads(gang.kubectl("get", "events", "-n", gang.namespace, "-o", "json"))["items"]
+    assert any(event["involvedObject"]["kind"] == "GangJob" for event in events)

@@ -1,0 +1,155 @@
+"""Nodes that die or freeze, drains, deletions: the member comes back elsewhere, the others wait in place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import harming
+from e2e.cluster.waiting import until
+from e2e.gangs import Gang, plain, sleepers
+from e2e.installing import CRDS
+
+Submit = Callable[[dict[str, Any]], Gang]
+SOON = {"lostPodGraceSeconds": 5, "replaceAfter": 100}
+
+
+def placed(gang: Gang) -> dict[str, str]:
+    """Node of each member's pod."""
+    return {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
+
+
+@pytest.fixture
+def third(lab: Any) -> Any:
+    """A node that a test may do anything to; it is as new for each of them."""
+    node = lab.add_node(3)
+    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.worker(), nodes=[node])
+    lab.wait_ready(3)
+    return node
+
+
+def test_a_member_of_a_dead_node_comes_back_elsewhere_and_the_others_wait_in_place(
+    third: Any, submit: Submit, shared: Path
+) -> None:
+    document = sleepers("dead", replicas=3, directory=str(shared), recovery=SOON)
+    document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+    gang = submit(document)
+    gang.runs(1)
+    uids, nodes = gang.uids(), placed(gang)
+    lost = next(member for member, node in nodes.items() if node == "node-3")
+    workers = {member: harming.supervisor(uid) for member, uid in uids.items() if member != lost}
+    third.machine.kill()
+    status = gang.runs(2, 180)
+    after, now = gang.uids(), placed(gang)
+    assert {member: uid for member, uid in after.items() if member != lost} == {
+        member: uid for member, uid in uids.items() if member != lost
+    }
+    assert after[lost] != uids[lost]
+    assert now[lost] != "node-3"
+    assert all(one.alive for one in workers.values())
+    assert status["incidents"][0]["cause"]["reason"] == "NodeLost"
+    for member in workers:
+        assert [line.split()[1] for line in (shared / member).read_text().splitlines()] == ["1", "2"]
+
+
+def test_a_node_that_was_frozen_and_comes_back_runs_no_old_worker_beside_the_new(
+    third: Any, submit: Submit, shared: Path
+) -> None:
+    document = sleepers("thawed", replicas=3, directory=str(shared), recovery=SOON)
+    document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+    gang = submit(document)
+    gang.runs(1)
+    uids, nodes = gang.uids(), placed(gang)
+    lost = next(member for member, node in nodes.items() if node == "node-3")
+    old = harming.worker(uids[lost])
+    began = time.monotonic()
+    third.machine.freeze()
+    gang.runs(2, 180)
+    until("the two minutes of the issue", lambda: time.monotonic() > began + 120, 130)
+    third.machine.thaw()
+    until("the end of the old worker", lambda: not old.alive, 60)
+    status = gang.status
+    assert (status["attempt"], status["phase"]) == (2, "Running")
+    for member in uids:
+        attempts = [line.split()[1] for line in (shared / member).read_text().splitlines()]
+        assert attempts == ["1", "2"]
+
+
+def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Submit, shared: Path) -> None:
+    gang = submit(sleepers("deleted", replicas=3, directory=str(shared)))
+    gang.runs(1)
+    uids = gang.uids()
+    gang.kubectl("delete", "pod", "deleted-worker-1-0", "-n", gang.namespace, "--wait=false")
+    status = gang.runs(2)
+    after = gang.uids()
+    assert [member for member in uids if uids[member] != after[member]] == ["worker-1"]
+    assert status["restarts"]["counted"] == 0
+    assert gang.pods()["worker-1"]["metadata"]["name"] == "deleted-worker-1-1"
+
+
+@pytest.mark.usefixtures("third")
+def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: Submit, shared: Path) -> None:
+    document = sleepers("drained", replicas=3, directory=str(shared))
+    document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+    gang = submit(document)
+    gang.runs(1)
+    before = placed(gang)
+    moved = next(member for member, node in before.items() if node == "node-3")
+    gang.kubectl("drain", "node-3", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s", "--force")
+    status = gang.runs(2)
+    assert placed(gang)[moved] != "node-3"
+    assert status["restarts"]["counted"] == 0
+    budgets = gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "jsonpath={.items[*].spec.minAvailable}")
+    assert budgets == "2"
+
+
+def test_suspend_gives_the_pods_back_and_resume_goes_on_from_the_checkpoint(submit: Submit, shared: Path) -> None:
+    gang = submit(plain("paused", replicas=2, directory=str(shared), steps=100000))
+    gang.runs(1)
+    gang.until("a checkpoint", lambda _: any(shared.glob("step-*/DONE")))
+    gang.patch(suspend=True)
+    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods(), 90)
+    assert gang.status["attempt"] == 1
+    gang.patch(suspend=False)
+    status = gang.runs(2)
+    assert status["restarts"]["counted"] == 0
+    assert {gang.restored(member)[0] for member in ("worker-0", "worker-1")} == {status["restorePoint"]["step"]}
+    assert status["restorePoint"]["step"] > 0
+
+
+@pytest.mark.parametrize("restarting", [False, True])
+def test_a_deleted_gang_leaves_nothing(submit: Submit, shared: Path, *, restarting: bool) -> None:
+    gang = submit(sleepers("gone", replicas=3, directory=str(shared)))
+    gang.runs(1)
+    supervisors = [harming.supervisor(uid) for uid in gang.uids().values()]
+    if restarting:
+        harming.kill(harming.worker(gang.uids()["worker-1"]))
+    gang.kubectl("delete", "gj", "gone", "-n", gang.namespace, "--timeout=60s")
+    until("no pod is left", lambda: not gang.pods(), 60)
+    until("no process is left", lambda: not any(one.alive for one in supervisors), 60)
+    assert gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "name") == ""
+
+
+def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared: Path) -> None:
+    gang = submit(sleepers("token", replicas=2, directory=str(shared)))
+    gang.runs(1)
+    uids = gang.uids()
+    gang.patch(restartToken="please")
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    assert (status["restarts"]["counted"], status["observedRestartToken"]) == (0, "please")
+
+
+def test_an_upgrade_of_the_crd_leaves_running_gangs_alone(submit: Submit, shared: Path) -> None:
+    gang = submit(sleepers("upgraded", replicas=2, directory=str(shared)))
+    gang.runs(1)
+    uids, workers = gang.uids(), [harming.worker(uid) for uid in gang.uids().values()]
+    gang.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    gang.patch(restartToken="after")
+    gang.runs(2)
+    assert gang.uids() == uids
+    assert not any(one.alive for one in workers)

@@ -1,0 +1,170 @@
+"""What fails inside a pod restarts the gang in place: same pods, same containers, one step for all ranks."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import harming
+from e2e.cluster.waiting import until
+from e2e.gangs import Gang, plain, sleepers
+
+Submit = Callable[[dict[str, Any]], Gang]
+REPLACE_NEVER = {"replaceAfter": 100}
+
+
+def result(shared: Path) -> dict[str, Any]:
+    """What is left of the training: the newest checkpoint."""
+    newest = max(shared.glob("step-*/DONE"), key=lambda done: int(done.parent.name.removeprefix("step-")))
+    return dict(json.loads((newest.parent / "state.json").read_text()))
+
+
+def progressed(shared: Path, beyond: int) -> bool:
+    """Whether there is a complete checkpoint beyond this step."""
+    return any(int(done.parent.name.removeprefix("step-")) > beyond for done in shared.glob("step-*/DONE"))
+
+
+def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, shared: Path) -> None:
+    gang = submit(plain("killed", replicas=4, directory=str(shared), steps=400, recovery=REPLACE_NEVER))
+    gang.runs(1)
+    uids, starts = gang.uids(), gang.container_starts()
+    before = {member: harming.worker(uid) for member, uid in uids.items()}
+    assert len({pod["spec"]["nodeName"] for pod in gang.pods().values()}) > 1
+    gang.until("a checkpoint", lambda _: progressed(shared, 0))
+    harming.kill(before["worker-2"])
+    status = gang.runs(2)
+    after = {member: harming.worker(uid) for member, uid in uids.items()}
+    assert gang.uids() == uids
+    assert gang.container_starts() == starts
+    assert all(after[member] != before[member] and not before[member].alive for member in uids)
+    cause = status["incidents"][0]["cause"]
+    assert (cause["member"], cause["signal"]) == ("worker-2", "SIGKILL")
+    assert status["restarts"] == {"counted": 1, "inWindow": 1, "uncounted": 0}
+    restored = {gang.restored(member)[-1] for member in uids}
+    assert restored == {status["incidents"][0]["restoredStep"]}
+    assert min(restored) > 0
+    gang.ends("Succeeded")
+    disturbed = result(shared)
+
+    undisturbed = shared / "undisturbed"
+    other = submit(plain("undisturbed", replicas=4, directory=str(undisturbed), steps=400))
+    other.ends("Succeeded")
+    assert result(undisturbed) == disturbed  # to the last bit: json writes floats exactly
+
+
+@pytest.mark.parametrize(("code", "counted", "phase"), [(75, 0, "Running"), (3, 1, "Running"), (78, 0, "Failed")])
+def test_an_exit_code_does_what_its_rule_says(
+    submit: Submit, shared: Path, code: int, counted: int, phase: str
+) -> None:
+    document = sleepers("codes", replicas=2, directory=str(shared), recovery=REPLACE_NEVER)
+    document["spec"]["podFailurePolicy"] = {
+        "rules": [
+            {"name": "bad-config", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [64, 78]}},
+            {"name": "asked-to-leave", "action": "Ignore", "onExitCodes": {"operator": "In", "values": [75]}},
+        ]
+    }
+    words = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"]
+    words[2] = f'trap "exit {code}" USR1; echo up > /checkpoints/$GANG_MEMBER; while :; do sleep 0.1; done'
+    gang = submit(document)
+    gang.runs(1)
+    uids = gang.uids()
+    gang.until("worker-1's trap", lambda _: (shared / "worker-1").exists())
+    harming.worker(uids["worker-1"]).send(signal.SIGUSR1)
+    if phase == "Failed":
+        status = gang.ends("Failed")
+        assert status["attempt"] == 1 or status["incidents"][0]["cause"]["rule"] == "bad-config"
+        assert "bad-config" in status["message"]
+        return
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    assert status["incidents"][0]["cause"]["exitCode"] == code
+    assert status["restarts"]["counted"] == counted
+
+
+def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared: Path) -> None:
+    gang = submit(plain("container", replicas=4, directory=str(shared), steps=100000, recovery=REPLACE_NEVER))
+    gang.runs(1)
+    uids, starts = gang.uids(), gang.container_starts()
+    others = {member: harming.supervisor(uid) for member, uid in uids.items() if member != "worker-1"}
+    gang.until("a checkpoint", lambda _: progressed(shared, 0))
+    harming.kill(harming.supervisor(uids["worker-1"]))
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    after = gang.container_starts()
+    assert after["worker-1"] != starts["worker-1"]
+    assert {member: one for member, one in after.items() if member != "worker-1"} == {
+        member: one for member, one in starts.items() if member != "worker-1"
+    }
+    assert all(one.alive for one in others.values())
+    assert status["incidents"][0]["cause"]["member"] == "worker-1"
+    assert {gang.restored(member)[-1] for member in uids if member != "worker-1"} == {
+        status["incidents"][0]["restoredStep"]
+    }
+
+
+def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared: Path) -> None:
+    gang = submit(plain("sidecar", replicas=2, directory=str(shared), steps=100000))
+    gang.runs(1)
+    uids = gang.uids()
+    before = {member: harming.worker(uid) for member, uid in uids.items()}
+    first = harming.sidecar(uids["worker-0"])
+    harming.kill(first)
+    gang.until("another sidecar", lambda _: harming.sidecar(uids["worker-0"]) != first)
+    # The new sidecar carries a fault as the old one did.
+    harming.kill(before["worker-0"])
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    assert status["incidents"][0]["cause"]["signal"] == "SIGKILL"
+    assert status["restarts"]["counted"] == 1
+
+
+def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submit, shared: Path) -> None:
+    recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
+    gang = submit(sleepers("ten", replicas=4, directory=str(shared), recovery=recovery))
+    gang.runs(1)
+    uids, starts, began = gang.uids(), gang.container_starts(), time.monotonic()
+    taken = []
+    for attempt in range(2, 12):
+        harming.kill(harming.worker(uids[f"worker-{attempt % 4}"]))
+        status = gang.runs(attempt)
+        times = status["incidents"][0]["milliseconds"]
+        taken.append(sum(times.get(phase, 0) for phase in ("stop", "barrier", "start")))
+    assert time.monotonic() - began < 120
+    assert (gang.uids(), gang.container_starts()) == (uids, starts)
+    assert max(taken) < 5000  # a CrashLoopBackOff would be 10 s and more
+    assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
+
+
+def test_torchrun_and_env_train_the_same_and_lose_nothing(submit: Submit, shared: Path) -> None:
+    losses = {}
+    for launch in ("Command", "Torchrun"):
+        directory = shared / launch
+        gang = submit(pytorch(launch.lower(), launch, str(directory)))
+        gang.runs(1, 300)
+        uids = gang.uids()
+        until("a checkpoint", partial(progressed, directory, 40), 120)
+        harming.kill(harming.worker(uids["worker-3"]))
+        gang.ends("Succeeded", 240)
+        assert gang.status["attempt"] == 2
+        assert gang.uids() in (uids, {})
+        losses[launch] = json.loads((directory / "result.json").read_text())["loss_hex"]
+    assert len(set(losses.values())) == 1
+
+
+def pytorch(name: str, launch: str, directory: str) -> dict[str, Any]:
+    """The example of the docs, smaller."""
+    document = plain(name, replicas=4, directory=directory, recovery=REPLACE_NEVER)
+    role = document["spec"]["roles"][0]
+    container = role["template"]["spec"]["containers"][0]
+    script = ["/opt/gangctl/examples/train_torch.py", "--steps", "300"]
+    role["launch"] = launch
+    container["image"] = "gangctl/examples-torch:e2e"
+    container["command"] = ["torchrun", *script] if launch == "Torchrun" else ["python3", *script]
+    return document

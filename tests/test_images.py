@@ -1,0 +1,38 @@
+"""The images hold what was tested: their requirements follow pyproject.toml and requirements.txt."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PINNED = re.compile(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+def _pins(path: Path) -> dict[str, tuple[str, str]]:
+    """Package -> version and hashes."""
+    return {name: (version, hashes) for name, version, hashes in PINNED.findall(path.read_text(encoding="utf-8"))}
+
+
+def _dependencies(project: Path) -> set[str]:
+    listed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+    return {re.split(r"[^a-z0-9-]", name)[0] for name in listed} - {"gangsidecar"}
+
+
+@pytest.mark.parametrize(
+    ("image", "project"), [("controller", "pyproject.toml"), ("sidecar", "sidecar/pyproject.toml")]
+)
+def test_an_image_gets_the_dependencies_of_its_project(image: str, project: str) -> None:
+    lines = (ROOT / f"containers/requirements-{image}.in").read_text(encoding="utf-8").splitlines()
+    assert {line for line in lines if line[0] not in "#-"} == _dependencies(ROOT / project)
+    assert _pins(ROOT / f"containers/requirements-{image}.txt").keys() >= _dependencies(ROOT / project)
+
+
+@pytest.mark.parametrize("name", ["controller", "sidecar", "build"])
+def test_an_image_is_made_of_the_versions_that_were_tested(name: str) -> None:
+    pins = _pins(ROOT / f"containers/requirements-{name}.txt")
+    assert pins
+    assert pins.items() <= _pins(ROOT / "requirements.txt").items(), "compile it again: see the .in file beside it"
