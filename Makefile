@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := gangctl sidecar/gangsidecar tests bench examples
+SOURCES := gangctl sidecar/gangsidecar tests bench examples e2e
 
-.PHONY: help demo test lint bench simulate mutants generate scenarios clean
+E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
+
+.PHONY: help demo test lint e2e e2e-up e2e-down bench simulate mutants generate scenarios clean
 
 help: ## Say what each command does
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.ready: requirements.txt pyproject.toml sidecar/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -30,6 +32,19 @@ lint: $(VENV)/.ready ## Formatting, ruff with all rules, mypy strict, layers
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+
+$(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r e2e/requirements.txt
+	@touch $@
+
+e2e: $(VENV)/.e2e ## Tests on real Kubernetes (root; or any cluster: KUBECONFIG=...): make e2e E2E="-k name"
+	@$(BIN)/pytest e2e --timeout 300 $(E2E)
+
+e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and by hand (see e2e/README.md)
+	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) up
+
+e2e-down: $(VENV)/.ready ## Take it down
+	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) down
 
 bench: $(VENV)/.ready ## Restart latency by phase, writes a restart, memory (prints what docs/benchmarks.md quotes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/restart.py

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from e2e.cluster import programs
+from e2e.cluster import programs, toolchain
 from e2e.cluster.lab import Lab, sweep
 from e2e.cluster.processes import Process
 from e2e.cluster.telling import tell, telling
-from e2e.images.stored import ALIAS, Image
-from e2e.images.wanted import REPOSITORY, Images
+from e2e.images.stored import ALIAS
+from e2e.images.wanted import Images
 from e2e.watching import watch_until
 
 NODES = 2
@@ -71,16 +71,20 @@ class Cluster:
         """
         return watch_until(self.programs / "kubectl", self.env, words, holds, seconds)
 
-    def load(self, image: Image) -> str:
-        """Bring an image there; the name by which pods get it."""
+    def image(self, name: str) -> str:
+        """Bring an image there (controller, sidecar, examples, examples-torch); the name by which pods get it."""
+        if self.lab is None and (prefix := os.environ.get("GANGCTL_E2E_IMAGES")):
+            return f"{prefix}/{name}:{ALIAS}"
+        images = Images()
+        image = images.made(name)
         if self.lab is not None:
             self.lab.load(image)
-        elif prefix := os.environ.get("GANGCTL_E2E_IMAGES"):
-            return f"{prefix}/{image.name.removeprefix(REPOSITORY + '/').partition(':')[0]}:{ALIAS}"
         elif command := os.environ.get("GANGCTL_E2E_LOAD"):
-            archive = str(Images().store.archive(image))
-            with telling(f"loading {image.name}"):
+            with telling(f"loading {image.name}"), tempfile.TemporaryDirectory() as folder:
+                archive = str(images.store.archive(image, Path(folder)))
                 subprocess.run([word.replace("{}", archive) for word in shlex.split(command)], check=True)
+        else:
+            raise toolchain.Missing("GANGCTL_E2E_LOAD or GANGCTL_E2E_IMAGES must say how a cluster gets images")
         return image.name
 
 
@@ -94,7 +98,7 @@ def found() -> Iterator[Cluster]:
         yield Cluster(lab.kubeconfig, programs.ready(), lab)
     elif given:
         tell(f"using the cluster of KUBECONFIG={given}: no faults of nodes there")
-        yield Cluster(Path(given), programs.ready(), None)
+        yield Cluster(Path(given), programs.ready(programs.CLIENTS), None)
     else:
         sweep(TEMPORARY.glob("gangctl-e2e-*"))
         lab = Lab.up(TEMPORARY / f"gangctl-e2e-{os.getpid()}", NODES, owner=Process.of(os.getpid()))

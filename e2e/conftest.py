@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ import pytest
 from e2e import clusters, controllers, installing
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
+from e2e.cluster.toolchain import Missing
 from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
 from e2e.installing import Installed
 from e2e.keeping import keep
+from e2e.proxying import Proxy, proxy
 
 CLUSTER = pytest.StashKey[Cluster]()
 
@@ -28,10 +32,26 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+@contextmanager
+def uncaptured(config: pytest.Config) -> Iterator[None]:
+    """What takes long says so where it is seen, not in the captured output of a test."""
+    capturing = config.pluginmanager.getplugin("capturemanager")
+    if capturing is None:
+        yield
+        return
+    with capturing.global_and_fixture_disabled():
+        yield
+
+
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster; of our own unless KUBECONFIG says otherwise."""
-    with clusters.found() as one:
+    with ExitStack() as until_the_end:
+        with uncaptured(request.config):
+            try:
+                one = until_the_end.enter_context(clusters.found())
+            except Missing as error:
+                pytest.exit(f"e2e: {error}", returncode=2)
         request.config.stash[CLUSTER] = one
         yield one
 
@@ -53,9 +73,11 @@ def helm(cluster: Cluster) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def gangctl_installed(cluster: Cluster) -> Iterator[Installed]:
+def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Installed]:
     """Gangctl by its chart, available."""
-    yield installing.install(cluster)
+    with uncaptured(request.config):
+        installed = installing.install(cluster)
+    yield installed
     if cluster.lab is None:
         installing.uninstall(cluster)
 
@@ -69,7 +91,10 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     # Pods made at once would find no service account yet.
     cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
     yield name
-    cluster.kubectl("delete", "namespace", name, "--timeout=120s")
+    cluster.kubectl(
+        "delete", "pods", "--all", "-n", name, "--timeout=120s"
+    )  # its namespace takes 5 s to begin with that
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
@@ -91,8 +116,16 @@ def shared(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 
         yield Path(folder)
 
 
+@pytest.fixture(scope="session")
+def torch(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    """The image with PyTorch, which takes a while the first time."""
+    with uncaptured(request.config):
+        return cluster.image("examples-torch")
+
+
 @pytest.fixture
 def submit(
+    request: pytest.FixtureRequest,
     shared: Path,  # noqa: ARG001 - it outlives the gang
     gangctl_installed: Installed,  # noqa: ARG001 - somebody has to look after it
     cluster: Cluster,
@@ -102,6 +135,8 @@ def submit(
     submitted: list[Gang] = []
 
     def do(document: dict[str, Any]) -> Gang:
+        if "examples-torch" in json.dumps(document):
+            request.getfixturevalue("torch")
         gang = Gang(cluster.kubectl, namespace, document["metadata"]["name"])
         submitted.append(gang)
         return gang.apply(document)
@@ -121,6 +156,13 @@ def machine_address(lab: Lab) -> str:
 def api_server(lab: Lab) -> tuple[str, str]:
     """URL of the API server as this process sees it, and the file with the certificate to trust."""
     return f"https://{addresses.entrance(lab.control.number)}:6443", str(lab.control.keys.folder / "ca.crt")
+
+
+@pytest.fixture
+async def between(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[Proxy]:
+    """A proxy before the API server, which can be told to misbehave."""
+    async with proxy(*api_server, machine_address) as found:
+        yield found
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ class Gang:
             TimeoutError: with the status as it was last.
         """
         try:
-            return until(what, lambda: holds(self.status), seconds)
+            return until(what, lambda: holds(self.status), seconds, every=0.25)
         except TimeoutError as error:
             status = self.status
             raise TimeoutError(f"{error}; it is {status.get('phase')}: {status.get('message')}") from None

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from e2e.cluster.telling import telling
 from e2e.clusters import Cluster
-from e2e.images.wanted import Images
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "gangctl"
@@ -33,10 +32,8 @@ def install(cluster: Cluster) -> Installed:
     Raises:
         RuntimeError: Helm fails, with its own words.
     """
-    images = Images()
     with telling("making and loading images"):
-        names = [cluster.load(image) for image in (images.controller(), images.sidecar(), images.worker())]
-    installed = Installed(*names)
+        installed = Installed(*(cluster.image(name) for name in ("controller", "sidecar", "examples")))
     if not cluster.run("kubectl", "get", "crd", "gangjobs.gangctl.io").returncode:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm never upgrades a CRD
     helm(

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from e2e.cluster.containers import containers
+from e2e.cluster.deviceplugin import devices
 from e2e.cluster.lab import Lab
 from e2e.cluster.processes import everything
 from e2e.cluster.waiting import until
 from e2e.clusters import Cluster
-from e2e.images.wanted import Images
 
 SLEEP = ["sleep", "1000000"]
 Kubectl = Callable[..., str]
@@ -25,7 +25,7 @@ Kubectl = Callable[..., str]
 @pytest.fixture(scope="session")
 def python(cluster: Cluster) -> str:
     """An image with Python."""
-    return cluster.load(Images().worker())
+    return cluster.image("examples")
 
 
 def pod(name: str, image: str, command: list[str], **spec: Any) -> str:
@@ -99,6 +99,28 @@ def test_a_containers_processes_are_found_and_killed_by_the_pods_uid(
     assert found["main"].first.command == " ".join(SLEEP)
     found["main"].first.send(signal.SIGKILL)
     wait(kubectl, namespace, "one", "jsonpath={.status.phase}=Failed")
+
+
+def test_a_devices_health_is_in_the_status_of_the_pod_that_has_it(
+    kubectl: Kubectl, cluster: Cluster, namespace: str, python: str, lab: Lab
+) -> None:
+    resource = "example.com/device"
+
+    def health(pod: dict[str, Any]) -> str | None:
+        for container in pod["status"].get("containerStatuses", []):
+            for allocated in container.get("allocatedResourcesStatus", []):
+                return str(allocated["resources"][0]["health"])
+        return None
+
+    with devices(lab.node(2), resource, ["a"]) as found:
+        limits = {"name": "main", "image": python, "command": SLEEP, "resources": {"limits": {resource: 1}}}
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=pod("one", python, SLEEP, containers=[limits]))
+        wait(kubectl, namespace, "one", "condition=Ready")
+        assert kubectl("exec", "one", "-n", namespace, "--", "printenv", "FAKE_DEVICES") == "a\n"
+        found.mark("a", healthy=False)
+        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Unhealthy")
+        found.mark("a", healthy=True)
+        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Healthy")
 
 
 def test_a_frozen_node_is_unknown_and_goes_on_when_thawed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,6 @@ Submit = Callable[[dict[str, Any]], Gang]
 LEASE_SECONDS = 15.0
 WRITE_1, WRITE_2 = "Gathering", "Running"
 OK = 200
-
-
-@pytest.fixture
-async def between(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[Proxy]:
-    """A proxy before the API server."""
-    server, ca_file = api_server
-    async with proxy(server, ca_file, machine_address) as found:
-        yield found
 
 
 async def on(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:

@@ -27,7 +27,7 @@ def placed(gang: Gang) -> dict[str, str]:
 def third(lab: Any) -> Any:
     """A node that a test may do anything to; it is as new for each of them."""
     node = lab.add_node(3)
-    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.worker(), nodes=[node])
+    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
     lab.wait_ready(3)
     return node
 

@@ -93,7 +93,7 @@ def _node(lab: Lab, verb: str, index: int) -> None:
 
 def _load(lab: Lab, *, torch: bool) -> None:
     images = lab.images
-    made = [images.controller(), images.sidecar(), images.worker(), *([images.torch()] if torch else [])]
+    made = [images.controller(), images.sidecar(), images.examples(), *([images.examples_torch()] if torch else [])]
     lab.load(*made)
     for image in made:
         print(image.name)

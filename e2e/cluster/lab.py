@@ -102,6 +102,7 @@ class Lab:
     def add_node(self, index: int) -> Node:
         """Switch a node on: a new one, or one that was killed, which comes back as after a reboot."""
         node = self.node(index)
+        _remove_cgroups(node.containers())  # of its life before
         node.boot(self.images.init())
         node.up(self.images.store, [self.images.pause()])
         return node

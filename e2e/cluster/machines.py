@@ -20,7 +20,7 @@ MOUNTS = """
 set -e
 mount --make-rprivate /
 for at in "$HERE"/mounts/*; do
-  target=$(echo "${at##*/}" | sed 's#%#/#g')
+  target=$(echo "${at##*/}" | sed 's#+#/#g')
   mkdir -p "$target"
   mount --bind "$at" "$target"
 done
@@ -73,7 +73,7 @@ class Machine:
         self.here.mkdir(parents=True, exist_ok=True)
         self.log.mkdir(parents=True, exist_ok=True)
         for folder in PRIVATE:
-            (self.here / "mounts" / folder.replace("/", "%")).mkdir(parents=True, exist_ok=True)
+            mount_of(self, folder).mkdir(parents=True, exist_ok=True)
         up = self.here / "up"
         up.unlink(missing_ok=True)
         link = self.here / "init"
@@ -148,6 +148,12 @@ class Machine:
         entered = [self.registry.find(name) for name in self.registry.names() if name.startswith(f"{self.name}.")]
         for process in [*self.everything(), *(one for one in entered if one)]:
             process.send(signal.SIGCONT)
+
+
+def mount_of(machine: Machine, path: str) -> Path:
+    """Where this machine around has a folder that a machine of the cluster has for itself."""
+    private = next(folder for folder in PRIVATE if path.startswith(folder))
+    return machine.here / "mounts" / private.replace("/", "+") / path.removeprefix(private).strip("/")
 
 
 def _stopped(process: Process) -> bool:

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
@@ -21,16 +22,21 @@ from e2e.cluster.telling import telling
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
-def ready() -> Path:
-    """The folder with all programs; what is missing is built.
+CLIENTS = ("kubectl", "helm")
+"""What a cluster of somebody else's needs."""
+
+
+def ready(wanted: Collection[str] = (*versions.KUBERNETES_PROGRAMS, *versions.PROGRAMS)) -> Path:
+    """The folder with all programs, or those that are wanted; what is missing is built.
 
     Raises:
         Missing: Go is needed and can't be had, or a build fails.
     """
     folder = versions.binaries()
     folder.mkdir(parents=True, exist_ok=True)
-    kubernetes = [name for name in versions.KUBERNETES_PROGRAMS if not (folder / name).exists()]
-    others = [name for name in versions.PROGRAMS if not (folder / name).exists()]
+    missing = [name for name in wanted if not (folder / name).exists()]
+    kubernetes = [name for name in missing if name in versions.KUBERNETES_PROGRAMS]
+    others = [name for name in missing if name in versions.PROGRAMS]
     if not kubernetes and not others:
         return folder
     go = toolchain.go()

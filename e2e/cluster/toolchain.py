@@ -111,6 +111,8 @@ def _fetch(bootstrap: str, kept: Path) -> None:
         half = kept.with_suffix(".half")
         shutil.rmtree(half, ignore_errors=True)
         shutil.copytree(source, half)
+        for path in half.rglob("_go.mod"):  # a module can't hold another one's go.mod under that name
+            path.rename(path.with_name("go.mod"))
         for program in (*half.glob("bin/*"), *half.glob("pkg/tool/*/*")):  # a module's files aren't executable
             program.chmod(0o755)
         half.rename(kept)

@@ -11,8 +11,10 @@ POLL_SECONDS = 0.05
 T = TypeVar("T")
 
 
-def until(what: str, holds: Callable[[], T | None], seconds: float = 60.0) -> T:
+def until(what: str, holds: Callable[[], T | None], seconds: float = 60.0, every: float = POLL_SECONDS) -> T:
     """Look again and again until something is there (not None, not False), and return it.
+
+    ``every``: seconds between two looks; more than a moment where a look is a whole program.
 
     Raises:
         TimeoutError: it isn't in time.
@@ -24,4 +26,4 @@ def until(what: str, holds: Callable[[], T | None], seconds: float = 60.0) -> T:
             return found
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)

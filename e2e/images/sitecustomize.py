@@ -1,6 +1,7 @@
 """Debian's PyTorch is built without libuv, and its torchrun asks for libuv whatever is set, in agent and children.
 
-So the default is changed in every process, as soon as `torch.distributed` has been imported.
+So the default is changed in every process, as soon as `torch.distributed` has been imported. This takes the place of
+Debian's own sitecustomize, which would be found first and does nothing here.
 """
 
 import importlib.abc

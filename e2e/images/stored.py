@@ -10,6 +10,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -20,6 +22,7 @@ from typing import IO, Any
 
 MEDIA = "application/vnd.oci.image."
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DIGEST = re.compile("[0-9a-f]{64}")
 PAUSE = "localhost/gangctl-e2e/pause:1"
 ALIAS = "e2e"
 """A tag that every image has besides the one of its content: for manifests that stay as they are."""
@@ -82,6 +85,20 @@ class Store:
         half.rename(record)
         return layer
 
+    def forget(self, what: str, newest: int) -> None:
+        """Remove the layers of this kind, with their folders, but for the newest."""
+        records = sorted(self.folder.glob(f"{what}-*.json"), key=lambda path: path.stat().st_mtime)
+        for record in records[:-newest]:
+            record.unlink()
+            shutil.rmtree(record.with_suffix(""), ignore_errors=True)
+        if records[:-newest]:
+            used = {
+                json.loads(path.read_text())["digest"].removeprefix("sha256:") for path in self.folder.glob("*.json")
+            }
+            for blob in self.blobs.iterdir():
+                if blob.name not in used and DIGEST.fullmatch(blob.name):
+                    blob.unlink()
+
     def write_archive(self, image: Image, out: IO[bytes], *, without: Collection[str] = ()) -> None:
         """Write the image as an archive, but for the blobs that its reader has."""
         config = json.dumps(_config(image)).encode()
@@ -96,9 +113,10 @@ class Store:
                 if layer.digest not in without:
                     archive.add(self._blob(layer.digest), f"blobs/{layer.digest.replace(':', '/')}")
 
-    def archive(self, image: Image) -> Path:
-        """The whole image as a file, for those who load it themselves."""
-        path = self.folder / f"{image.name.rpartition('/')[2].replace(':', '-')}.tar"
+    def archive(self, image: Image, folder: Path) -> Path:
+        """Write the whole image as a file, for those who load it themselves."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{image.name.rpartition('/')[2].replace(':', '-')}.tar"
         with path.open("wb") as file:
             self.write_archive(image, file)
         return path

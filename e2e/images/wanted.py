@@ -3,17 +3,19 @@
 Debian with Python is the lowest layer of all, so a node gets it once. Dependencies are the next, our code is the last:
 a change of the code makes a small layer in seconds.
 
-    python -m e2e.images.wanted            make them all (but PyTorch's, which takes minutes: add --torch)
+    python -m e2e.images.wanted [--torch] [--archives FOLDER]
 """
 
 from __future__ import annotations
 
+import argparse
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
@@ -30,6 +32,9 @@ SITE = "opt/gangctl/lib"
 WORKSPACE = "opt/gangctl/examples"
 EXAMPLES = ("train_plain.py", "train_torch.py")
 COMPILE = "python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
+CODE_KEPT = 5
+"""So many states of our code stay in the cache."""
+
 TORCH = """
 apt-get update -qq
 apt-get install -qq --no-install-recommends python3-torch
@@ -43,6 +48,16 @@ class Images:
     def __init__(self) -> None:
         self.store = Store(versions.cache() / "images")
         self.debian = Debian(self.store)
+
+    def made(self, name: str) -> Image:
+        """The image of this name below the repository."""
+        makers = {
+            "controller": self.controller,
+            "sidecar": self.sidecar,
+            "examples": self.examples,
+            "examples-torch": self.examples_torch,
+        }
+        return makers[name]()
 
     def pause(self) -> Image:
         """The sandbox of every pod."""
@@ -58,19 +73,21 @@ class Images:
         layers, tag = self._ours("sidecar", [ROOT / "sidecar"])
         return _ours("sidecar", tag, layers, ("python", "-m", "gangsidecar.agent"))
 
-    def worker(self) -> Image:
+    def examples(self) -> Image:
         """What a user's image may be at least: Python, and the examples."""
         _, base = self.debian.base()
-        layer = self._examples()
+        layer = self._scripts()
         return Image(name=f"{REPOSITORY}/examples:{_tag(base, layer)}", layers=(base, layer))
 
-    def torch(self) -> Image:
+    def examples_torch(self) -> Image:
         """The same with Debian's PyTorch: 1.6 GB."""
         root, base = self.debian.base()
         name = key("torch", base.digest, TORCH)
-        with telling("an image with PyTorch (minutes, once)"):
+        with ExitStack() as telling_it:
+            if not (self.store.folder / name).exists():
+                telling_it.enter_context(telling("making an image with PyTorch (a minute or two)"))
             _, torch = self.debian.above(name, [root], TORCH)
-        layers = (base, torch, self._custom(), self._examples())
+        layers = (base, torch, self._custom(), self._scripts())
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
 
     def init(self) -> Path:
@@ -107,9 +124,10 @@ class Images:
             if not (self.store.folder / own).exists():
                 _install_ours(sources, prepared / SITE)
             _, code = self.debian.above(own, [root, below], f"{COMPILE} {packages}", prepared)
+        self.store.forget(f"{name}-code", newest=CODE_KEPT)
         return (base, dependencies, code), own.rpartition("-")[2][:12]
 
-    def _examples(self) -> Layer:
+    def _scripts(self) -> Layer:
         files = [path for name in EXAMPLES if (path := ROOT / "examples" / name).exists()]
         name = key("examples", *(part for path in files for part in (path.name, path.read_bytes())))
         return self._files(name, {f"{WORKSPACE}/{path.name}": path for path in files})
@@ -118,7 +136,7 @@ class Images:
         source = HERE / "sitecustomize.py"
         return self._files(
             key("sitecustomize", source.read_bytes()),
-            {"usr/local/lib/python3.13/dist-packages/sitecustomize.py": source},
+            {"usr/lib/python3.13/sitecustomize.py": source},
         )
 
     def _files(self, name: str, files: dict[str, Path]) -> Layer:
@@ -195,12 +213,19 @@ def _pip(*arguments: str) -> None:
 
 def main() -> None:
     """Make them."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--torch", action="store_true", help="PyTorch's as well")
+    flags.add_argument("--archives", type=Path, help="write each as an archive into this folder")
+    options = flags.parse_args()
     toolchain.require_root()
     toolchain.install_packages(*versions.PACKAGES)
     images = Images()
-    wanted = [images.pause, images.controller, images.sidecar, images.worker]
-    for make in [*wanted, *([images.torch] if "--torch" in sys.argv else [])]:
-        tell(make().name)
+    wanted = [images.controller, images.sidecar, images.examples, *([images.examples_torch] if options.torch else [])]
+    for make in wanted:
+        image = make()
+        tell(image.name)
+        if options.archives is not None:
+            tell(str(images.store.archive(image, options.archives)))
 
 
 if __name__ == "__main__":

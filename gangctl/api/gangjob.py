@@ -163,7 +163,7 @@ class Spec(Model):
     progress: Progress = Field(default_factory=Progress)
     """How progress is seen and when its absence is a hang."""
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
-    """Whether pods are packed together or spread."""
+    """Whether pods are packed together or spread, beside what the template asks for. Local mode has one place only."""
     network: Network = Field(default_factory=Network)
     """Ports that the ranks of an attempt may meet at."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None

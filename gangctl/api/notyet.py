@@ -11,11 +11,8 @@ from typing import Final
 
 NOT_YET: Final = MappingProxyType(
     {
-        "spec.placement": "Not acted on yet: pods are placed as their template says, whatever stands here.",
         "spec.progress.source.pattern": "Not acted on yet: no output is searched, so no progress is seen.",
         "spec.progress.source.path": "Not acted on yet: no file is looked at, so no progress is seen.",
-        "spec.recovery.schedulingTimeoutSeconds": "Not acted on yet: a gang waits for its place for ever.",
-        "spec.ttlSecondsAfterFinished": "Not acted on yet: a gang that has ended stays until it is deleted.",
     }
 )
 """Path of a field to what is not so yet."""
@@ -24,6 +21,8 @@ NOT_IN_LOCAL_MODE: Final = MappingProxyType(
     {
         "spec.podFailurePolicy.rules[].onPodConditions": "No effect in local mode, whose pods have no conditions.",
         "spec.podFailurePolicy.rules[].onDeviceHealth": "No effect in local mode, which knows of no devices.",
+        "spec.recovery.schedulingTimeoutSeconds": "No effect in local mode, where every pod has its place at once.",
+        "spec.ttlSecondsAfterFinished": "No effect in local mode, where a gang goes when the command ends.",
         "spec.recovery.avoidNodeSeconds": "No effect in local mode, which has one node only.",
     }
 )

@@ -53,6 +53,10 @@ class Reason(StrEnum):
     # How a gang goes on.
     SUBMITTED = "Submitted"
     """The gang was seen for the first time and accepted."""
+    TEMPLATE_REFUSED = "TemplateRefused"
+    """The cluster takes no pods made of the gang's templates: the message has its own words."""
+    TEMPLATE_ACCEPTED = "TemplateAccepted"
+    """It refused them before, and takes them now."""
     PENDING = "Pending"
     """Pods wait for their place in the cluster: nothing is wrong yet."""
     GATHERING = "Gathering"

@@ -250,6 +250,15 @@ class Awaited(Model):
     """When it was first missed without having been seen terminated."""
 
 
+class AwaitedAll(Model):
+    """Too many pods to be listed: nobody starts before the last of them has been gone for the grace of a lost pod."""
+
+    incarnation: int
+    """All pods of this incarnation or an earlier one that aren't their members' current ones."""
+    vanished_time: Timestamp | None = None
+    """Since when none of them is seen to run a worker."""
+
+
 class HeldRank(Model):
     """A rank that a spare holds."""
 
@@ -312,6 +321,9 @@ class Status(Model):
     """The checkpoint that every rank of the attempt loads; absent = from the beginning."""
     masters: Annotated[tuple[Master, ...], Field(max_length=8)] = ()
     """Where rank 0 of each process group listens in this attempt."""
+    hosts: Annotated[tuple[Name, ...], Field(max_length=512)] = ()
+    """Addresses of this attempt's members, in the order of roles and indexes: what host files are made of. Empty in
+    gangs that need more than 512 members."""
     progress: ProgressStatus | None = None
     """The highest step any rank has reported in this attempt."""
     restarts: Restarts = Field(default_factory=Restarts)
@@ -322,6 +334,9 @@ class Status(Model):
     """What the budget and the ladder remember of settled incidents."""
     base_incarnation: int = 0
     """The incarnation of every pod that isn't in replaced; raised when the whole gang is recreated."""
+    given_back: bool = False
+    """Suspended because a replacement took too long: it goes on when restartToken changes, or suspend is set and taken
+    back."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
     """The restart token that was last acted on."""
     roles_hash: Label = ""
@@ -332,8 +347,10 @@ class Status(Model):
     """Newest steps of Shared tiers with source API that were registered by every rank."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
     """Members whose incarnation differs from the default."""
-    awaited: Annotated[tuple[Awaited, ...], Field(max_length=10_000)] = ()
+    awaited: Annotated[tuple[Awaited, ...], Field(max_length=1000)] = ()
     """Pods of earlier incarnations that may still run a worker."""
+    awaited_all: AwaitedAll | None = None
+    """The same for more pods than can be listed."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares hold."""
     barrier_timeouts: int = 0

@@ -50,8 +50,9 @@ class PodSpec(Model):
             }
         ),
     ] = "Never"
-    """Never (the default) or OnFailure. Workers are restarted inside their containers in any case; this is for what
-    the kubelet does when a whole container has ended."""
+    """Never (the default) or OnFailure; taken so that a Job's template can be pasted. Workers are restarted inside
+    their containers, and what the kubelet does when a whole container has ended is set by gangctl: all containers of
+    the pod are restarted without a back-off, or, on nodes that can't do that, the one that failed."""
 
 
 class Template(Model):

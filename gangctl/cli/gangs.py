@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
@@ -13,23 +13,18 @@ from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.cluster.local.store import GangStore
 
-STATE_DIRECTORY = "GANGCTL_STATE_DIR"
+STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
+"""The environment variable that names it."""
 
 
-def add_state_dir(parser: argparse.ArgumentParser) -> None:
-    """The option that every verb with gangs has."""
-    parser.add_argument(
-        "--state-dir",
-        metavar="DIR",
-        type=Path,
-        default=Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY),
-        help=f"where gangs of this machine are kept (default: ${STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
-    )
+def default_state_directory() -> Path:
+    """Where gangs of this machine are kept if nobody says otherwise."""
+    return Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY)
 
 
-def state_directory(arguments: argparse.Namespace) -> StateDirectory:
-    """The state directory that the command line names."""
-    return StateDirectory(Path(os.path.abspath(arguments.state_dir)))  # noqa: PTH100 - links are kept, the path is shown
+def absolute(path: Path) -> StateDirectory:
+    """The state directory, known by its whole path."""
+    return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - links are kept, the path is shown
 
 
 def names(state: StateDirectory) -> list[str]:

@@ -6,7 +6,8 @@ The controller is asked at its live endpoint; processes are known from the files
 from __future__ import annotations
 
 import http.client
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,6 +36,8 @@ class Look:
     """Those that are not forgotten yet, by name."""
     live: bool
     """The snapshot is the controller's; else it is made of the files, which know no steps."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Member -> where its pod is; empty where there is only one machine."""
 
     def processes(self) -> list[dict[str, Any]]:
         """Every member with its pod and process ids, for programs; a start time is in clock ticks since the boot."""

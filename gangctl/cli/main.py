@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ from typing import Final, Protocol, cast
 
 from gangctl import __version__
 from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.program import is_plugin, program
+from gangctl.cluster.errors import ClusterError
 
 _VERBS: Final = {
     "run": "Run a gang on this machine and watch it",
@@ -22,6 +25,7 @@ _VERBS: Final = {
     "restart": "Start a new attempt of a gang, uncharged",
     "suspend": "Stop a gang and give its pods back; attempt and restore point stay",
     "resume": "Let a suspended gang go on",
+    "logs": "Show what workers print, by member, role or rank",
     "inject": "Do harm on purpose: kill, hang or end a member, its sidecar or the controller",
     "classify": "Dry run: which rule of podFailurePolicy catches this fault, and why",
     "crd": "Print the CustomResourceDefinition of GangJob",
@@ -36,6 +40,18 @@ examples:
 
 `gangctl VERB --help` says more. GANGCTL_DEBUG=1 shows tracebacks.
 """
+_PLUGIN_EXAMPLES: Final = """\
+examples:
+  gangctl status -A                               all gangs of the cluster
+  gangctl status demo -n research                 why it restarted, what was lost, what happens next
+  gangctl logs demo --rank 3 -f                   what the worker of one rank says
+  gangctl inject demo worker-1 --signal KILL      kill a worker, see the gang come back
+
+`gangctl VERB --help` says more. GANGCTL_DEBUG=1 shows tracebacks.
+"""
+_ELSEWHERE: Final = {
+    "run": "; gangs of a cluster are submitted with kubectl apply -f FILE, gangctl run is for this machine"
+}
 _BROKEN_PIPE: Final = 141
 """As a shell shows a program that SIGPIPE ended."""
 
@@ -61,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except UserError as error:
+    except (UserError, ClusterError) as error:
         _said(str(error))
     except Exception as error:  # the outermost frame: a traceback is no message for users
         if os.environ.get("GANGCTL_DEBUG"):
@@ -79,34 +95,46 @@ def _dispatch(given: list[str]) -> int:
         _parser().print_help(sys.stdout)
         return ExitCode.OK if given else ExitCode.BAD_INPUT
     name = "version" if given[0] == "--version" else given[0]
-    if name not in _VERBS:
-        near = get_close_matches(name, _VERBS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_VERBS)}"
-        raise UserError(f"there is no verb {name!r}: {hint}")
+    verbs = _verbs()
+    if name not in verbs:
+        near = get_close_matches(name, verbs, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(verbs)}"
+        raise UserError(f"there is no verb {name!r}: {hint}{_ELSEWHERE.get(name, '')}")
     verb = cast("Verb", importlib.import_module(f"gangctl.cli.{name}"))
     parser = argparse.ArgumentParser(
-        prog=f"gangctl {name}",
+        prog=f"{program()} {name}",
         description=f"{_VERBS[name]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     verb.configure(parser)
+    parser.description, parser.epilog = _as_called(parser.description), _as_called(parser.epilog)
     return verb.run(parser.parse_args(given[1:]))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gangctl",
-        usage="gangctl VERB [ARGUMENT ...]",
+        prog=program(),
+        usage=f"{program()} VERB [ARGUMENT ...]",
         description=f"gangctl {__version__}: gangs of processes that restart together, in place, from a checkpoint.",
-        epilog=_EXAMPLES,
+        epilog=_as_called(_PLUGIN_EXAMPLES if is_plugin() else _EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
     verbs = parser.add_argument_group("verbs")
-    for name, meaning in _VERBS.items():
+    for name, meaning in _verbs().items():
         verbs.add_argument(name, help=meaning, nargs="?")
     return parser
+
+
+def _verbs() -> dict[str, str]:
+    """A plugin of kubectl has those that mean a cluster."""
+    return {name: meaning for name, meaning in _VERBS.items() if not is_plugin() or name not in _ELSEWHERE}
+
+
+def _as_called(text: str | None) -> str | None:
+    """Examples with the name that the user types."""
+    return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(_verbs())})", f"{program()} ", text)
 
 
 def _said(text: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -12,6 +13,7 @@ from rich.text import Text
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli.live import Look
+from gangctl.cli.program import program
 from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.controller.snapshot import MemberSnapshot
 from gangctl.core.settling import describe
@@ -28,6 +30,7 @@ STYLES: Final = {
 _MEMBER_STYLES: Final = {"Running": "green", "Stopping": "yellow", "Ready": "cyan", "Stuck": "bold red"}
 COLUMNS: Final = ("NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE")
 WIDE_COLUMNS: Final = (*COLUMNS, "REASON", "RESTORE")
+NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]], *, fold: str = "") -> Table:
@@ -85,21 +88,28 @@ def head(look: Look, now: float) -> Text:
     return line
 
 
-def members(found: Sequence[MemberSnapshot], most: int, *, live: bool) -> RenderableType:
-    """The members as a table of at most ``most`` rows: those that run like all others are left out first."""
+def members(
+    found: Sequence[MemberSnapshot], most: int, *, live: bool, nodes: Mapping[str, str] = NO_NODES
+) -> RenderableType:
+    """The members as a table of at most ``most`` rows: those that run like all others are left out first.
+
+    ``nodes``: member -> its pod's node, on a cluster, where only the controller hears of each member's steps.
+    """
     rows = [
         (
             clean(one.member),
             "spare" if one.spare else shown(one.rank),
             _phase_of(one, live=live),
             str(one.attempt or "-"),
-            shown(one.step),
+            *(() if nodes else (shown(one.step),)),
             str(one.restarts),
+            *((shown(nodes.get(one.member)),) if nodes else ()),
             shown(one.pod),
         )
         for one in chosen(found, most)
     ]
-    made = table(("MEMBER", "RANK", "PHASE", "ATTEMPT", "STEP", "RESTARTS", "POD"), rows)
+    columns = ("RESTARTS", "NODE", "POD") if nodes else ("STEP", "RESTARTS", "POD")
+    made = table(("MEMBER", "RANK", "PHASE", "ATTEMPT", *columns), rows)
     left = len(found) - len(rows)
     if left <= 0:
         return made
@@ -155,18 +165,20 @@ def advice(job: GangJob) -> str:
     name, status = job.metadata.name, job.status
     incident = status.incidents[0] if status.incidents else None
     member = incident.cause.member if incident is not None else ""
-    logs = f"the log of {member} says why" if member else "the workers' logs say why"
+    logs = f"{program()} logs {name} {member} says why" if member else "the workers' logs say why"
     match status.phase:
         case GangPhase.HELD:
-            return f"look at the pods ({logs}); gangctl restart {name} goes on"
+            return f"look at the pods ({logs}); {program()} restart {name} goes on"
         case GangPhase.SUSPENDED:
             return (
-                f"gangctl resume {name} goes on from its restore point" if job.spec.suspend else "it resumes by itself"
+                f"{program()} resume {name} goes on from its restore point"
+                if job.spec.suspend
+                else "it resumes by itself"
             )
         case GangPhase.FAILED:
             return f"{logs}; then run the manifest again"
         case GangPhase.RUNNING if any(one.type == "Degraded" and one.status == "True" for one in status.conditions):
-            return f"look at the workers; gangctl restart {name} starts them again"
+            return f"look at the workers; {program()} restart {name} starts them again"
         case _:
             return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli import changing
 
@@ -29,10 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Change the restart token."""
     token = datetime.now(UTC).isoformat()
 
-    def to(spec: Spec) -> Spec:
-        return spec.model_copy(update={"restart_token": token})
-
     def arrived(job: GangJob) -> bool:
         return job.status.observed_restart_token == token and job.status.phase is GangPhase.RUNNING
 
-    return changing.change(arguments, "a new attempt is asked for", to, arrived)
+    return changing.change(arguments, "a new attempt is asked for", {"restartToken": token}, arrived)

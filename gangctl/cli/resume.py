@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli import changing
 
@@ -25,10 +25,7 @@ example:
 def run(arguments: argparse.Namespace) -> int:
     """Take suspend back."""
 
-    def to(spec: Spec) -> Spec:
-        return spec.model_copy(update={"suspend": False})
-
     def arrived(job: GangJob) -> bool:
         return not job.spec.suspend and job.status.phase is GangPhase.RUNNING
 
-    return changing.change(arguments, "it is to go on", to, arrived)
+    return changing.change(arguments, "it is to go on", {"suspend": False}, arrived)

@@ -20,6 +20,7 @@ from gangctl.cli.session import Session
 from gangctl.cli.submitting import submit
 from gangctl.cli.view import View
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it: its members are processes, no cluster, root or container engine is needed.
@@ -53,13 +54,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", action="store_true", help="show the workers' output")
     parser.add_argument("--keep", action="store_true", help="when interrupted, leave the gang's processes running")
     parser.add_argument("-o", "--output", choices=["json"], help="end with one JSON object on stdout, watch on stderr")
-    gangs.add_state_dir(parser)
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        type=Path,
+        default=gangs.default_state_directory(),
+        help=f"where gangs of this machine are kept (default: ${gangs.STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run it to its end."""
     job = load_manifest(arguments.file)
-    state = gangs.state_directory(arguments)
+    state = gangs.absolute(arguments.state_dir)
     with only_run(state):
         submitted = submit(state, job, Path.cwd())
         stream = sys.stderr if arguments.output == "json" else sys.stdout

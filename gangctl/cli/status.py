@@ -5,35 +5,36 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gangctl.cli import gangs, rendering
+from gangctl.cli import rendering
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.live import Look, look
-from gangctl.cli.output import as_json, console, is_terminal, say
+from gangctl.cli.live import Look
+from gangctl.cli.output import as_json, console, is_terminal, say, tell
+from gangctl.cli.places import choosing
+from gangctl.cli.places.port import Place
 from gangctl.cli.text import clean
-from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.layout import StateDirectory
 
 _EPILOG: Final = """\
 examples:
-  gangctl status                    all gangs of this machine's state directory
+  gangctl status                    all gangs of the namespace, or of this machine's state directory
+  gangctl status -A                 all gangs of the cluster
   gangctl status demo               why it restarted, what was thrown away, what to do next
   gangctl status demo --watch       the same, kept up to date until Ctrl-C
   gangctl status demo -o json       the stored object, for programs (status as in the API)
 
-Without a running controller the table shows what was stored last.
+On this machine, without a running controller, the table shows what was stored last. On a cluster it needs the rights
+get and list on gangjobs, for one gang list on pods, and watch on them with --watch.
 
-exit codes: 0 shown, 2 bad input
+exit codes: 0 shown, 2 bad input, or the cluster doesn't answer
 """
 _MOST_MEMBERS: Final = 64
-_REFRESH_SECONDS: Final = 0.5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,50 +43,58 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang; without it all are listed")
     parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="whole objects, or more columns")
     parser.add_argument("-w", "--watch", action="store_true", help="keep it up to date until Ctrl-C")
-    gangs.add_state_dir(parser)
+    choosing.configure(parser, everywhere=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it."""
-    state = gangs.state_directory(arguments)
-    if arguments.output in {"json", "yaml"}:
-        if arguments.watch:
-            raise UserError(f"--watch shows a table: leave -o {arguments.output} out, or ask again and again")
-        _print_objects(state, arguments)
-        return ExitCode.OK
-    out = console(sys.stdout)
-    if arguments.watch:
-        _watch(state, arguments, out)
-    else:
-        shown = _shown(state, arguments)
-        if shown is None:
-            say(f"there are no gangs in {state.path}; start one with gangctl run FILE")
+    if arguments.name and arguments.all_namespaces:
+        raise UserError("a name is looked for in one namespace: take -n NAMESPACE instead of -A")
+    if arguments.watch and arguments.output in {"json", "yaml"}:
+        raise UserError(f"--watch shows a table: leave -o {arguments.output} out, or ask again and again")
+    if arguments.watch and not is_terminal(sys.stdout):
+        raise UserError("--watch needs a terminal; in a pipe, gangctl run --plain prints a line for each change")
+    with choosing.place(arguments) as place:
+        if arguments.output in {"json", "yaml"}:
+            _print_objects(place, arguments)
+        elif arguments.watch:
+            _watch(place, arguments)
         else:
-            _print(out, shown)
+            _print(place, arguments)
     return ExitCode.OK
 
 
-def _print(out: Console, shown: RenderableType) -> None:
+def _print(place: Place, arguments: argparse.Namespace) -> None:
+    looks = place.looks(arguments.name)
+    if not looks:
+        say(f"there are no gangs in {place.where}: {place.beginning}")
+        return
+    if not arguments.name:
+        tell(f"gangs in {place.where}")
+    out = console(sys.stdout)
     with out.capture() as captured:
-        out.print(shown)
+        out.print(_shown(place, arguments, looks))
     say("\n".join(line.rstrip() for line in captured.get().splitlines()))  # tables fill their last column
 
 
-def _watch(state: StateDirectory, arguments: argparse.Namespace, out: Console) -> None:
-    if not is_terminal(sys.stdout):
-        raise UserError("--watch needs a terminal; in a pipe, gangctl run --plain prints a line for each change")
+def _watch(place: Place, arguments: argparse.Namespace) -> None:
     try:
-        with Live(console=out, auto_refresh=False) as live:
-            while True:
-                live.update(_shown(state, arguments) or Text(f"there are no gangs in {state.path}"), refresh=True)
-                time.sleep(_REFRESH_SECONDS)  # the rate of a picture, nothing waits for it
+        with Live(console=console(sys.stdout), auto_refresh=False) as live:
+
+            def show(looks: Sequence[Look]) -> None:
+                if looks:
+                    live.update(_shown(place, arguments, looks), refresh=True)
+                else:
+                    what = f"gang {clean(arguments.name)} is gone from" if arguments.name else "there are no gangs in"
+                    live.update(Text(f"{what} {clean(place.where)}"), refresh=True)
+
+            place.watch(arguments.name, show)
     except KeyboardInterrupt:
         return
 
 
-def _print_objects(state: StateDirectory, arguments: argparse.Namespace) -> None:
-    names = [arguments.name] if arguments.name else gangs.names(state)
-    found = [_document(state, name) for name in names]
+def _print_objects(place: Place, arguments: argparse.Namespace) -> None:
+    found = place.documents(arguments.name)
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
     if arguments.output == "json":
         say(as_json(value))
@@ -93,32 +102,20 @@ def _print_objects(state: StateDirectory, arguments: argparse.Namespace) -> None
         say(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
 
 
-def _document(state: StateDirectory, name: str) -> dict[str, Any]:
-    job = gangs.read(gangs.find(state, name))
-    return job.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _shown(state: StateDirectory, arguments: argparse.Namespace) -> RenderableType | None:
+def _shown(place: Place, arguments: argparse.Namespace, looks: Sequence[Look]) -> RenderableType:
     now = time.time()
     if arguments.name:
-        return _details(state, _look(state, arguments.name, now), now)
-    names = gangs.names(state)
-    if not names:
-        return None
-    wide = arguments.output == "wide"
-    rows = [rendering.summary(_look(state, name, now), now, wide=wide) for name in names]
-    return rendering.table(rendering.WIDE_COLUMNS if wide else rendering.COLUMNS, rows)
+        return _details(place, looks[0], now)
+    wide, everywhere = arguments.output == "wide", arguments.all_namespaces
+    rows = [rendering.summary(one, now, wide=wide) for one in looks]
+    columns = rendering.WIDE_COLUMNS if wide else rendering.COLUMNS
+    if everywhere:
+        rows = [[clean(one.job.metadata.namespace), *row] for one, row in zip(looks, rows, strict=True)]
+        columns = ("NAMESPACE", *columns)
+    return rendering.table(columns, rows)
 
 
-def _look(state: StateDirectory, name: str, now: float) -> Look:
-    store = gangs.find(state, name)
-    try:
-        return look(state, store, now)
-    except ClusterError as error:
-        raise UserError(str(error)) from None
-
-
-def _details(state: StateDirectory, found: Look, now: float) -> RenderableType:
+def _details(place: Place, found: Look, now: float) -> RenderableType:
     status = found.snapshot.status
     parts: list[RenderableType] = [rendering.head(found, now)]
     if status.message:
@@ -128,8 +125,8 @@ def _details(state: StateDirectory, found: Look, now: float) -> RenderableType:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if not found.live:
         parts.append(Text("no controller answers: this is what was stored last", style="yellow"))
-    parts += [Text(line) for line in _facts(state, found)]
-    parts += [Text(), rendering.members(found.snapshot.members, _MOST_MEMBERS, live=found.live)]
+    parts += [Text(line) for line in _facts(place, found)]
+    parts += [Text(), rendering.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]
         parts.append(rendering.incidents(status.incidents))
@@ -140,10 +137,10 @@ def _details(state: StateDirectory, found: Look, now: float) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(state: StateDirectory, found: Look) -> list[str]:
-    status, folder = found.snapshot.status, state.gang(found.job.metadata.name)
+def _facts(place: Place, found: Look) -> list[str]:
+    status = found.snapshot.status
     point = status.restore_point
-    facts: list[str] = []
+    facts: list[str] = [f"in: {clean(place.where)}"]
     if point is not None:
         at = f" ({clean(point.path)})" if point.path else ""
         facts.append(f"restore point: step {point.step} of tier {clean(point.tier)}{at}")
@@ -152,5 +149,5 @@ def _facts(state: StateDirectory, found: Look) -> list[str]:
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]
-    facts.append(f"logs: {clean(folder.pods / Path('POD') / 'worker.log')}")
+    facts.append(f"logs: {clean(place.logs_of(found.job.metadata.name))}")
     return facts

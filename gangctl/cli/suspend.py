@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli import changing
 
@@ -26,10 +26,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Set suspend."""
 
-    def to(spec: Spec) -> Spec:
-        return spec.model_copy(update={"suspend": True})
-
     def arrived(job: GangJob) -> bool:
         return job.status.phase is GangPhase.SUSPENDED
 
-    return changing.change(arguments, "it is to be suspended", to, arrived)
+    return changing.change(arguments, "it is to be suspended", {"suspend": True}, arrived)

@@ -19,6 +19,8 @@ GOODBYE_SECONDS: Final = 1.0
 """For the closing handshake; who doesn't take part is cut off."""
 SCAN_AGAIN_SECONDS: Final = 1.0
 """The same scan is not asked sooner again: plans ask for as long as they have no answer."""
+CUT_OFF: Final = 1006
+"""The code that is never sent: the connection has ended without a word."""
 _MAX_CLOSE_REASON: Final = 120
 """Bytes: a close frame takes 123."""
 
@@ -53,10 +55,13 @@ class Said:
 class Connection:
     """An authenticated sidecar."""
 
-    def __init__(self, identity: Identity, socket: web.WebSocketResponse, now: float) -> None:
-        """``now``, as all times here: seconds on the monotonic clock."""
+    def __init__(
+        self, identity: Identity, socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, now: float
+    ) -> None:
+        """``now``, as all times here: seconds on the monotonic clock; ``transport``: None if it is broken already."""
         self.identity = identity
         self.socket = socket
+        self._transport = transport
         self.spoke_at = now
         self.has_spoken = False
         """Its supervisor has sent a report on this connection."""
@@ -111,12 +116,21 @@ class Connection:
                 _, text = self._waiting.popitem()
                 await self.socket.send_str(text)
 
-    async def close(self, ending: Ending, transport: asyncio.BaseTransport | None) -> None:
+    def cut(self) -> None:
+        """Cut it off: nothing goes out any more, not even what waits in a buffer."""
+        self._waiting.clear()
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
+        self.end(Ending(CUT_OFF, "cut off"))
+
+    async def close(self, ending: Ending) -> None:
         """Say goodbye, but don't wait long for an answer."""
+        if ending.code == CUT_OFF:
+            return
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 reason = ending.reason.encode()[:_MAX_CLOSE_REASON]
                 await self.socket.close(code=ending.code, message=reason, drain=False)
         except (TimeoutError, ConnectionError):
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
+            if isinstance(self._transport, asyncio.WriteTransport):
+                self._transport.abort()

@@ -21,6 +21,8 @@ class News(Enum):
     """A newer one of its session is known: ignored."""
     SAME = auto()
     """Only ages have grown: it is there, and nothing has happened."""
+    PROGRESS = auto()
+    """Only the step has gone up, as it does all the time: worth a look, but not one for each step of each member."""
     NEW = auto()
 
 
@@ -38,8 +40,12 @@ class Hearing:
         if known is not None and known.report.session == report.session and report.seq <= known.report.seq:
             return News.OLD
         gang[report.pod] = Heard(report, now)
-        same = known is not None and known.connected and _substance(known.report) == _substance(report)
-        return News.SAME if same else News.NEW
+        if known is None or not known.connected:
+            return News.NEW
+        before, after = _substance(known.report), _substance(report)
+        if before == after:
+            return News.SAME
+        return News.PROGRESS if _without_step(before) == _without_step(after) else News.NEW
 
     def take_scanned(self, gang: str, scanned: Scanned) -> News:
         """Keep the answer to a scan."""
@@ -90,3 +96,9 @@ def _substance(report: Report) -> Report:
         progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
         request=None if report.request is None else replace(report.request, age_ms=0),
     )
+
+
+def _without_step(substance: Report) -> Report:
+    """The first report of progress, another attempt's and another phase still differ in this."""
+    progress = substance.progress
+    return substance if progress is None else replace(substance, progress=replace(progress, step=0))

@@ -2,12 +2,16 @@
 
 What a member is told is computed from the newest *acknowledged* object of its gang (:meth:`Hub.publish`) and from what
 it said itself. Whatever a connection sends, at worst that connection is closed, with a reason in the log.
+
+A process that doesn't lead sends sidecars to the one that does. One that stops leading says nothing more to anybody:
+:meth:`Hub.close_all`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,25 +23,29 @@ import aiohttp
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.port import Identity
+from gangctl.cluster.port import Identity, Refusal, RefusalReason
 from gangctl.controller import clock
 from gangctl.controller.connection import Connection, Ending, Said
 from gangctl.controller.hearing import Hearing, News
+from gangctl.controller.listening import listen
+from gangctl.controller.refusals import Refusals
 from gangctl.core.plan import AskScan
 from gangctl.core.world import Heard
 from gangsidecar import wire
 
 log = logging.getLogger(__name__)
 
-PATH: Final = "/v1/connect"
 PING_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: one that is not heard for this long doesn't count as connected."""
 HEARTBEAT_SECONDS: Final = 20.0
 """A peer that doesn't answer WebSocket pings is gone, whatever TCP thinks."""
-_SHUTDOWN_SECONDS: Final = 2.0
+LEADER: Final = "Gang-Leader"
+"""Header of a standby's answer (503): the URL of the leader."""
 _ENDED: Final = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 
+Identify = Callable[[str], Awaitable[Identity | Refusal]]
+"""Whose token is it, or why it is nobody's."""
 Tell = Callable[[GangJob, wire.Report], wire.Directive | None]
 """What a supervisor is told, from the stored object and its own report."""
 
@@ -46,46 +54,78 @@ class Hub:
     """All connections of one controller."""
 
     def __init__(
-        self, identify: Callable[[str], Awaitable[Identity | None]], tell: Tell, wake: Callable[[str], None]
+        self,
+        identify: Identify,
+        tell: Tell,
+        wake: Callable[[str], None],
+        wake_later: Callable[[str], None],
+        leader: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``identify``: whose token is it; ``wake``: called with a gang's UID when one of its members has news."""
-        self.refused: Counter[str] = Counter()
-        """How many connections were refused or closed from this side, by reason."""
+        """What it needs of others.
+
+        Args:
+            identify: whose token is it.
+            tell: what a supervisor is told.
+            wake: called with a gang's UID when one of its members has news.
+            wake_later: the same, for news that come all the time.
+            leader: None while this process leads; else the URL of who does, empty if nobody is known to.
+        """
+        self._refusals = Refusals()
         self._identify = identify
         self._directive = tell
         self._wake = wake
+        self._wake_later = wake_later
+        self._leader = leader
         self._hearing = Hearing()
         self._connections: dict[str, Connection] = {}
         """By UID of the pod."""
         self._jobs: dict[str, GangJob] = {}
         """What is durable, by UID of the gang."""
 
+    @property
+    def refused(self) -> Counter[str]:
+        """How many connections were refused or closed from this side, by reason."""
+        return self._refusals.counts
+
+    @property
+    def connected(self) -> int:
+        """How many pods are connected."""
+        return len(self._connections)
+
     @asynccontextmanager
-    async def serve(self, host: str, port: int) -> AsyncIterator[str]:
+    async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; gives the URL for sidecars. At the end every connection is closed.
+
+        Whether this process leads doesn't matter: a standby answers as well.
 
         Raises:
             OSError: it can't listen there.
         """
-        application = web.Application()
-        application.router.add_get(PATH, self._connect)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, host, port, backlog=4096)
-            await site.start()
-            name, number = runner.addresses[0][:2]
-            yield f"ws://{f'[{name}]' if ':' in name else name}:{number}{PATH}"
-        finally:
-            for connection in self._connections.values():
-                connection.end(Ending(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
-            await runner.cleanup()
+        async with listen(host, port, self.handle, self._refusals, tls) as url:
+            try:
+                yield url
+            finally:
+                for connection in self._connections.values():
+                    connection.end(Ending(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
+
+    def close_all(self) -> None:
+        """This process leads no more: cut every connection off, at once and without a word, and forget everything.
+
+        Nothing that is still in a buffer goes out. The next term begins with what is heard then.
+        """
+        for connection in self._connections.values():
+            connection.cut()
+        self._connections.clear()
+        self._jobs.clear()
+        self._hearing = Hearing()
 
     async def keep_alive(self) -> None:
         """Ping every sidecar, and notice who has fallen silent, until cancelled."""
         while True:
             await asyncio.sleep(PING_SECONDS)
             now = time.monotonic()
+            if self._leader() is not None:
+                continue
             for connection in tuple(self._connections.values()):
                 connection.tell(wire.Ping())
                 if now - connection.spoke_at > SILENT_SECONDS:
@@ -104,7 +144,7 @@ class Hub:
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod; if it isn't connected, a later plan asks again."""
         connection = self._connections.get(action.pod)
-        if connection is None or connection.identity.gang != gang:
+        if connection is None or connection.identity.gang != gang or self._leader() is not None:
             return
         try:
             connection.ask(action.scan, time.monotonic())
@@ -131,20 +171,33 @@ class Hub:
             if connection.identity.gang == gang:
                 connection.end(Ending(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
-    async def _connect(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
+        """Answer a sidecar's upgrade, and serve it until its connection ends; ``admit``: called once it is known."""
+        refusal = self._standby()
+        if refusal is not None:
+            return refusal
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        identity = await self._identify(token.strip()) if scheme.lower() == "bearer" else None
-        if identity is None:
-            self.refused["Unauthorized"] += 1
-            log.warning("a connection from %s was refused: its token is nobody's", request.remote)
-            return web.Response(status=401, text="the token is nobody's, or its pod is gone")
+        if scheme.lower() == "bearer" and token.strip():
+            identity = await self._identify(token.strip())
+        else:
+            identity = Refusal(RefusalReason.NO_TOKEN, "the header Authorization has no bearer token")
+        if isinstance(identity, Refusal):
+            self._refusals.add(identity.reason, str(request.remote), identity.text)
+            return _refused(503 if identity.again else 401, f"{identity.reason}: {identity.text}")
         socket = web.WebSocketResponse(
             max_msg_size=wire.MAX_BYTES + 1,  # aiohttp's limit is one that a message must stay below
             heartbeat=HEARTBEAT_SECONDS,
             compress=False,
         )
+        refusal = self._standby()  # it may have lost its Lease while it asked whose token this is
+        if refusal is not None:
+            return refusal
         await socket.prepare(request)
-        connection = Connection(identity, socket, time.monotonic())
+        admit()
+        connection = Connection(identity, socket, request.transport, time.monotonic())
+        if self._leader() is not None:
+            connection.cut()
+            return socket
         older = self._connections.get(identity.pod)
         self._connections[identity.pod] = connection
         if older is not None:
@@ -157,8 +210,19 @@ class Hub:
             if self._connections.get(identity.pod) is connection:
                 del self._connections[identity.pod]
                 self._lose(identity)
-        await connection.close(ending, request.transport)
+        await connection.close(ending)
         return socket
+
+    def _standby(self) -> web.Response | None:
+        """What a process that doesn't lead answers."""
+        leader = self._leader()
+        if leader is None:
+            return None
+        self.refused["Standby"] += 1
+        answer = _refused(503, f"this controller doesn't lead; {leader or 'nobody is known to'} does")
+        if leader:
+            answer.headers[LEADER] = leader
+        return answer
 
     async def _serve(self, connection: Connection) -> Ending:
         """Until the connection ends; why it did."""
@@ -220,10 +284,14 @@ class Hub:
             self._tell(connection)
         if news is News.NEW:
             self._wake(report.gang)
+        elif news is News.PROGRESS:
+            self._wake_later(report.gang)
         return ""
 
     def _tell(self, connection: Connection) -> None:
         """Send the directive that follows from what is durable and what was heard, if it is another one now."""
+        if self._leader() is not None:  # it was frozen, and doesn't know yet: somebody else tells them by now
+            return
         who, said = connection.identity, connection.said
         job, report = self._jobs.get(who.gang), self._hearing.report(who.gang, who.pod)
         if job is None or report is None or not connection.has_spoken or (said and said.is_for(job, report)):
@@ -247,3 +315,10 @@ class Hub:
         self.refused[reason] += 1
         log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, ending.reason)
         return ending
+
+
+def _refused(status: int, text: str) -> web.Response:
+    """Why there is no upgrade; whoever wants to try again comes anew."""
+    answer = web.Response(status=status, text=text)
+    answer.force_close()
+    return answer

@@ -42,14 +42,14 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def set_up(style: str, path: Path | None) -> None:
-    """Send the log to a file (appended to) or to stderr.
+def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
+    """Send what is at least as grave as ``level`` to a file (appended to) or to stderr.
 
     Raises:
         OSError: the file can't be written.
     """
     handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
     # A refused connection is reported by the hub, with whose it was.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)

@@ -22,7 +22,7 @@ from gangctl.controller import clock
 from gangctl.controller.backoff import Backoff
 from gangctl.controller.hub import Hub
 from gangctl.controller.wakes import Wakes
-from gangctl.core.plan import Action, AskScan, CreatePod, DeletePod, Plan
+from gangctl.core.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangctl.core.world import Observed
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class Loop:
             lost_nodes=self._cluster.lost_nodes(),
             scanned=self._hub.scanned(uid),
             listening_since=self._cluster.listening_since,
+            refused=self._cluster.refusals(uid),
         )
 
     async def _act(self, job: GangJob, actions: tuple[Action, ...], backoff: Backoff) -> None:
@@ -120,6 +121,8 @@ class Loop:
                     await self._cluster.create_pod(job, action)
                 case DeletePod():
                     await self._cluster.delete_pod(job, action)
+                case DeleteGang():
+                    await self._cluster.delete_gang(job)
                 case AskScan():
                     self._hub.ask(job.metadata.uid, action)
         except ClusterError as error:

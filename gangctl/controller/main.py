@@ -70,7 +70,7 @@ async def control(state: StateDirectory) -> None:
     _watch_for_the_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.identify, Telling().directive, wakes.wake)
+    hub = Hub(cluster.identify, Telling().directive, wakes.wake, wakes.wake_later)
     loop = Loop(cluster, hub, wakes, decide)
 
     def look(name: str) -> tuple[GangJob, Observed] | None:

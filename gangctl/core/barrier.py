@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gangctl.api.status import Awaited
+from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.gang import Gang, is_stopped, stop_grace
 from gangctl.core.world import Pod
 
 SETTLING_SECONDS: Final = 60.0
 """A new leader listens this long before any deadline of the barrier counts."""
+MAX_AWAITED: Final = 100
+"""More pods than these are waited for as one: a status has a largest size."""
 ISOLATION_MARGIN_SECONDS: Final = 10.0
 """Added to isolation and stop grace: pings and the supervisor's own timers are not exact."""
 
@@ -28,11 +30,23 @@ def blocking(gang: Gang) -> tuple[str, ...]:
     """
     present = {pod.uid: pod for pod in gang.observed.pods}
     awaited = {entry.pod: entry for entry in gang.status.awaited}
+    everyone = gang.status.awaited_all
+    over = everyone is not None and _are_over(gang, everyone)
     names = [
         f"{pod.member}.{pod.incarnation}"
         for pod in gang.observed.pods
-        if pod.uid not in awaited and _may_run(gang, pod) and not _is_silent_long(gang, pod.uid)
+        if pod.uid not in awaited
+        and _may_run(gang, pod)
+        and not _is_silent_long(gang, pod.uid)
+        and not (
+            over
+            and everyone is not None
+            and _is_meant(gang, everyone, pod.member, pod.incarnation)
+            and _has_vanished(gang, pod)
+        )
     ]
+    if everyone is not None and not over:
+        names.append(f"of incarnation {everyone.incarnation} or before")
     names += [
         f"{entry.member}.{entry.incarnation}"
         for entry in gang.status.awaited
@@ -48,13 +62,41 @@ def blocking(gang: Gang) -> tuple[str, ...]:
 
 
 def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
-    """``status.awaited`` as it should be now: who is over is dropped, who has vanished gets the time of it."""
+    """``status.awaited`` as it should be now: who is over is dropped, who has vanished gets the time of it.
+
+    A lost pod that the cluster still shows is kept, or it would be waited for anew in the next attempt: its object
+    stays there until its node is back.
+    """
     present = {pod.uid: pod for pod in gang.observed.pods}
     return tuple(
-        _missed(gang, entry, present.get(entry.pod))
+        _missed(gang, entry, pod)
         for entry in gang.status.awaited
-        if not _is_over(gang, entry, present.get(entry.pod))
+        for pod in (present.get(entry.pod),)
+        if not _is_over(gang, entry, pod) or (pod is not None and not pod.terminated and _has_vanished(gang, pod))
     )
+
+
+def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
+    """The status that waits for these pods: one by one, or for all up to an incarnation where they are too many."""
+    if len(awaited) <= MAX_AWAITED:
+        return status.model_copy(update={"awaited": awaited})
+    before = -1 if status.awaited_all is None else status.awaited_all.incarnation
+    newest = max(before, *(entry.incarnation for entry in awaited))
+    return status.model_copy(update={"awaited": (), "awaited_all": AwaitedAll(incarnation=newest)})
+
+
+def still_awaited_all(gang: Gang) -> AwaitedAll | None:
+    """``status.awaited_all`` as it should be now; kept while the cluster still shows a lost pod that it stands for."""
+    awaited = gang.status.awaited_all
+    if awaited is None:
+        return None
+    if _are_over(gang, awaited):
+        lost = (pod for pod in gang.observed.pods if _is_meant(gang, awaited, pod.member, pod.incarnation))
+        return awaited if any(not pod.terminated and _has_vanished(gang, pod) for pod in lost) else None
+    seen = _is_any_seen(gang, awaited)
+    if seen is (awaited.vanished_time is None):
+        return awaited
+    return awaited.model_copy(update={"vanished_time": None if seen else gang.now})
 
 
 def awaits(gang: Gang, member: str) -> Awaited | None:
@@ -67,15 +109,13 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     if not _has_run(gang, member):
         return None
     incarnation = gang.incarnation(member)
-    vanished = next(
-        (h for h in gang.heard.values() if h.report.member == member and h.report.incarnation == incarnation), None
-    )
-    if vanished is not None and is_stopped(vanished.report, gang.status):
+    vanished = next((report for report in gang.reports.get(member, ()) if report.incarnation == incarnation), None)
+    if vanished is not None and is_stopped(vanished, gang.status):
         return None
     return Awaited(
         member=member,
         incarnation=incarnation,
-        pod="" if vanished is None else vanished.report.pod,
+        pod="" if vanished is None else vanished.pod,
         vanished_time=gang.now,
     )
 
@@ -101,8 +141,43 @@ def deadline(gang: Gang, members: Collection[str]) -> float | None:
 def next_release(gang: Gang) -> float | None:
     """When the next pod that is waited for counts as lost, if only time is missing."""
     grace = gang.spec.recovery.lost_pod_grace_seconds
-    times = [entry.vanished_time + grace for entry in gang.status.awaited if entry.vanished_time is not None]
+    everyone = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
+    times = [
+        entry.vanished_time + grace for entry in (*gang.status.awaited, *everyone) if entry.vanished_time is not None
+    ]
     return min((time for time in times if time > gang.now), default=None)
+
+
+def _is_meant(gang: Gang, awaited: AwaitedAll, member: str, incarnation: int) -> bool:
+    """Whether the entry stands for this pod."""
+    if incarnation > awaited.incarnation:
+        return False
+    suspended = gang.status.phase is GangPhase.SUSPENDED
+    return suspended or member not in gang.members or incarnation < gang.incarnation(member)
+
+
+def _is_any_seen(gang: Gang, awaited: AwaitedAll) -> bool:
+    """Whether a worker may run in a pod that the entry stands for and that is seen or heard."""
+    pods = {pod.uid: pod for pod in gang.observed.pods}
+    return any(
+        _is_meant(gang, awaited, pod.member, pod.incarnation)
+        and _may_run(gang, pod)
+        and not _has_vanished(gang, pod)
+        and not _is_silent_long(gang, pod.uid)
+        for pod in pods.values()
+    ) or any(
+        uid not in pods
+        and heard.connected
+        and _is_meant(gang, awaited, heard.report.member, heard.report.incarnation)
+        and not is_stopped(heard.report, gang.status)
+        for uid, heard in gang.heard.items()
+    )
+
+
+def _are_over(gang: Gang, awaited: AwaitedAll) -> bool:
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace
+    return missed and not _is_any_seen(gang, awaited)
 
 
 def _may_run(gang: Gang, pod: Pod) -> bool:

@@ -24,19 +24,26 @@ PHASE_REASONS = {
 
 
 def conditions(
-    status: Status, generation: int, now: float, reason: Reason | None = None, degraded: Warned | None = None
+    status: Status,
+    generation: int,
+    now: float,
+    reason: Reason | None = None,
+    degraded: Warned | None = None,
+    *,
+    refused: str = "",
 ) -> tuple[Condition, ...]:
     """All conditions of the status, in a fixed order.
 
-    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look.
+    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, ``refused`` why the cluster
+    takes no pods of the gang.
     """
     phase = status.phase
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
+    progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
     states: list[tuple[ConditionType, bool]] = [
-        (ConditionType.ACCEPTED, True),
         (ConditionType.READY, phase is GangPhase.RUNNING),
-        (ConditionType.PROGRESSING, phase in {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING}),
+        (ConditionType.PROGRESSING, progressing),
         (ConditionType.SUSPENDED, phase is GangPhase.SUSPENDED),
         (ConditionType.RESTARTING, restarting),
         (ConditionType.FINISHED, phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}),
@@ -44,12 +51,14 @@ def conditions(
         (ConditionType.FAILED, phase is GangPhase.FAILED),
     ]
     old = {condition.type: condition for condition in status.conditions}
-    found = tuple(
+    accepted = _accepted(old.get(ConditionType.ACCEPTED), why, status.message, refused, at=(generation, now))
+    rest = (
         _condition(
             old.get(kind), kind, state="True" if holds else "False", why=why, text=status.message, at=(generation, now)
         )
         for kind, holds in states
     )
+    found = (accepted, *rest)
     seen = old.get(ConditionType.DEGRADED)
     if not degraded and seen is None:
         return found
@@ -73,8 +82,6 @@ def warned_of(status: Status) -> str:
 def _condition(
     old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
 ) -> Condition:
-    if old is not None and old.status == state and kind is ConditionType.ACCEPTED:
-        return old
     return Condition(
         type=kind,
         status=state,
@@ -83,3 +90,13 @@ def _condition(
         observed_generation=at[0],
         last_transition_time=old.last_transition_time if old is not None and old.status == state else at[1],
     )
+
+
+def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: tuple[int, float]) -> Condition:
+    """It is not told again with each decision that the gang is accepted."""
+    if refused:
+        return _condition(old, ConditionType.ACCEPTED, state="False", why=Reason.TEMPLATE_REFUSED, text=refused, at=at)
+    if old is not None and old.status == "True":
+        return old
+    reason = why if old is None else Reason.TEMPLATE_ACCEPTED
+    return _condition(old, ConditionType.ACCEPTED, state="True", why=reason, text=text, at=at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core import incidents
+from gangctl.core import acceptance, incidents
 from gangctl.core.drafting import moved, write
 from gangctl.core.gang import Gang
 from gangctl.core.gathering import gathering
@@ -26,6 +26,8 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
     status = job.status
+    if job.metadata.deletion_timestamp is not None:
+        return Plan("the gang is being deleted, and its pods go with it")
     if status.phase is GangPhase.RUNNING and has_succeeded(gang):
         done = progressed(gang, incidents.timed(gang, status))
         done = moved(gang, done, GangPhase.SUCCEEDED, completion_time=now)
@@ -37,7 +39,7 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
             return write(gang, failed, Reason.DEADLINE_EXCEEDED, f"the gang was active for longer than {limit} s")
         if is_to_be_suspended(gang):
             return suspend(gang)
-    plan = _of_phase(gang)
+    plan = acceptance.shown(gang, _of_phase(gang))
     limit = job.spec.active_deadline_seconds
     if status.phase in _ACTIVE and limit is not None and status.start_time is not None:
         left = max(0.05, status.start_time + limit - now)

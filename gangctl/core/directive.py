@@ -12,7 +12,7 @@ from functools import cached_property
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.core.gang import holders, is_planned, members_of, stop_grace
-from gangctl.core.launch import Numbering, processes
+from gangctl.core.launch import Numbering, hostfiles, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED})
@@ -51,6 +51,11 @@ class Directives:
         """Who has which ranks."""
         return Numbering(self.job.spec)
 
+    @cached_property
+    def hostfiles(self) -> dict[str, tuple[str, ...]]:
+        """Process group -> the lines of its members' host file."""
+        return hostfiles(self.job.status, self.numbering)
+
     def of(self, report: Report) -> Directive | None:
         """What the supervisor that sent ``report`` is told now; None = nothing."""
         job, status = self.job, self.job.status
@@ -73,9 +78,10 @@ class Directives:
         point = status.restore_point if job.spec.checkpoint is not None else None
         run = Run(
             session=report.session,
-            processes=processes(job, self.numbering, place, report.member),
+            processes=processes(job, self.numbering, place, report.member, report.checkpoints),
             restore=None if point is None else Restore(point.step, point.tier, point.path),
             checkpointed=job.spec.checkpoint is not None,
+            hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
         )
         return _said(job, report, Verb.RUN, status.message, run)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RoleStatus, Status
-from gangctl.core import pods
+from gangctl.core import acceptance, pods
 from gangctl.core.conditions import conditions
 from gangctl.core.degraded import degraded
 from gangctl.core.gang import Gang, holders
 from gangctl.core.plan import Action, Event, EventType, Plan
 from gangctl.core.success import has_finished
 
-_WARNINGS = frozenset({Reason.RESTARTING, Reason.HELD, Reason.HANG, Reason.NO_RESTORE_POINT, Reason.GANG_RECREATED})
+LONGEST: Final = 1024
+"""Characters of a message: an API server refuses a status with a longer one."""
+_WARNINGS = frozenset(
+    {
+        Reason.RESTARTING,
+        Reason.HELD,
+        Reason.HANG,
+        Reason.NO_RESTORE_POINT,
+        Reason.GANG_RECREATED,
+        Reason.TEMPLATE_REFUSED,
+        Reason.REPLACEMENT_TIMEOUT,
+    }
+)
 
 
 def moved(gang: Gang, status: Status, phase: GangPhase, **update: Any) -> Status:
@@ -35,10 +47,14 @@ def write(
     requeue_after: float | None = None,
 ) -> Plan:
     """The plan that stores ``status``, says why, and brings the pods to it."""
+    because = because if len(because) <= LONGEST else f"{because[: LONGEST - 1]}…"
+    refused = acceptance.refusal(gang, status)
+    if refused and status.phase is GangPhase.PENDING and not acceptance.creates(gang, status):
+        reason, because = Reason.TEMPLATE_REFUSED, refused
     status = summarised(gang, status.model_copy(update={"message": because}))
     generation = gang.job.metadata.generation
     warned = degraded(gang, None) if status.phase is GangPhase.RUNNING else None
-    told = conditions(status, generation, gang.now, reason, warned)
+    told = conditions(status, generation, gang.now, reason, warned, refused=refused)
     status = status.model_copy(update={"conditions": told, "observed_generation": generation})
     bad = status.phase is GangPhase.FAILED or reason in _WARNINGS
     event = Event(EventType.WARNING if bad else EventType.NORMAL, reason, because)

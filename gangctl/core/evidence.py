@@ -59,8 +59,8 @@ DISRUPTION_REASONS: Final = {
 """Reasons of the pod condition DisruptionTarget (KEP-3329) -> ours."""
 
 
-VAGUE_REASONS: Final = frozenset({Reason.DISRUPTED, Reason.POD_DELETED})
-"""What a pod's end looks like before the reason for it is known."""
+VAGUE_REASONS: Final = frozenset({Reason.DISRUPTED, Reason.POD_DELETED, Reason.POD_FAILED, Reason.CONTAINER_RESTARTED})
+"""What the end of a pod or of a container looks like before the reason for it is known."""
 REPLACED_REASONS: Final = frozenset({Reason.POD_DELETED, Reason.POD_FAILED})
 """What happens to every pod that is replaced."""
 
@@ -88,6 +88,8 @@ class Fault:
     @property
     def strength(self) -> Strength:
         """What it outranks."""
+        if self.reason is Reason.OOM_KILLED and self.signal is None and self.exit_code is None:
+            return Strength.CONTAINER  # The whole container, its supervisor with it.
         return STRENGTHS.get(self.reason, Strength.REQUEST)
 
 

@@ -8,16 +8,20 @@ what happened to a member that waited already.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
+from gangctl.core.containers import container_end, ends_of_container, has_ended
 from gangctl.core.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength, signal_name
 from gangctl.core.gang import Gang
 from gangctl.core.world import Device, Heard, Pod
 from gangsidecar.wire import End, Level, Phase, Report
 
+_ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
+"""Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
 START_SECONDS: Final = 60.0
 """A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
 SILENT_RESTARTS: Final = 3
@@ -49,6 +53,8 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
         return True  # Its pod is younger than the attempt that failed.
     if fault.strength <= Strength.END or fault.strength is Strength.DEVICE:
         return False  # A device doesn't fall ill by waiting.
+    if fault.level is Level.CONTAINER:
+        return False  # Only ends before the incident are told.
     report = gang.report(fault.member)
     waiting = report is not None and report.attempt == gang.status.attempt and report.phase is Phase.READY
     incidents = gang.status.incidents
@@ -106,6 +112,8 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
             )
         return
     yield from _of_pod(gang, pod)
+    if not running:
+        yield from ends_of_container(gang, pod)
     heard = gang.heard.get(pod.uid)
     if heard is not None:
         yield from _of_report(gang, pod, heard)
@@ -145,8 +153,8 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     elif pod.deleting:
         yield fault(Reason.POD_DELETED, "its pod is being deleted")
     elif pod.terminated:
-        reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
-        yield fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+        reason = _ENDINGS.get(pod.reason, Reason.POD_FAILED)
+        yield replace(fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}"), level=Level.POD)
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:
@@ -230,14 +238,9 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     status = gang.status
     report = None if heard is None else heard.report
     if report is not None and not has_joined(report, status.attempt):
-        yield Fault(
-            Reason.CONTAINER_RESTARTED,
-            pod.member,
-            gang.now,
-            pod.incarnation,
-            level=Level.CONTAINER,
-            message="its supervisor has started anew and knows nothing of the attempt",
-        )
+        new = "its supervisor has started anew and knows nothing of the attempt"
+        end = container_end(pod, gang.now)
+        yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif report is not None and has_stopped_itself(report, status.attempt):
         yield Fault(
             Reason.DISRUPTED,

@@ -86,13 +86,24 @@ class Gang:
         return reports
 
     @cached_property
+    def unseen(self) -> frozenset[tuple[str, int]]:
+        """(member, incarnation) of supervisors that speak though the cluster doesn't show their pods."""
+        present = {pod.uid for pod in self.observed.pods}
+        return frozenset(
+            (heard.report.member, heard.report.incarnation)
+            for uid, heard in self.heard.items()
+            if heard.connected and uid not in present
+        )
+
+    @cached_property
     def replaced(self) -> dict[str, Replaced]:
         """Member -> its entry in ``status.replaced``."""
         return {entry.member: entry for entry in self.status.replaced}
 
     def incarnation(self, member: str) -> int:
         """How many times the member's pod has been replaced, as the status has it."""
-        return incarnation(self.status, member)
+        entry = self.replaced.get(member)
+        return self.status.base_incarnation if entry is None else entry.incarnation
 
     def report(self, member: str) -> Report | None:
         """What the supervisor in the member's current pod said last."""
@@ -113,8 +124,9 @@ class Gang:
         return self.status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming)
 
     def on_lost_node(self, pod: Pod) -> bool:
-        """Whether the pod's node doesn't answer."""
-        return pod.node in self.observed.lost_nodes
+        """Whether neither the pod's node nor its supervisor answers: a kubelet that is away alone costs nothing."""
+        heard = self.heard.get(pod.uid)
+        return pod.node in self.observed.lost_nodes and not (heard is not None and heard.connected)
 
 
 def members_of(role: Role) -> tuple[Member, ...]:

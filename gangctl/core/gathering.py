@@ -10,7 +10,7 @@ from __future__ import annotations
 from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, IncidentLevel, Status
-from gangctl.core import barrier, incidents, pods, replacement
+from gangctl.core import acceptance, barrier, incidents, pods, replacement, waiting
 from gangctl.core.drafting import wait, write
 from gangctl.core.ending import end, give_up
 from gangctl.core.evidence import Fault, from_cause
@@ -19,7 +19,8 @@ from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
 from gangctl.core.policy import verdict
 from gangctl.core.ranks import assign, stored
-from gangctl.core.settling import Settlement, noted, settle
+from gangctl.core.resting import give_back
+from gangctl.core.settling import Settlement, is_being_told, noted, settle
 from gangctl.core.starting import start
 from gangsidecar.wire import Level
 
@@ -33,12 +34,12 @@ def gathering(gang: Gang) -> Plan:
         return _replace(gang, unfit, create=not ending)
     timeout = _replacement_timeout(gang)
     if timeout is not None and gang.now >= timeout:
-        return give_up(
-            gang,
-            Reason.REPLACEMENT_TIMEOUT,
-            "a replacement was not ready in time",
-            gang.spec.recovery.on_replacement_timeout,
-        )
+        return _give_up_replacing(gang)
+    place = waiting.gives_up_at(gang)
+    if place is not None and gang.now >= place:
+        seconds = gang.spec.recovery.scheduling_timeout_seconds
+        because = f"no place was found in the cluster within {seconds} s; {waiting.trouble(gang)}".rstrip("; ")
+        return give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
         patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
@@ -49,6 +50,9 @@ def gathering(gang: Gang) -> Plan:
     missing = sorted(place for place, member in assignment.items() if member is None)
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
+    if settlement is not None and is_being_told(gang, settlement):
+        because = f"attempt {gang.status.attempt} waits to be told why the container of {settlement.cause.member} ended"
+        return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     if settlement is not None:
         more = _level(gang, settlement)
         if more is not None:
@@ -74,15 +78,33 @@ def _wait(
         [*(f"pod {name} to stop" for name in blocking[:5]), *(f"{place} to be ready" for place in missing[:5])]
     )
     because = f"attempt {gang.status.attempt} waits for {who or 'stronger evidence'}"
-    if refreshed is not gang.status:
-        return write(gang, refreshed, Reason.GATHERING, because, create=ending is None, requeue_after=1.0)
-    times = [deadline, timeout, barrier.next_release(gang), pods.next_creation(gang, gang.status)]
+    trouble = waiting.trouble(gang)
+    because += f"; {trouble}" if trouble else ""
+    if refreshed is not gang.status or waiting.is_to_be_said(gang, trouble):
+        reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
+        return write(gang, refreshed, reason, because, create=ending is None, requeue_after=1.0)
+    times = [
+        deadline,
+        timeout,
+        waiting.gives_up_at(gang),
+        barrier.next_release(gang),
+        pods.next_creation(gang, gang.status),
+    ]
     if ending is not None:
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
         times.append(gang.now + 5.0)
     times += [replacement.must_speak_by(gang, name) for name in gang.members]
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
+
+
+def _give_up_replacing(gang: Gang) -> Plan:
+    """A replacement has taken too long while the others wait and hold their devices."""
+    seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
+    because = f"a replacement was not ready within {seconds} s; {waiting.trouble(gang)}".rstrip("; ")
+    if how == "Suspend":
+        return give_back(gang, because)
+    return give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
 def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
@@ -163,7 +185,13 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
 
 
 def _replacement_timeout(gang: Gang) -> float | None:
-    """When a replacement has taken too long: only while others wait for it, or when it failed before."""
+    """When a replacement has taken too long: only while others wait for it, or when it failed before.
+
+    Time in which the cluster refused the pods doesn't count.
+    """
+    accepted = acceptance.counts_since(gang)
+    if accepted is None:
+        return None
     since = [
         entry.since or entry.time
         for place, member in assign(gang).items()
@@ -174,4 +202,5 @@ def _replacement_timeout(gang: Gang) -> float | None:
     ]
     if not since:
         return None
-    return max(min(since), gang.observed.listening_since) + gang.spec.recovery.replacement_timeout_seconds
+    began = max(min(since), gang.observed.listening_since, accepted)
+    return began + gang.spec.recovery.replacement_timeout_seconds

@@ -12,7 +12,7 @@ from functools import cached_property
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.names import member_name
 from gangctl.api.status import Incident, Master, Status
-from gangsidecar.wire import Process
+from gangsidecar.wire import Checkpoint, Process
 
 Variables = tuple[tuple[str, str], ...]
 """Names and values, in the order of the table."""
@@ -60,22 +60,43 @@ class Numbering:
         return sum(role.replicas * role.processes_per_pod for role in self.spec.roles if role.group == group)
 
 
-def processes(job: GangJob, numbering: Numbering, place: str, member: str) -> tuple[Process, ...]:
-    """What the member that holds the place starts in the status' attempt."""
+def processes(
+    job: GangJob, numbering: Numbering, place: str, member: str, registered: tuple[Checkpoint, ...] = ()
+) -> tuple[Process, ...]:
+    """What the member that holds the place starts in the status' attempt.
+
+    ``registered``: the checkpoints that its ranks have registered, which know where a Member tier keeps them.
+    """
     role = numbering.roles[place]
     ranks = numbering.ranks.get(place, ())
+    paths = _restore_paths(job.status, registered)
     common = _gang_variables(job, role, member) + _group_variables(job, numbering, place)
     if role.launch is Launch.TORCHRUN:
-        return (Process(0, common + _torchrun_variables(job, numbering, place)),)
+        return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
     if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
-        return (Process(0, common),)
+        return (Process(0, common + _path_variable(paths, ranks)),)
     count = role.processes_per_pod
     return tuple(
-        Process(at, common + _rank_variables(ranks[at], at), ranks[at])
+        Process(at, common + _rank_variables(ranks[at], at) + _path_variable(paths, ranks[at : at + 1]), ranks[at])
         if ranks
         else Process(at, (*common, ("LOCAL_RANK", str(at))) if role.launch is Launch.PER_PROCESS else common)
         for at in range(count)
     )
+
+
+def hostfiles(status: Status, numbering: Numbering) -> dict[str, tuple[str, ...]]:
+    """Process group -> the lines of its host file: address and slots of its places, in the order of their node ranks.
+
+    Who has no ranks (an MPI launcher) gets the places of all groups.
+    """
+    if len(status.hosts) != len(numbering.roles):
+        return {}
+    lines = {
+        place: f"{address} slots={role.processes_per_pod}"
+        for (place, role), address in zip(numbering.roles.items(), status.hosts, strict=True)
+    }
+    made = {group: tuple(lines[place] for place in places) for group, places in numbering.groups.items()}
+    return {**made, "": tuple(line for group in made.values() for line in group)}
 
 
 def trace_parent(incident: Incident) -> str:
@@ -99,6 +120,21 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
         if point.path:
             variables.append(("GANG_RESTORE_PATH", point.path))
     return tuple(variables)
+
+
+def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:
+    """Rank -> where it has the restore point, if that is in a tier of its own and it said where."""
+    point = status.restore_point
+    if point is None or point.path:
+        return {}
+    return {one.rank: one.path for one in registered if (one.tier, one.step) == (point.tier, point.step) and one.path}
+
+
+def _path_variable(paths: dict[int, str], ranks: tuple[int, ...]) -> Variables:
+    """One path for a process that stands for several ranks only if it is the same for all of them."""
+    found = {paths.get(rank, "") for rank in ranks}
+    path = found.pop() if len(found) == 1 else ""
+    return (("GANG_RESTORE_PATH", path),) if path else ()
 
 
 def _group_variables(job: GangJob, numbering: Numbering, place: str) -> Variables:

@@ -30,6 +30,11 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteGang:
+    """Delete the gang itself, which has ended and was kept for long enough; its pods go with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskScan:
     """Ask one member which complete checkpoint steps it sees: a stateless query."""
 
@@ -37,7 +42,7 @@ class AskScan:
     scan: Scan
 
 
-Action = CreatePod | DeletePod | AskScan
+Action = CreatePod | DeletePod | DeleteGang | AskScan
 
 
 class EventType(StrEnum):

@@ -7,7 +7,8 @@ status doesn't give up, and none is forgotten before it is known to run nothing.
 from __future__ import annotations
 
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.gang import Gang, incarnation
+from gangctl.core import acceptance
+from gangctl.core.gang import Gang
 from gangctl.core.plan import Action, CreatePod, DeletePod
 from gangctl.core.replacement import creatable_at
 
@@ -20,12 +21,13 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[Action,
     """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
     present = {(pod.member, pod.incarnation) for pod in gang.observed.pods}
     entries = {entry.member: entry for entry in status.replaced}
+    current = {name: entry.incarnation for name, entry in entries.items()}
     made: list[Action] = []
-    if create and status.phase in _WITH_PODS:
+    if create and status.phase in _WITH_PODS and acceptance.creates(gang, status):
         made += [
             CreatePod(name, wanted, () if entry is None else entry.avoid, entry is not None and entry.required)
             for name in gang.members
-            for wanted in (incarnation(status, name),)
+            for wanted in (current.get(name, status.base_incarnation),)
             for entry in (entries.get(name),)
             if (name, wanted) not in present and gang.now >= creatable_at(entry)
         ]
@@ -34,7 +36,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[Action,
         DeletePod(pod.name, pod.uid)
         for pod in gang.observed.pods
         if not pod.deleting
-        and (pod.member not in gang.members or pod.incarnation < incarnation(status, pod.member))
+        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, status.base_incarnation))
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)

@@ -13,7 +13,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Replaced, Status
-from gangctl.core.barrier import SETTLING_SECONDS, awaits, still_awaited
+from gangctl.core.barrier import SETTLING_SECONDS, awaits, bounded, still_awaited, still_awaited_all
 from gangctl.core.faults import SILENT_RESTARTS
 from gangctl.core.gang import Gang, coming_attempt
 from gangsidecar.wire import Phase
@@ -68,7 +68,8 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
             required=required,
             failures=0 if again is None else again.failures + 1,
         )
-    return status.model_copy(update={"replaced": tuple(entries.values()), "awaited": tuple(awaited.values())})
+    status = status.model_copy(update={"replaced": tuple(entries.values())})
+    return bounded(status, tuple(awaited.values()))
 
 
 def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
@@ -90,22 +91,23 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
         for name, why in list(members.items())[:MAX_REPLACED]
         for avoid, required in (_avoid(gang, name, why),)
     )
-    return status.model_copy(
+    status = status.model_copy(
         update={
             "phase": GangPhase.PENDING,
             "phase_time": gang.now,
             "base_incarnation": base,
             "replaced": avoiding,
-            "awaited": tuple(awaited.values()),
             "ranks": (),
         }
     )
+    return bounded(status, tuple(awaited.values()))
 
 
 def refreshed(gang: Gang, status: Status) -> Status:
     """The status without the awaited pods that are known to be gone by now."""
-    awaited = still_awaited(gang)
-    return status if awaited == status.awaited else status.model_copy(update={"awaited": awaited})
+    update = {"awaited": still_awaited(gang), "awaited_all": still_awaited_all(gang)}
+    same = (status.awaited, status.awaited_all) == (update["awaited"], update["awaited_all"])
+    return status if same else status.model_copy(update=update)
 
 
 def creatable_at(entry: Replaced | None) -> float:
@@ -158,7 +160,8 @@ def _why(gang: Gang, name: str) -> Why | None:
         why = Why(Reason.START_FAILED, f"{pod.restarts} container restarts without a word of its supervisor")
     elif late is not None and gang.now >= late:
         timeout = gang.spec.recovery.pod_start_timeout_seconds
-        why = Why(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s")
+        said = f": {pod.reason}" if pod.reason else ""
+        why = Why(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
     elif report is not None and report.terminating:
         why = Why(Reason.DISRUPTED, "its pod was told to end")
     elif report is not None and report.phase is Phase.STUCK:
@@ -173,13 +176,7 @@ def _has_twin(gang: Gang, name: str) -> bool:
 
     Directives tell incarnations apart, not pods: two pods of one incarnation would both be told to run.
     """
-    present = {pod.uid for pod in gang.observed.pods}
-    return any(
-        heard.connected
-        and uid not in present
-        and (heard.report.member, heard.report.incarnation) == (name, gang.incarnation(name))
-        for uid, heard in gang.heard.items()
-    )
+    return (name, gang.incarnation(name)) in gang.unseen
 
 
 def _avoid(gang: Gang, name: str, why: Why) -> tuple[tuple[str, ...], bool]:

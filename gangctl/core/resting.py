@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry
+from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry, Status
 from gangctl.core import barrier, incidents, pods, registered, replacement
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.gang import Gang
-from gangctl.core.plan import Plan
+from gangctl.core.plan import DeleteGang, Plan
 from gangctl.core.running import progressed
 
 
@@ -35,6 +35,19 @@ def is_to_be_suspended(gang: Gang) -> bool:
 
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+    asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
+    because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
+    return write(gang, _stopped(gang), Reason.SUSPENDED, because, requeue_after=1.0)
+
+
+def give_back(gang: Gang, why: str) -> Plan:
+    """Suspended though nobody asked for it: the devices go back until somebody wants the gang to go on."""
+    because = f"suspended, its pods are deleted: {why}; change restartToken, or set suspend to true and back, to go on"
+    status = _stopped(gang).model_copy(update={"given_back": True})
+    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
+
+
+def _stopped(gang: Gang) -> Status:
     status = progressed(gang, incidents.finished(incidents.timed(gang, gang.status), "Suspended", gang.now))
     status = registered.remembered(gang, status)
     # Roles that have changed may name members that never were: the status knows who was.
@@ -45,10 +58,7 @@ def suspend(gang: Gang) -> Plan:
     entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
     known = {entry.pod for entry in status.awaited}
     awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
-    status = moved(gang, status, GangPhase.SUSPENDED, awaited=awaited, start_time=None)
-    asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
-    because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
-    return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)
+    return moved(gang, barrier.bounded(status, awaited), GangPhase.SUSPENDED, start_time=None)
 
 
 def suspended(gang: Gang) -> Plan:
@@ -56,8 +66,13 @@ def suspended(gang: Gang) -> Plan:
     status = replacement.refreshed(gang, gang.status)
     if status is not gang.status:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
-    gone = not gang.observed.pods and not barrier.blocking(gang)
-    if gang.spec.suspend or not gone:
+    if status.given_back and (is_to_be_suspended(gang) or gang.spec.restart_token != status.observed_restart_token):
+        status = status.model_copy(update={"given_back": False})
+        return write(gang, status, Reason.SUSPENDED, "suspended; somebody wants it to go on", requeue_after=1.0)
+    # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
+    left = any(not (pod.deleting and gang.on_lost_node(pod)) for pod in gang.observed.pods)
+    gone = not left and not barrier.blocking(gang)
+    if gang.spec.suspend or status.given_back or not gone:
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
         because = "suspended" if gone else "suspended; old pods are waited for"
@@ -79,6 +94,7 @@ def suspended(gang: Gang) -> Plan:
         replaced=(),
         ranks=(),
         masters=(),
+        hosts=(),
         roles_hash=roles_hash(gang.spec.roles),
         observed_restart_token=gang.spec.restart_token,
         barrier_timeouts=0,
@@ -119,15 +135,16 @@ def held(gang: Gang) -> Plan:
 
 
 def finished(gang: Gang) -> Plan:
-    """It has ended: supervisors finish by themselves; a pod that doesn't is deleted after its grace."""
+    """It has ended: supervisors finish by themselves; a pod that doesn't is deleted after its grace, then the gang."""
+    ttl, ended = gang.spec.ttl_seconds_after_finished, gang.status.completion_time
+    kept = None if ttl is None or ended is None else ended + ttl
+    if kept is not None and gang.now >= kept:
+        because = f"it ended {ttl} s ago and is deleted"
+        return wait(gang, because, [], (*pods.endings(gang, all_of_them=False), DeleteGang()))
     overdue = pods.overdue_at(gang, gang.spec.recovery.stop_grace_period_seconds)
     left = any(not pod.terminated for pod in gang.observed.pods)
-    return wait(
-        gang,
-        gang.status.message,
-        [overdue if left and overdue > gang.now else None],
-        pods.endings(gang, all_of_them=False),
-    )
+    times = [overdue if left and overdue > gang.now else None, kept]
+    return wait(gang, gang.status.message, times, pods.endings(gang, all_of_them=False))
 
 
 def _is_terminated(gang: Gang, uid: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
-from gangctl.core import hangs, incidents, pods, registered, replacement
+from gangctl.core import acceptance, hangs, incidents, pods, registered, replacement
 from gangctl.core.conditions import conditions, warned_of
 from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
@@ -81,7 +81,9 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     if news or (warned is None and warned_of(gang.status)) or (changed and gang.now >= due):
         generation = gang.job.metadata.generation
         told = told.model_copy(update={"observed_generation": generation})
-        told = told.model_copy(update={"conditions": conditions(told, generation, gang.now, Reason.RUNNING, warned)})
+        refused = acceptance.refusal(gang, told)
+        shown = conditions(told, generation, gang.now, Reason.RUNNING, warned, refused=refused)
+        told = told.model_copy(update={"conditions": shown})
         events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)

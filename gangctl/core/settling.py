@@ -14,6 +14,7 @@ from gangctl.api.gangjob import Action, Rule, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, IncidentLevel, Status
 from gangctl.core import budget, ladder
+from gangctl.core.containers import has_ended
 from gangctl.core.evidence import VAGUE_REASONS, Fault, Strength, as_cause, from_cause, tied
 from gangctl.core.faults import faults
 from gangctl.core.gang import Gang
@@ -31,7 +32,7 @@ class Settlement:
     because: str
     charged: bool = False
     not_before: float = 0.0
-    """An end is not final before this time."""
+    """Stronger evidence is expected until then: an end is not final before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,23 @@ def settle(gang: Gang) -> Settlement:
         because = f"{what}; the budget is used up: {used} restarts in {window} s"
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
     because = f"{what}; {'charged' if charged else 'not charged'} ({said.why})"
-    return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged)
+    return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)
+
+
+def is_being_told(gang: Gang, settlement: Settlement) -> bool:
+    """Whether the cluster hasn't said yet why the container at fault has ended: it does so a moment after the restart.
+
+    A rule for the reason (OOMKilled) is to act at once, so it is waited for, but not beyond the evidence's window.
+    """
+    pod = gang.pods.get(settlement.cause.member)
+    return (
+        settlement.cause.reason == Reason.CONTAINER_RESTARTED
+        and pod is not None
+        and pod.incarnation == settlement.cause.incarnation
+        and not pod.terminated
+        and not has_ended(gang, pod)
+        and gang.now < settlement.not_before
+    )
 
 
 def describe(cause: Cause) -> str:
@@ -125,11 +142,13 @@ def _outranks(new: Fault, old: Fault) -> bool:
 
 
 def _refines(new: Fault, said: Verdict, stored: Cause, old: Fault) -> bool:
-    """Whether it is the same disruption of the same pod, told more exactly."""
+    """Whether it is the same end of the same pod or container, told more exactly."""
     if (new.member, new.incarnation, new.strength) != (old.member, old.incarnation, old.strength):
         return False
     clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
-    return old.strength is Strength.DISRUPTION and (clearer or (stored.rule is None and said.rule is not None))
+    return old.strength in {Strength.CONTAINER, Strength.DISRUPTION} and (
+        clearer or (stored.rule is None and said.rule is not None)
+    )
 
 
 def _identity(fault: Fault) -> tuple[object, ...]:

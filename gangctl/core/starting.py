@@ -26,6 +26,9 @@ from gangctl.core.success import has_succeeded
 
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
+MAX_HOSTS: Final = 512
+"""Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
+lines; who starts more than this many members from one command has better means."""
 
 Choice = restore.Candidate | restore.Unknown | None
 
@@ -46,6 +49,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         GangPhase.RUNNING,
         ranks=held_ranks(dict(assignment)),
         masters=_masters(gang, assignment),
+        hosts=_hosts(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
         recorded_steps=registered.up_to(
@@ -119,6 +123,15 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
         taken.add((report.address, port))
         masters.append(Master(process_group=group, address=report.address, port=port))
     return tuple(masters)
+
+
+def _hosts(gang: Gang, assignment: dict[str, str]) -> tuple[str, ...]:
+    """The address of each place in order; nothing for gangs that are too large for it, or if one isn't known."""
+    if len(gang.places) > MAX_HOSTS:
+        return ()
+    reports = [gang.report(assignment[place]) for place in gang.places]
+    known = [report.address for report in reports if report is not None and report.address]
+    return tuple(known) if len(known) == len(reports) else ()
 
 
 def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:

@@ -29,19 +29,33 @@ class Pod:
     member: str
     incarnation: int
     node: str = ""
+    """Empty while it isn't scheduled."""
     created_at: float = 0.0
     scheduled_at: float | None = None
+    """When its condition PodScheduled became True; absent before."""
     started_at: float | None = None
-    """When its containers last became started; absent while one isn't."""
+    """When the last of the containers that run along was started (``state.running.startedAt``, sidecars among them);
+    absent while one of them doesn't run: it waits for an image, is between two starts, or has ended."""
+    ended_at: float | None = None
+    """When the newest end of a container that isn't a sidecar was (``finishedAt`` of ``state`` or ``lastState``, which
+    knows whole seconds); absent if none has ended. It is seen a moment after the next session has spoken."""
+    ended_reason: str = ""
+    """What Kubernetes says of that end: OOMKilled, Error, Completed."""
     restarts: int = 0
-    """How often a container of it was started again."""
+    """The highest ``restartCount`` of its containers."""
     deleting: bool = False
+    """It has a deletion timestamp. On a node that doesn't answer that may stay so until the node is back."""
     terminated: bool = False
-    """Every container was seen terminated: nothing of it runs."""
+    """Nothing of it runs nor will, and its kubelet said so: no container is running, and its phase is Succeeded or
+    Failed, or it is being deleted and each of its containers has ended. Never because its node is silent, and never
+    because all containers end for a moment when all are restarted."""
     reason: str = ""
-    """Why it ended or can't start, in Kubernetes' words: Evicted, OOMKilled, ImagePullBackOff, ..."""
+    """Why it ended or can't start, in Kubernetes' words: the pod's own reason (Evicted, NodeShutdown), else that of a
+    container that waits (ErrImagePull, ImagePullBackOff, CreateContainerConfigError, CrashLoopBackOff), else that of
+    one that has ended (OOMKilled, Error), else what its condition PodScheduled says while it is False (a sentence).
+    Empty while nothing is wrong, ContainerCreating and PodInitializing included."""
     conditions: tuple[tuple[str, str, str], ...] = ()
-    """(type, status, reason) of conditions that rules can match."""
+    """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
     devices: tuple[Device, ...] = ()
 
 
@@ -67,3 +81,6 @@ class Observed:
     """The newest answer to a Scan."""
     listening_since: float = 0.0
     """Since when this leader has listened without a break, with fresh watches."""
+    refused: tuple[str, ...] | None = ()
+    """Why the cluster takes no pods of this gang, in its own words: what the dry run of a pod, or the creation of one,
+    was answered. Empty = it takes them; None = that isn't known yet, so it is as the status has it."""

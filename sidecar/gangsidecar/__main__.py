@@ -78,6 +78,8 @@ def _dispatch(verb: str, rest: List[str]) -> int:
     if verb != "run":
         raise UsageError(f"{verb!r} is neither run nor copy" if verb else "run or copy was expected")
     settings = _settings(rest)
+    for flag in _FLAGS.values():  # They are this program's: the worker gets what the table of variables names.
+        os.environ.pop(flag.variable, None)
     processes.trim_memory()
     return Supervisor(settings).run()
 

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import signal
+import ssl
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -121,6 +122,15 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
     parser.add_argument(
         "--ca-file", default=get("GANG_CA_FILE"), metavar="FILE", help="certificates to trust for wss:// (GANG_CA_FILE)"
     )
+    parser.add_argument(
+        "--ca", default=get("GANG_CA", ""), metavar="PEM", help="the same as the certificates' own text (GANG_CA)"
+    )
+    parser.add_argument(
+        "--server-name",
+        default=get("GANG_SERVER_NAME", ""),
+        metavar="NAME",
+        help="name that the controller's certificate must be for, instead of the URL's host (GANG_SERVER_NAME)",
+    )
     found = parser.parse_args(arguments)
     if not found.dir:
         parser.error("--dir (or GANG_DIR) is needed")
@@ -130,11 +140,18 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
         parser.error("--controller (or GANG_CONTROLLER) or --controller-file is needed")
     if not found.controller_file and not found.controller.startswith(("ws://", "wss://")):
         parser.error(f"--controller must begin with ws:// or wss://, not {found.controller!r}")
+    if found.ca:
+        try:
+            ssl.create_default_context(cadata=found.ca)
+        except (ssl.SSLError, ValueError, TypeError) as error:  # the last one: it isn't ASCII
+            parser.error(f"--ca (or GANG_CA) holds no certificates: {error}")
     address = Address(
         token_file=Path(found.token_file).absolute(),
         url="" if found.controller_file else found.controller,
         url_file=Path(found.controller_file).absolute() if found.controller_file else None,
         ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
+        ca=found.ca,
+        server_name=found.server_name,
     )
     return Settings(Path(found.dir).absolute(), address)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from . import operations, standing, wire
+from .downlink import open_to_all
 from .log import log
 from .operations import OPERATIONS, Operation
 from .schema import MismatchError, check
@@ -73,6 +74,7 @@ class Api:
         runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=GOODBYE)
         await runner.setup()
         await web.UnixSite(runner, path).start()
+        open_to_all(path)
         return runner
 
     def _taking(

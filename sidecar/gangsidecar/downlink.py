@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import wire
@@ -16,6 +17,17 @@ SILENCE = 30.0
 """Seconds without a word of a supervisor after which somebody should know."""
 UNTAKEN = 2 * wire.MAX_BYTES
 """Bytes that a supervisor which doesn't read may leave here before its connection is ended."""
+
+
+def open_to_all(socket: str) -> None:
+    """Let anybody connect: the user's container may run under another uid than the sidecar.
+
+    Who comes near the socket at all is a matter of its directory: a pod's own volume, or a folder private to its user.
+
+    Raises:
+        OSError: its mode can't be changed.
+    """
+    Path(socket).chmod(0o666)
 
 
 class Downlink:
@@ -34,6 +46,7 @@ class Downlink:
             OSError: it can't be listened on.
         """
         self._server = await asyncio.start_unix_server(self._serve, path, limit=wire.MAX_BYTES)
+        open_to_all(path)
         self._expect_word("no supervisor has connected")
 
     async def close(self) -> None:

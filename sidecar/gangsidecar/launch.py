@@ -45,6 +45,21 @@ def environment(base: dict[str, str], process: wire.Process, pod: str, client: s
     return merged
 
 
+def write_hosts(path: str, lines: Sequence[str]) -> None:
+    """Replace the host file in one step; without lines there is none.
+
+    Raises:
+        OSError: it could not be written. What an earlier attempt wrote may still be there.
+    """
+    if not lines:
+        _forget(path)
+        return
+    temporary = path + ".tmp"
+    with open(temporary, "w", encoding="utf-8", errors="replace") as file:
+        file.write("".join(line + "\n" for line in lines))
+    os.replace(temporary, path)
+
+
 def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, Started]:
     """Start one process; gives its pid.
 
@@ -98,9 +113,9 @@ def _uncovered(started: Started) -> Exited:
     return Exited(started.local_rank, exit_code=code, message=message)
 
 
-def _forget(error_file: str) -> None:
+def _forget(file: str) -> None:
     """What an earlier attempt wrote says nothing about this one."""
     try:
-        os.unlink(error_file)
+        os.unlink(file)
     except OSError:
         return

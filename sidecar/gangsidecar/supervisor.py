@@ -30,6 +30,8 @@ LAST_WORD_MS = 1_000
 LOOK_MS = 2_000
 LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take moments to be seen here."""
+HOSTFILE = "hostfile"
+"""Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
 
@@ -164,6 +166,11 @@ class Supervisor:
 
     def _spawn(self, effect: machine.Spawn) -> None:
         settings = self._settings
+        hostfile = os.path.join(os.path.dirname(settings.socket), HOSTFILE)
+        try:
+            launch.write_hosts(hostfile, effect.run.hosts)
+        except OSError as error:
+            log("warning", "the host file can't be written", file=hostfile, reason=error)
         for process in effect.run.processes:
             env = launch.environment(dict(os.environ), process, settings.identity.pod, settings.client)
             try:

@@ -27,6 +27,10 @@ FIRST_WAIT, LAST_WAIT = 0.05, 5.0
 """Limits, in seconds, of the wait before the first and a late attempt."""
 DIAL = 10.0
 """Seconds that a controller may take for the upgrade."""
+LEADER_DIAL = 3.0
+"""The same for a leader that a standby has named: it may be a dead one, whose successor is about to take over."""
+LEADER = "Gang-Leader"
+"""Header of a standby's refusal (503): the URL of the leader."""
 SILENCE = 15.0
 """Seconds without a ping after which a controller is taken for frozen."""
 GOODBYE = 1.0
@@ -47,7 +51,11 @@ class Address:
     url_file: Path | None = None
     """Holds the URL, instead of ``url``."""
     ca_file: Path | None = None
-    """The certificates that a ``wss`` controller's is checked against; None = the system's."""
+    """The certificates that a ``wss`` controller's is checked against; with neither this nor ``ca``, the system's."""
+    ca: str = ""
+    """The same as PEM text."""
+    server_name: str = ""
+    """The name that the certificate must be for; empty = the host of the URL. A leader's URL has an IP address."""
 
 
 class _RefusedError(Exception):
@@ -56,6 +64,14 @@ class _RefusedError(Exception):
 
 class _LostError(Exception):
     """The connection could not be made, or it ended."""
+
+
+class _StandbyError(_LostError):
+    """The other side isn't the leader, but knows who is."""
+
+    def __init__(self, text: str, leader: str) -> None:
+        super().__init__(text)
+        self.leader = leader
 
 
 class _Refusal:
@@ -93,30 +109,46 @@ async def stay_connected(address: Address, relay: Relay) -> None:
 
 
 async def _connection(address: Address, relay: Relay) -> None:
-    """One connection, from dialling to its end.
+    """One connection, from dialling to its end. A standby's answer is followed once; then it begins from the front.
 
     Raises:
         _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
     """
+    url = address.url or _read(address.url_file)
+    try:
+        await _dial(address, relay, url, DIAL)
+    except _StandbyError as standby:
+        leader = standby.leader
+        if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
+            raise _LostError(f"{standby}; what it names as leader is not dialled: {leader!r:.120}") from None
+    log("info", "a standby answered: its leader is dialled", url=leader)
+    await _dial(address, relay, leader, LEADER_DIAL)
+
+
+async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> None:
     refusal = _Refusal()
     tracing = aiohttp.TraceConfig()
     tracing.on_request_end.append(refusal.read)
     async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
         try:
-            async with asyncio.timeout(DIAL):
+            async with asyncio.timeout(seconds):
                 socket = await session.ws_connect(
-                    address.url or _read(address.url_file),
+                    url,
                     headers={"Authorization": f"Bearer {_read(address.token_file)}"},
                     # The limit is one that a message must stay below.
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
-                    ssl=_trust(address.ca_file),
+                    ssl=_trust(address),
+                    server_hostname=address.server_name or None,
                 )
         except aiohttp.WSServerHandshakeError as error:
             text = f"the controller answered {error.status}: {refusal.text or error.message}"
+            leader = error.headers.get(LEADER, "") if error.headers else ""
+            if leader and error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise _StandbyError(text, leader) from None
             raise (_RefusedError if error.status in REFUSALS else _LostError)(text) from None
         except TimeoutError:
-            raise _LostError(f"the controller didn't answer within {DIAL:.0f} s") from None
+            raise _LostError(f"the controller didn't answer within {seconds:.0f} s") from None
         log("info", "connected to the controller")
         await _converse(socket, relay)
 
@@ -180,5 +212,9 @@ def _read(path: Path | None) -> str:
     return "" if path is None else path.read_text().strip()
 
 
-def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
-    return True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+def _trust(address: Address) -> ssl.SSLContext | bool:
+    if address.ca_file is None and not address.ca:
+        return True
+    return ssl.create_default_context(
+        cafile=None if address.ca_file is None else str(address.ca_file), cadata=address.ca or None
+    )

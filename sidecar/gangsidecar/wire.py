@@ -188,6 +188,8 @@ class Run:
     restore: Optional[Restore] = None
     checkpointed: bool = False
     """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
+    hosts: Tuple[str, ...] = ()
+    """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
 
 
 @dataclass(frozen=True)

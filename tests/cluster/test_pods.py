@@ -16,7 +16,7 @@ from gangctl.cluster.local.lock import only_controller
 from gangctl.cluster.local.pod import pause
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.teardown import teardown
-from gangctl.cluster.port import Identity
+from gangctl.cluster.port import Identity, Refusal
 from gangctl.core.plan import CreatePod, DeletePod, Event, EventType
 from tests.cluster.local import alive, left, machine, manifest, until
 
@@ -39,8 +39,8 @@ async def test_a_created_pod_is_two_processes_that_carry_its_identity(tmp_path: 
         assert here.job.metadata.uid in here.changes
         known = await cluster.identify(pod.token)
         assert known == Identity(here.job.metadata.uid, "worker-0", 0, pod.uid)
-        assert await cluster.identify("nobody's") is None
-        assert await cluster.identify("") is None
+        assert isinstance(await cluster.identify("nobody's"), Refusal)
+        assert isinstance(await cluster.identify(""), Refusal)
 
 
 async def test_creating_a_pod_twice_makes_one(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_deleted_pod_is_seen_terminated_and_then_is_gone_but_for_its_log
         await until(lambda: not here.pods)
         assert sorted(path.name for path in here.folder.pod(pod.name).path.iterdir()) == ["sidecar.log", "worker.log"]
         assert pod.sockets not in map(str, runtime_directory().iterdir())
-        assert await cluster.identify(pod.token) is None
+        assert isinstance(await cluster.identify(pod.token), Refusal)
         again = await here.create()
         assert again.uid != pod.uid
 
@@ -145,7 +145,7 @@ async def test_the_next_controller_adopts_pods_and_touches_nothing(tmp_path: Pat
             after = [await here.running(member) for member in ("worker-0", "worker-1")]
             assert [ids(pod) for pod in after] == [ids(pod) for pod in before]
             assert [pod.restarts for pod in here.pods] == [0, 0]
-            assert await cluster.identify(before[0].token) is not None
+            assert isinstance(await cluster.identify(before[0].token), Identity)
             one = before[1].sidecar
             assert one is not None
             process.send(one, signal.SIGKILL)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,8 +13,8 @@ import aiohttp
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
-from gangctl.cluster.port import Identity
-from gangctl.controller.hub import Hub, Tell
+from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.controller.hub import Hub, Identify, Tell
 from gangsidecar import wire
 
 MEMBERS = {f"token-{at}": Identity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
@@ -104,20 +105,37 @@ async def served(tell: Tell = held, wake: Callable[[str], None] = _nobody) -> As
         await session.close()  # who still listens need not be waited for
 
 
+async def _at_once() -> None:
+    """Nothing is waited for."""
+
+
+def _here() -> str | None:
+    """This process leads."""
+    return None
+
+
 @asynccontextmanager
-async def serving(
-    session: aiohttp.ClientSession, tell: Tell = held, wake: Callable[[str], None] = _nobody
+async def serving(  # noqa: PLR0913 - each test needs one of them
+    session: aiohttp.ClientSession,
+    tell: Tell = held,
+    wake: Callable[[str], None] = _nobody,
+    *,
+    tls: ssl.SSLContext | None = None,
+    leader: Callable[[], str | None] = _here,
+    before_identify: Callable[[], Awaitable[None]] = _at_once,
+    identify: Identify | None = None,
 ) -> AsyncIterator[Served]:
     """The same, for sidecars that outlive it."""
 
-    async def identify(token: str) -> Identity | None:
-        return MEMBERS.get(token)
+    async def known(token: str) -> Identity | Refusal:
+        await before_identify()
+        return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is nobody's"))
 
     def woke(gang: str) -> None:
         woken.append(gang)
         wake(gang)
 
     woken: list[str] = []
-    hub = Hub(identify, tell, woke)
-    async with hub.serve("127.0.0.1", 0) as url:
+    hub = Hub(identify or known, tell, woke, woke, leader)
+    async with hub.serve("127.0.0.1", 0, tls) as url:
         yield Served(hub, url, session, woken)

@@ -114,13 +114,21 @@ async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
         await until(lambda: here.woken == ["uid-g"] * 2)
 
 
-@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer nobody"}, {"Authorization": "Basic token-0"}])
-async def test_who_shows_no_token_of_a_pod_is_refused(header: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({}, "NoToken"),
+        ({"Authorization": "Bearer nobody"}, "UnknownPod"),
+        ({"Authorization": "Bearer "}, "NoToken"),
+        ({"Authorization": "Basic token-0"}, "NoToken"),
+    ],
+)
+async def test_who_shows_no_token_of_a_pod_is_refused(header: dict[str, str], reason: str) -> None:
     async with served() as here:
         with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
             await here.session.ws_connect(here.url, headers=header)
         assert raised.value.status == 401
-        assert here.hub.refused == {"Unauthorized": 1}
+        assert here.hub.refused == {reason: 1}
         assert here.hub.heard("uid-g") == ()
 
 

@@ -12,7 +12,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.decide import decide as real_decide
-from gangctl.core.plan import AskScan, CreatePod, DeletePod, Event, EventType, Plan
+from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Event, EventType, Plan
 from gangctl.core.world import Observed, Pod
 from gangsidecar import wire
 from tests.cluster.local import until
@@ -295,3 +295,26 @@ async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> N
             await member.say(ready)
         await until(lambda: world.jobs["uid-g"].status.phase is GangPhase.RUNNING)
         assert world.jobs["uid-g"].status.attempt == 1
+
+
+async def test_a_gang_that_was_kept_for_long_enough_is_deleted_and_not_looked_after_any_more() -> None:
+    def decide(_now: float, _stored: GangJob, _observed: Observed) -> Plan:
+        return Plan("it ended long ago", actions=(DeleteGang(),), requeue_after=0.01)
+
+    world = World()
+    async with running(world, decide) as here:
+        await until(lambda: not world.jobs)
+        here.wakes.wake("uid-g")
+    assert world.done == [DeleteGang()]
+
+
+async def test_what_the_cluster_has_against_the_pods_is_seen() -> None:
+    seen: list[tuple[str, ...] | None] = []
+
+    def decide(_now: float, _stored: GangJob, observed: Observed) -> Plan:
+        seen.append(observed.refused)
+        return Plan("nothing to do")
+
+    world = World(refused=("exceeded quota",))
+    async with running(world, decide):
+        await until(lambda: seen == [("exceeded quota",)])

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
-from gangctl.cluster.port import Identity
+from gangctl.cluster.port import Refusal, RefusalReason
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
-from gangctl.core.plan import CreatePod, DeletePod, Event
+from gangctl.core.plan import CreatePod, DeleteGang, DeletePod, Event
 from gangctl.core.world import Pod
 from tests.controller.peers import Served, Sidecar, job, report, served
 
@@ -31,6 +31,7 @@ class World:
     """Called before a status is stored; what it raises is raised, what it returns is awaited if that is possible."""
     before_create: Callable[[CreatePod], object] = lambda _create: None
     listening_since: float = field(default_factory=time.time)
+    refused: tuple[str, ...] = ()
 
     def gang(self, uid: str) -> GangJob | None:
         return self.jobs.get(uid)
@@ -41,8 +42,11 @@ class World:
     def lost_nodes(self) -> frozenset[str]:
         return frozenset()
 
-    async def identify(self, _token: str) -> Identity | None:
-        return None
+    def refusals(self, _uid: str) -> tuple[str, ...]:
+        return self.refused
+
+    async def identify(self, _token: str) -> Refusal:
+        return Refusal(RefusalReason.UNKNOWN_POD, "nobody's")
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         for uid in self.jobs:
@@ -79,6 +83,10 @@ class World:
         self.done.append(delete)
         uid = job.metadata.uid
         self.shown[uid] = tuple(replace(pod, deleting=pod.uid == delete.uid) for pod in self.shown[uid])
+
+    async def delete_gang(self, job: GangJob) -> None:
+        self.done.append(DeleteGang())
+        del self.jobs[job.metadata.uid]
 
     async def emit(self, job: GangJob, event: Event) -> None:  # noqa: ARG002 - as the port has it
         self.done.append(event)

@@ -13,7 +13,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
     Awaited,
+    AwaitedAll,
     Cause,
+    Condition,
     GangPhase,
     HeldRank,
     Incident,
@@ -66,11 +68,13 @@ JOBS: list[dict[str, Any]] = [
 RECOVERIES: list[dict[str, Any]] = [
     {},
     {"budget": {"type": "Unlimited"}, "isolationTimeoutSeconds": 20, "replaceAfter": 1},
+    {"onReplacementTimeout": "Suspend", "replacementTimeoutSeconds": 100},
     {
         "budget": {"type": "Windowed", "maxRestarts": 1, "windowSeconds": 500},
         "onExhausted": "Hold",
         "holdTimeoutSeconds": 100,
         "onReplacementTimeout": "Fail",
+        "schedulingTimeoutSeconds": 500,
         "evidenceWindowSeconds": 0,
     },
 ]
@@ -175,6 +179,9 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
                 Awaited, member=members, incarnation=some, pod=st.sampled_from(["u0", "u1", ""]), vanished_time=optional
             )
         ),
+        awaited_all=st.none() | _of(AwaitedAll, incarnation=some, vanished_time=optional),
+        given_back=st.booleans(),
+        conditions=_few(_ACCEPTED, most=1),
         ranks=_few(_of(HeldRank, place=members, member=members)),
         barrier_timeouts=some,
         deadline_time=optional,
@@ -199,6 +206,7 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
             st.none() | st.builds(Scanned, some, st.just("u0"), _few(_FOUND), st.sampled_from(["", "broken"]))
         ),
         listening_since=draw(times),
+        refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),
     )
 
 
@@ -207,6 +215,13 @@ def _of(kind: type[Made], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy
     return st.fixed_dictionaries(fields).map(lambda values: kind(**values))
 
 
+_ACCEPTED = _of(
+    Condition,
+    type=st.just("Accepted"),
+    status=st.sampled_from(["True", "False"]),
+    reason=st.just("AsBefore"),
+    last_transition_time=times,
+)
 _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]))
 
 
@@ -231,10 +246,12 @@ def _pods(uid: str, member: str, incarnation: int) -> st.SearchStrategy[Pod]:
         created_at=times,
         scheduled_at=st.none() | times,
         started_at=st.none() | times,
+        ended_at=st.none() | times,
+        ended_reason=st.sampled_from(["", "OOMKilled", "Error"]),
         restarts=some,
         deleting=st.sampled_from([False, False, True]),
         terminated=st.sampled_from([False, False, True]),
-        reason=st.sampled_from(["", "Evicted"]),
+        reason=st.sampled_from(["", "Evicted", "OOMKilled", "ImagePullBackOff"]),
         conditions=_few(condition, most=1),
         devices=_few(device, most=1),
     )

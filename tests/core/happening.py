@@ -105,9 +105,37 @@ def over(world: World, member: str, reason: str = "") -> None:
 def new_session(world: World, member: str) -> None:
     """Its container was started again, with a new supervisor."""
     uid = world.newest(member)
-    world.pod(member, restarts=world.pods[uid].restarts + 1)
+    old_pod = world.pods[uid]
+    world.pod(member, restarts=old_pod.restarts + 1, started_at=world.now, ended_at=world.now)
     old = world.heard.pop(uid)
     world.says(member, Phase.IDLE, 0, session=f"{old.report.session}'", ends=old.report.ends)
+
+
+def new_session_unseen(world: World, member: str) -> None:
+    """The same, and the cluster doesn't show it yet."""
+    uid = world.newest(member)
+    pod = world.pods[uid]
+    new_session(world, member)
+    world.pods[uid] = pod
+
+
+def container_ended(world: World, member: str, ago: str, reason: str) -> None:
+    """What the cluster shows of a container that has been started again."""
+    pod = world.pods[world.newest(member)]
+    world.pod(
+        member, restarts=pod.restarts + 1, started_at=world.now, ended_at=world.now - int(ago), ended_reason=reason
+    )
+
+
+def remove(world: World, member: str) -> None:
+    """Its pod, which was seen to end, is gone from the cluster."""
+    del world.pods[world.newest(member)]
+
+
+def delete(world: World) -> None:
+    """Somebody deletes the gang, and the cluster begins to delete what belongs to it."""
+    metadata = world.job.metadata.model_copy(update={"deletion_timestamp": world.now})
+    world.job = world.job.model_copy(update={"metadata": metadata})
 
 
 def controller(world: World) -> None:
@@ -140,11 +168,11 @@ def scan_fails(world: World, error: str) -> None:
     world.scanned = Scanned(world.job.status.attempt, "somebody", error=error)
 
 
-def checkpoint(world: World, member: str, step: str, tier: str) -> None:
+def checkpoint(world: World, member: str, step: str, tier: str, path: str | None) -> None:
     """A rank has completed a checkpoint."""
     report = world.heard[world.newest(member)].report
     rank = int(member.rpartition("-")[2])
-    one = Checkpoint(tier, int(step), rank, max(1, report.attempt))
+    one = Checkpoint(tier, int(step), rank, max(1, report.attempt), path or "")
     world.again(member, checkpoints=(*report.checkpoints, one))
 
 
@@ -167,7 +195,11 @@ def missing(world: World, member: str) -> None:
 
 def change(world: World, key: str, value: str) -> None:
     """The user changes a field of the spec."""
-    update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
+    if key == "replicas of worker":
+        role = world.job.spec.roles[0].model_copy(update={"replicas": int(value)})
+        update: dict[str, object] = {"roles": (role, *world.job.spec.roles[1:])}
+    else:
+        update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
     job = world.job
     metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
     world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
@@ -192,6 +224,11 @@ def silent(world: World, member: str) -> None:
 def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
     """The cluster says that its pod has to go."""
     world.pod(member, deleting=deleting, conditions=(("DisruptionTarget", "True", reason),))
+
+
+def refuse(world: World, words: str) -> None:
+    """The cluster takes no pods of the gang."""
+    world.refused = (words,)
 
 
 def node_of(world: World, member: str) -> str:

@@ -13,7 +13,9 @@ from gangsidecar.wire import Phase, Scanned
 from tests.core.happening import (
     change,
     checkpoint,
+    container_ended,
     controller,
+    delete,
     device,
     disrupt,
     each,
@@ -21,11 +23,14 @@ from tests.core.happening import (
     heard,
     missing,
     new_session,
+    new_session_unseen,
     node_of,
     over,
     passes,
     phase,
     ready,
+    refuse,
+    remove,
     request,
     run,
     runs,
@@ -36,7 +41,7 @@ from tests.core.happening import (
     steps,
     vanish,
 )
-from tests.core.showing import decide, environment, told
+from tests.core.showing import conditions, decide, environment, told
 from tests.core.world import World
 
 RULE = "----"
@@ -115,7 +120,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (ENDS, ended),
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
-    (rf"{M} completes checkpoint (\d+) of tier (\S+)", checkpoint),
+    (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point", missing),
     (rf"{M} says that its pod was told to end", lambda world, member: world.again(member, terminating=True)),
@@ -133,6 +138,10 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} is disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=True)),
     (rf"the pod of {M} will be disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=False)),
     (rf"the pod of {M} is scheduled", lambda world, member: world.pod(member, scheduled_at=world.now)),
+    (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
+    (rf"the pod of {M} is removed", remove),
+    (rf"the container of {M} starts again, unseen", new_session_unseen),
+    (rf"the cluster shows that the container of {M} ended (\d+) s ago: (\S+)", container_ended),
     (rf"the node of {M} is lost", lambda world, member: world.lost.add(node_of(world, member))),
     (rf"the node of {M} is back", lambda world, member: world.lost.discard(node_of(world, member))),
     (rf"device (\S+) of {M} is (\S+)", device),
@@ -144,4 +153,9 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"a new controller starts", controller),
     (r"(suspend) becomes (\w+)", change),
     (r"(restartToken) becomes (\w+)", change),
+    (r"(replicas of worker) becomes (\d+)", change),
+    (r"the cluster refuses the pods: (.+)", refuse),
+    (r"the cluster takes the pods", lambda world: setattr(world, "refused", ())),
+    (r"somebody deletes the gang", delete),
+    (r"what does the user see\?", conditions),
 ]

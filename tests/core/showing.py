@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangctl.api.status import Status
 from gangctl.core.directive import directive
-from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
+from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangsidecar.wire import Directive
 from tests.core.world import World
 
@@ -34,6 +34,8 @@ def show(before: Status, plan: Plan) -> list[str]:
                 lines.append(f"  create {member}.{incarnation}{off}")
             case DeletePod(_, uid):
                 lines.append(f"  delete {uid}")
+            case DeleteGang():
+                lines.append("  delete the gang")
             case AskScan(pod):
                 lines.append(f"  ask {pod} for the checkpoints")
     lines += [
@@ -103,6 +105,15 @@ def _words(said: Directive | None) -> str:
         ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)
         text += f", ranks {ranks}, only session {said.run.session}{restore}"
     return text
+
+
+def conditions(world: World) -> list[str]:
+    """The conditions that hold, with Accepted in any case."""
+    return [
+        f"{one.type} is {one.status} ({one.reason}): {one.message}"
+        for one in world.job.status.conditions
+        if one.status == "True" or one.type == "Accepted"
+    ]
 
 
 def environment(world: World, member: str) -> list[str]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Incident, LedgerEntry, RejectedStep, Replaced, Status
-from gangctl.core import budget, incidents, replacement, restore
+from gangctl.api.status import Awaited, GangPhase, Incident, LedgerEntry, RejectedStep, Replaced, Status
+from gangctl.core import barrier, budget, incidents, replacement, restore
+from gangctl.core.decide import decide
 from gangctl.core.evidence import Fault, as_cause
 from gangctl.core.gang import Gang
 from gangctl.core.ladder import LEVELS
-from gangctl.core.world import Observed
+from gangctl.core.world import Observed, Pod
 from tests.core.world import START, World
+
+LARGEST = 64 * 1024
+"""Bytes of a status."""
 
 
 def world(replicas: int) -> World:
@@ -66,3 +71,63 @@ def test_the_newest_rejected_steps_are_kept() -> None:
     old = tuple(RejectedStep(tier="shared", step=step, marker="m") for step in range(40))
     kept = restore.rejections(Gang(START, made.job, Observed()), {}, 0, old)
     assert [entry.step for entry in kept] == list(range(8, 40))
+
+
+def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_status() -> None:
+    made = world(10_000)
+    spec = made.job.spec
+    now = START + 100
+    pods = tuple(
+        Pod(f"g-worker-{at}-0", f"{at:036}", f"worker-{at}", 0, f"node-{at:030}", START, START, START)
+        for at in range(10_000)
+    )
+    status = made.job.status.model_copy(update={"roles_hash": roles_hash(spec.roles)})
+    job = made.job.model_copy(update={"status": status, "spec": spec.model_copy(update={"suspend": True})})
+
+    def stored(observed: Observed) -> None:
+        nonlocal job
+        plan = decide(now, job, observed)
+        if plan.status is not None:
+            assert len(plan.status.model_dump_json(by_alias=True, exclude_none=True)) < LARGEST
+            job = job.model_copy(update={"status": plan.status})
+
+    stored(Observed(pods=pods))
+    assert job.status.phase is GangPhase.SUSPENDED
+    job = job.model_copy(update={"spec": spec})
+    now += 60
+    stored(Observed(pods=pods[5:]))  # Five have vanished, and the others are still there.
+    assert job.status.phase is GangPhase.SUSPENDED
+    stored(Observed())
+    stored(Observed())
+    assert job.status.phase is GangPhase.SUSPENDED, "they may still run"
+    now += spec.recovery.lost_pod_grace_seconds
+    stored(Observed())
+    stored(Observed())
+    assert (job.status.phase, job.status.attempt) == (GangPhase.PENDING, 2)
+
+
+def test_the_largest_status_that_recoveries_lead_to_is_bounded() -> None:
+    made = world(10_000)
+    spec = made.job.spec
+    cause = as_cause(Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 200, node="n" * 60), "r" * 60)
+    status = made.job.status.model_copy(
+        update={
+            "roles_hash": roles_hash(spec.roles),
+            "message": "m" * 1024,
+            "incidents": tuple(Incident(attempt=at, time=START, cause=cause, trace_id="0" * 32) for at in range(10)),
+            "ledger": tuple(
+                LedgerEntry(time=START, attempt=at, member="worker-9999", charged=False, restored_step=10**6)
+                for at in range(budget.LEDGER_ENTRIES)
+            ),
+            "replaced": tuple(
+                Replaced(member=f"worker-{at}", incarnation=1, time=START, since=START, avoid=("n" * 30,))
+                for at in range(replacement.MAX_REPLACED)
+            ),
+            "awaited": tuple(
+                Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node="n" * 30, vanished_time=START)
+                for at in range(barrier.MAX_AWAITED)
+            ),
+        }
+    )
+    size = len(status.model_dump_json(by_alias=True, exclude_none=True))
+    assert size < 2 * LARGEST, size

@@ -27,7 +27,8 @@ checkpoint:
   tiers:
   - {name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}
   - {name: ram, scope: Member, source: {type: API}}
-recovery: {budget: {type: Windowed, maxRestarts: 2, windowSeconds: 300}, barrierTimeoutSeconds: 100, onExhausted: Hold}
+recovery: {budget: {type: Windowed, maxRestarts: 2, windowSeconds: 300}, barrierTimeoutSeconds: 100, onExhausted: Hold,
+           schedulingTimeoutSeconds: 1000, onReplacementTimeout: Suspend, replacementTimeoutSeconds: 300}
 """
 OF_ONE = [
     "{} starts",
@@ -54,6 +55,10 @@ OF_ONE = [
     "the node of {} is lost",
     "the node of {} is back",
     "device gpu-0 of {} is Unhealthy",
+    "the container of {} starts again, unseen",
+    "the cluster shows that the container of {} ended 2 s ago: OOMKilled",
+    "the pod of {} can't start: Unschedulable",
+    "the pod of {} is removed",
 ]
 OF_ALL = [
     "every pod starts",
@@ -66,6 +71,8 @@ OF_ALL = [
     "suspend becomes true",
     "suspend becomes false",
     "restartToken becomes again",
+    "the cluster refuses the pods: exceeded quota",
+    "the cluster takes the pods",
     "1 s pass",
     "40 s pass",
     "400 s pass",
@@ -73,6 +80,7 @@ OF_ALL = [
 ]
 GO_ON = (
     "suspend becomes false",
+    "the cluster takes the pods",
     "every pod starts",
     "everyone is heard again",
     "everyone is Ready",

@@ -12,7 +12,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.decide import decide
-from gangctl.core.plan import AskScan, CreatePod, DeletePod, Plan
+from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangctl.core.world import Heard, Observed, Pod
 from gangsidecar.wire import End, Phase, Report, Scanned, aged
 
@@ -46,6 +46,7 @@ class World:
     lost: set[str] = field(default_factory=set)
     scanned: Scanned | None = None
     listening_since: float = START - 3600
+    refused: tuple[str, ...] | None = ()
 
     # What the file says of the job
 
@@ -132,6 +133,7 @@ class World:
             lost_nodes=frozenset(self.lost),
             scanned=self.scanned,
             listening_since=self.listening_since,
+            refused=self.refused,
         )
 
     def decide(self) -> Plan:
@@ -145,6 +147,8 @@ class World:
         for action in plan.actions:
             match action:
                 case CreatePod(member, incarnation):
+                    if self.refused:
+                        continue
                     uid = f"{member}.{incarnation}"
                     self.pods[uid] = Pod(f"g-{member}-{incarnation}", uid, member, incarnation, created_at=self.now)
                 case DeletePod(_, uid):
@@ -152,6 +156,6 @@ class World:
                         del self.pods[uid]
                     else:
                         self.pods[uid] = replace(self.pods[uid], deleting=True)
-                case AskScan():
+                case DeleteGang() | AskScan():
                     pass
         return plan

@@ -189,9 +189,16 @@ class Member:
         self.sidecar.send(self.directive(attempt, Verb.HOLD, **more))
         return self.sidecar.until(lambda report: report.phase is Phase.READY and report.attempt == attempt)
 
-    def order(self, report: Report, *envs: dict[str, str], restore: Restore | None = None, **more: Any) -> Directive:
+    def order(
+        self,
+        report: Report,
+        *envs: dict[str, str],
+        restore: Restore | None = None,
+        hosts: tuple[str, ...] = (),
+        **more: Any,
+    ) -> Directive:
         started = tuple(Process(local_rank=at, rank=at, env=tuple(env.items())) for at, env in enumerate(envs or ({},)))
-        run = Run(report.session, started, restore=restore)
+        run = Run(report.session, started, restore=restore, hosts=hosts)
         return self.directive(report.attempt, Verb.RUN, run=run, **more)
 
     def run(self, report: Report, *envs: dict[str, str], **more: Any) -> Report:
@@ -613,6 +620,38 @@ class TestStart:
             file = member.file(f"out.{rank}")
             said = wait_for(partial(text, file))
             assert said == f"{rank} $(RANK) $(NOPE) a{member.folder}$ {member.pod}\n"
+
+    def test_the_host_file_is_there_before_the_worker_and_is_the_attempts(self, member: Member) -> None:
+        member.start("sh", "-c", 'cat "$DIR/hostfile" > "$DIR/out.$GANG_ATTEMPT"; echo . >> "$DIR/out.$GANG_ATTEMPT"')
+        lines = ("10.0.0.1 slots=8", "10.0.0.2 slots=8")
+        for attempt, hosts, found in (
+            (1, lines, "".join(f"{one}\n" for one in lines)),
+            (2, lines[1:], lines[1] + "\n"),
+        ):
+            member.run(member.hold(attempt), {"GANG_ATTEMPT": str(attempt)}, hosts=hosts)
+            assert wait_for(partial(text, member.file(f"out.{attempt}"))).startswith(found)
+        member.run(member.hold(3), {"GANG_ATTEMPT": "3"})
+        assert wait_for(partial(text, member.file("out.3"))) == ".\n"
+        assert not member.file("hostfile").exists()
+
+    def test_a_host_file_that_cant_be_written_stops_nobody(self, member: Member) -> None:
+        member.file("hostfile").mkdir()
+        member.start(*shell("exec sleep 1000"))
+        member.run(member.hold(1), hosts=("10.0.0.1 slots=8",))
+        assert is_alive(member.workers()[0])
+        assert "the host file can't be written" in member.log
+
+    def test_the_supervisors_own_settings_are_not_the_workers(
+        self, member: Member, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("GANG_UID", "GANG_STATE", "GANG_POD_IP", "GANG_MEMBER", "GANG_INCARNATION", "GANG_CLIENT_DIR"):
+            monkeypatch.setenv(name, "0")
+        monkeypatch.setenv("GANG_SOCKET", "/run/gang/gang.sock")
+        member.start("sh", "-c", 'env > "$DIR/out"; echo . >> "$DIR/out"')
+        member.run(member.hold(1), {"GANG_MEMBER": "worker-0"})
+        said = wait_for(lambda: (found := text(member.file("out"))).endswith("\n.\n") and found)
+        found = {line.partition("=")[0] for line in said.splitlines() if line.startswith("GANG_")}
+        assert found == {"GANG_SOCKET", "GANG_MEMBER", "GANG_POD_UID", processes.MARK}
 
     def test_the_client_is_last_in_pythonpath(self, member: Member) -> None:
         member.file("client").mkdir()

@@ -116,7 +116,8 @@ def settle(run: Run) -> None:
         else:
             if is_settled(u):
                 return
-            if u.status.phase is GangPhase.HELD and not u.spec.restart_token.endswith("go on"):
+            waits = u.status.phase is GangPhase.HELD or u.status.given_back
+            if waits and not u.spec.restart_token.endswith("go on"):
                 u.change_spec(restart_token=f"{u.spec.restart_token} go on")
                 run.trace.append("-- the user goes on")
                 continue

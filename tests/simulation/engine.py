@@ -31,7 +31,8 @@ class Engine:
 
 def observed(leader: Leader) -> Observed:
     """What a controller process sees."""
-    return Observed(leader.pods, leader.heard, leader.lost, leader.scanned, seconds(leader.since))
+    since = seconds(leader.since)
+    return Observed(leader.pods, leader.heard, leader.lost, leader.scanned, since, leader.refused)
 
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
@@ -88,6 +89,7 @@ def remembering() -> Engine:
             id(keep(leader.heard)),
             id(keep(leader.scanned)),
             leader.since,
+            leader.refused,
         )
         found = plans.get(key)
         if found is None:

@@ -241,6 +241,7 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         leader.lost,
         id(keep(leader.heard)),
         id(keep(leader.scanned)),
+        leader.refused,
         id(keep(leader.plan)),
         leader.todo,
         leader.wake_at,
@@ -266,6 +267,13 @@ QUICK = (
     Search("pair", (KILLED, "train", LED)),
 )
 """What is searched with every test run: each of them completely."""
+
+MANY = (
+    Search("duo", (SUSPENDED,)),
+    Search("duo", (LOST, KILLED), jumps=(35_000,)),
+    Search("duo", (FORGOTTEN, LED)),
+)
+"""Searched with so many members, as far as the status is concerned, that they aren't listed one by one."""
 
 DEEP = (
     Search("duo", (KILLED, CRASHED, DELETED, FORGOTTEN, LED, USURPED, CUT, ASKED, SUSPENDED), fresh=True),

@@ -72,7 +72,8 @@ def thaw(u: Universe, number: int) -> None:
 
 def is_stale(u: Universe, leader: Leader) -> bool:
     """Whether there is something that it hasn't seen."""
-    return leader.version != u.version or leader.lost != u.lost or leader.pods != _pods(u)
+    seen = (leader.version, leader.lost, leader.pods, leader.refused)
+    return seen != (u.version, u.lost, _pods(u), _refused(u))
 
 
 def sync(u: Universe, number: int) -> None:
@@ -88,6 +89,7 @@ def sync(u: Universe, number: int) -> None:
         generation=u.generation,
         pods=_pods(u),
         lost=u.lost,
+        refused=_refused(u),
         synced=u.now,
         dirty=leader.dirty or changed,
         plan=None if told else leader.plan,
@@ -216,3 +218,7 @@ def _ageless(report: Report) -> Report:
 
 def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]
     return tuple(u.pods[uid] for uid in sorted(u.pods))
+
+
+def _refused(u: Universe) -> tuple[str, ...]:
+    return ("exceeded quota",) if u.creation_fails else ()

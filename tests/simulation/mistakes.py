@@ -96,6 +96,12 @@ MISTAKES = (
         "    return missed\n",
     ),
     _one(
+        "many pods that vanished are taken for gone",
+        CORE + "barrier.py",
+        "    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace\n",
+        "    missed = awaited.vanished_time is not None\n",
+    ),
+    _one(
         "pods that are waited for are forgotten at the next write",
         CORE + "drafting.py",
         'status.model_copy(update={"message": because})',
@@ -142,8 +148,8 @@ MISTAKES = (
             ),
             Patch(
                 CORE + "pods.py",
-                "pod.incarnation < incarnation(status, pod.member))\n",
-                "pod.incarnation < incarnation(status, pod.member) "
+                "pod.incarnation < current.get(pod.member, status.base_incarnation))\n",
+                "pod.incarnation < current.get(pod.member, status.base_incarnation) "
                 'or any(one.health == "Unhealthy" for one in pod.devices))\n',
             ),
         ),
@@ -211,8 +217,8 @@ MISTAKES = (
         (
             Patch(
                 CORE + "gathering.py",
-                "from gangctl.core import barrier, incidents, pods, replacement\n",
-                "from gangctl.core import barrier, incidents, pods, replacement, restore\n"
+                "from gangctl.core import acceptance, barrier, incidents, pods, replacement, waiting\n",
+                "from gangctl.core import acceptance, barrier, incidents, pods, replacement, restore, waiting\n"
                 "from gangctl.core.plan import AskScan\n",
             ),
             Patch(

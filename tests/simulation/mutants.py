@@ -24,7 +24,7 @@ from tests.simulation.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core")
-FILES = ("pyproject.toml",)
+FILES = ("pyproject.toml", "tests/conftest.py")
 JOBS = 2
 NO_MISTAKE = Mistake("(no mistake)", ())
 

@@ -88,7 +88,12 @@ def setups() -> dict[str, Setup]:
                 podFailurePolicy={"rules": RULES},
                 checkpoint={"tiers": [RAM]},
                 progress={"timeoutSeconds": 300, "startupTimeoutSeconds": 300, "onHang": "Restart"},
-                recovery={"budget": budget, "barrierTimeoutSeconds": 120},
+                recovery={
+                    "budget": budget,
+                    "barrierTimeoutSeconds": 120,
+                    "replacementTimeoutSeconds": 300,
+                    "onReplacementTimeout": "Suspend",
+                },
             ),
             restarts_containers=False,
         ),

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.exhaustive import QUICK, Search, explore
+from gangctl.core import barrier
+from tests.simulation.exhaustive import MANY, QUICK, Search, explore
 
 
 @pytest.mark.parametrize("search", QUICK, ids=Search.name)
 def test_all_states_are_visited_and_the_invariants_hold(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explore(search)
+    with capsys.disabled():
+        print(f"\n  {found.text()} ", end="")
+    assert found.complete
+    assert found.rests
+
+
+@pytest.mark.parametrize("search", MANY, ids=Search.name)
+def test_pods_that_are_waited_for_as_one_are_waited_for(
+    search: Search, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(barrier, "MAX_AWAITED", 0)
     found = explore(search)
     with capsys.disabled():
         print(f"\n  {found.text()} ", end="")

@@ -329,7 +329,7 @@ class Universe:
             assert not proc.stuck
         pod = self.pods.get(uid)
         if pod is not None:
-            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=self.wall)
+            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=self.wall, ended_at=self.wall)
         self.begin_session(uid)
 
     def exit(self, uid: str) -> None:

@@ -112,6 +112,8 @@ class Leader:
     orders: tuple[tuple[str, int], ...] = ()
     """Pod UID -> the order of its newest report that was taken."""
     scanned: Scanned | None = None
+    refused: tuple[str, ...] | None = None
+    """What the API server has against the gang's pods; None = it wasn't asked yet."""
     plan: Plan | None = None
     """Decided, not yet written."""
     todo: tuple[Action, ...] = ()

@@ -33,7 +33,7 @@ from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
-from gangctl.cluster.port import Identity
+from gangctl.cluster.port import Identity, Refusal, RefusalReason
 from gangctl.core.plan import CreatePod, DeletePod, Event
 from gangctl.core.world import Pod
 
@@ -89,9 +89,14 @@ class LocalCluster:
         """None: this machine is the only node."""
         return frozenset()
 
-    async def identify(self, token: str) -> Identity | None:
+    def refusals(self, uid: str) -> tuple[str, ...]:
+        """None: what this machine can't run is refused before it is stored."""
+        del uid
+        return ()
+
+    async def identify(self, token: str) -> Identity | Refusal:
         """Whose token this is."""
-        return self._tokens.get(token)
+        return self._tokens.get(token) or Refusal(RefusalReason.UNKNOWN_POD, "the token is nobody's, or its pod is gone")
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         """Keep every pod and look for changes until cancelled; processes are left running then.
@@ -142,6 +147,9 @@ class LocalCluster:
         pod = None if gang is None else gang.pods.get(delete.name)
         if pod is not None and pod.record.uid == delete.uid:
             await pod.delete(delete.grace_seconds)
+
+    async def delete_gang(self, job: GangJob) -> None:
+        """Nothing: whoever started the gang on this machine removes it."""
 
     async def emit(self, job: GangJob, event: Event) -> None:
         """Append the event to the gang's ``events.jsonl``.

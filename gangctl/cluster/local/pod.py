@@ -107,7 +107,7 @@ class LocalPod:
                 await kill_tree(self.record.uid, None)
                 return "Completed"
             self._supervisor = None
-            await self._note(started=None)
+            await self._note(started=None, ended=time.time())
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause(quick)):

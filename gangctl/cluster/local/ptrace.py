@@ -3,6 +3,8 @@
 It is stopped with ptrace(2), its next instruction becomes a system call, its registers the call ``exit_group(code)``,
 and it is let go. Linux on x86-64 and AArch64. The system must permit it: the same user (or root), and
 ``/proc/sys/kernel/yama/ptrace_scope`` below 1 or CAP_SYS_PTRACE, for the process is not our child.
+
+`gangctl inject` also runs this file inside containers, so it needs the standard library of Python 3.8 alone.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ import ctypes
 import errno
 import os
 import platform
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gangctl.cluster.errors import Terminal
 
@@ -27,8 +28,7 @@ _WALL: Final = 0x40000000
 _MAX_CODE: Final = 255
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
+class _Machine(NamedTuple):
     """Where a processor keeps what a system call needs, as indexes into its 64-bit registers."""
 
     registers: int

@@ -42,6 +42,8 @@ class PodRecord(Model):
     supervisor: Process | None = None
     started: float | None = None
     """When its supervisor was last started; absent while there is none."""
+    ended: float | None = None
+    """When its supervisor ended last; absent if it never did."""
     restarts: int = 0
     """How often its supervisor was started again."""
     deleting: bool = False
@@ -97,6 +99,7 @@ def projection(record: PodRecord) -> Pod:
         created_at=record.created,
         scheduled_at=record.created,
         started_at=record.started,
+        ended_at=record.ended,
         restarts=record.restarts,
         deleting=record.deleting,
         terminated=record.terminated,

@@ -1,0 +1,104 @@
+"""``gangctl logs``: what workers print, by member, role or rank."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cli import numbered
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.output import say
+from gangctl.cli.places import choosing
+from gangctl.cli.places.port import Wanted
+from gangctl.cli.text import clean, output_line
+
+_EPILOG: Final = """\
+examples:
+  gangctl logs demo                       all members, each line with its member's name
+  gangctl logs demo worker-1 --tail 20    the last lines of one member
+  gangctl logs demo --rank 3 -f           who has rank 3 now, and what it says from now on as well
+  gangctl logs demo worker-1 --previous   of the container (on this machine: the pod) before this one
+  gangctl logs demo worker-1 --sidecar    gangctl's own container in its pod
+
+A container's log holds all its attempts, and of all its processes where it has several. On a cluster it needs the
+rights get on gangjobs, list on pods and get on pods/log.
+
+exit codes: 0 shown, 2 bad input, or there is no such log
+"""
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d{1,9})([smhd]?)")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="NAME", help="name of the gang")
+    parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1 (default: all)")
+    parser.add_argument("--rank", metavar="R", type=numbered.rank, help="the member that holds this rank now")
+    parser.add_argument("--role", metavar="ROLE", help="all members of a role; with --rank, the role that counts it")
+    parser.add_argument("-f", "--follow", action="store_true", help="also what comes, until it ends or Ctrl-C")
+    parser.add_argument("-p", "--previous", action="store_true", help="of the container before this one")
+    parser.add_argument("--sidecar", action="store_true", help="of gangctl's sidecar instead of the worker")
+    parser.add_argument("--tail", metavar="LINES", type=_lines, help="only the last lines")
+    parser.add_argument("--since", metavar="TIME", type=_seconds, help="not older than this: 90s, 10m, 2h (cluster)")
+    choosing.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show them."""
+    with choosing.place(arguments) as place:
+        job = place.read(arguments.name)
+        members = _members(job, arguments)
+        wanted = Wanted(
+            members=tuple(members),
+            sidecar=arguments.sidecar,
+            follow=arguments.follow,
+            previous=arguments.previous,
+            tail=arguments.tail,
+            since=arguments.since,
+        )
+        place.logs(job, wanted, _with_name if len(members) > 1 else _alone)
+    return ExitCode.OK
+
+
+def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
+    if arguments.member is not None:
+        if arguments.rank is not None or arguments.role is not None:
+            raise UserError("name a member, or choose it by --rank or --role, not both")
+        return [numbered.known_member(job, arguments.member)]
+    if arguments.rank is not None:
+        return [numbered.member_of_rank(job, arguments.rank, arguments.role)]
+    return numbered.members(job) if arguments.role is None else numbered.members_of_role(job, arguments.role)
+
+
+def _with_name(member: str, line: bytes) -> None:
+    _write(f"{clean(member)} | ".encode(), line)
+
+
+def _alone(_member: str, line: bytes) -> None:
+    _write(b"", line)
+
+
+def _write(prefix: bytes, line: bytes) -> None:
+    """As it is into a pipe; on a terminal without what would control it."""
+    if sys.stdout.isatty():
+        say(prefix.decode() + output_line(line.decode(errors="replace")))
+        return
+    sys.stdout.buffer.write(prefix + line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _lines(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} instead of a number of lines")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} instead of a time such as 90s, 10m, 2h or 1d")
+    return int(match[1]) * _UNITS[match[2] or "s"]

@@ -1,0 +1,85 @@
+"""Members by name, rank or role, as users name them. What isn't there is answered with what is."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from difflib import get_close_matches
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cli.errors import UserError
+from gangctl.core.gang import holders, members_of
+from gangctl.core.launch import Numbering
+
+
+def rank(text: str) -> int:
+    """A type for argparse.
+
+    Raises:
+        ArgumentTypeError: it can't be a rank.
+    """
+    if not (text.isascii() and text.isdigit()):
+        raise ArgumentTypeError(f"{text!r} instead of a rank: 0, 1, 2 ...")
+    return int(text)
+
+
+def members(job: GangJob) -> list[str]:
+    """All of them, spares last in their role."""
+    return [member.name for role in job.spec.roles for member in members_of(role)]
+
+
+def known_member(job: GangJob, name: str) -> str:
+    """The name, if it is a member's.
+
+    Raises:
+        UserError: it isn't.
+    """
+    known = members(job)
+    if name in known:
+        return name
+    near = get_close_matches(name, known, 3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {_counts(job)}"
+    raise UserError(f"gang {job.metadata.name} has no member {name!r}: {hint}")
+
+
+def members_of_role(job: GangJob, role: str) -> list[str]:
+    """All of a role.
+
+    Raises:
+        UserError: there is no such role.
+    """
+    found = next((one for one in job.spec.roles if one.name == role), None)
+    if found is None:
+        known = ", ".join(one.name for one in job.spec.roles)
+        raise UserError(f"gang {job.metadata.name} has no role {role!r}, only {known}")
+    return [member.name for member in members_of(found)]
+
+
+def member_of_rank(job: GangJob, wanted: int, role: str | None) -> str:
+    """Who holds the rank in this attempt. Each process group counts from 0: a role says which one is meant.
+
+    Raises:
+        UserError: there is no such rank, or it is in several groups.
+    """
+    places = [] if role is None else members_of_role(job, role)
+    numbering = Numbering(job.spec)
+    ranks = {place: its for place, its in numbering.ranks.items() if role is None or place in places}
+    found = [place for place, its in ranks.items() if wanted in its]
+    if not found:
+        raise UserError(f"gang {job.metadata.name} has no rank {wanted}: {_known(numbering, ranks)}")
+    if len(found) > 1:
+        groups = ", ".join(sorted(numbering.roles[place].name for place in found))
+        raise UserError(f"rank {wanted} is in several process groups: say which role is meant ({groups})")
+    return holders(job.spec, job.status)[found[0]]
+
+
+def _known(numbering: Numbering, ranks: dict[str, tuple[int, ...]]) -> str:
+    by_group: dict[str, list[int]] = {}
+    for place, its in ranks.items():
+        by_group.setdefault(numbering.roles[place].group, []).extend(its)
+    said = [f"{min(its)} to {max(its)} (process group {group})" for group, its in by_group.items()]
+    return f"there are {', '.join(said)}" if said else "its roles have no ranks"
+
+
+def _counts(job: GangJob) -> str:
+    names = {role.name: role.replicas + role.spares for role in job.spec.roles}
+    return ", ".join(f"{name}-0 to {name}-{count - 1}" if count > 1 else f"{name}-0" for name, count in names.items())

@@ -1,0 +1,1 @@
+"""Real Kubernetes: the world as the API server shows it."""

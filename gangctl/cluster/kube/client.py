@@ -1,0 +1,309 @@
+"""Requests to the API server: the one place that makes them, and the one that says what their failures mean.
+
+Every request has a timeout and says who asks. A failure is one of the three kinds of
+:mod:`gangctl.cluster.errors`, with the API server's own words in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace, TracebackType
+from typing import Final, Self
+
+import aiohttp
+
+from gangctl import __version__
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
+from gangctl.cluster.kube import credentials
+from gangctl.cluster.kube.credentials import Credentials
+
+USER_AGENT: Final = f"gangctl/{__version__}"
+REQUEST_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 75.0
+"""A watch in which nothing was said for so long is given up: bookmarks come about once a minute."""
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Refused(Terminal):
+    """The API server doesn't do this; ``said`` are its own words alone."""
+
+    def __init__(self, text: str, said: str) -> None:
+        super().__init__(text)
+        self.said = said
+
+
+class NotFound(Refused):
+    """There is no such object, namespace or kind."""
+
+
+class AlreadyExists(Conflict):
+    """An object of this name is there."""
+
+
+class Expired(Retryable):
+    """The version that was asked for is too old to be told: list again."""
+
+
+class Unknown(Retryable):
+    """No answer came: it may have been done, or not."""
+
+
+class Client:
+    """One API server, as one user. Use it as an async context manager."""
+
+    def __init__(self, access: Credentials) -> None:
+        self._access = access
+        sending = aiohttp.TraceConfig()
+        sending.on_connection_create_end.append(self._sends)
+        sending.on_connection_reuseconn.append(self._sends)
+        # No limit of connections: the renewal of the Lease must not wait behind a thousand new pods.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=True if access.tls is None else access.tls),
+            headers={"User-Agent": USER_AGENT, "Accept": "application/json, */*;q=0.1"},
+            timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+            auto_decompress=True,
+            trust_env=True,
+            trace_configs=[sending],
+        )
+        self.guard: Callable[[], None] = lambda: None
+        """Called directly before each request that changes something; raises Retryable if this process may not."""
+
+    @classmethod
+    async def open(cls, kubeconfig: Path | None = None, context: str | None = None) -> Client:
+        """The API server of a kubeconfig; without one, what kubectl would use, or the pod's service account.
+
+        Raises:
+            Terminal: there is no configuration, or it can't be used.
+        """
+        return cls(await credentials.load(kubeconfig, context))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._session.close()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that is meant where none is named."""
+        return self._access.namespace
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return self._access.server
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] = NOTHING,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109 - each caller knows how long its request may take
+        unguarded: bool = False,
+    ) -> bytes:
+        """The body of the answer. ``timeout`` in seconds, for all of it.
+
+        Raises:
+            NotFound: 404.
+            AlreadyExists: 409, an object of this name is there.
+            Conflict: 409, somebody else wrote first.
+            Expired: 410.
+            Unknown: the network failed or nothing came in time; what was asked may have been done.
+            Retryable: 429, 5xx, or the guard says no.
+            Terminal: any other refusal, with the API server's own message.
+        """
+        headers = {} if body is None else {"Content-Type": content_type}
+        limits = aiohttp.ClientTimeout(total=timeout)
+        guarded = method not in READS and not unguarded
+        try:
+            async with self._answered(method, path, query, headers, limits, body=body, guarded=guarded) as answer:
+                return await answer.read()
+        except TimeoutError as error:
+            raise Unknown(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unknown(f"{method} {path} didn't get through to the API server: {_network(error)}") from error
+
+    @contextlib.asynccontextmanager
+    async def lines(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A stream of lines, each an event of a watch; it ends when the server ends it.
+
+        Raises:
+            Retryable: it broke, or nothing was said for :data:`SILENCE_SECONDS`; and all that ``request`` raises.
+        """
+        limits = aiohttp.ClientTimeout(
+            total=None, connect=REQUEST_SECONDS, sock_connect=REQUEST_SECONDS, sock_read=SILENCE_SECONDS
+        )
+        try:
+            async with self._answered("GET", path, query, {}, limits, body=None, guarded=False) as answer:
+                yield _lines(answer.content)
+        except TimeoutError as error:
+            raise Retryable(f"nothing was heard from the watch of {path} for too long") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Retryable(f"the watch of {path} broke: {_network(error)}") from error
+
+    @contextlib.asynccontextmanager
+    async def socket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket, to ``exec`` for instance. The caller says how long it may last.
+
+        Raises:
+            Retryable: the network failed; and all that ``request`` raises.
+        """
+        connecting = self._session.ws_connect(
+            self._access.server + path,
+            params=query,
+            protocols=protocols,
+            headers=self._authorization(),
+            proxy=self._access.proxy,
+            server_hostname=self._access.server_name,
+        )
+        try:
+            async with connecting as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise await self._refusal(path, query, error.status) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unknown(f"{path} didn't get through to the API server: {_network(error)}") from error
+
+    async def _refusal(self, path: str, query: Sequence[tuple[str, str]], status: int) -> ClusterError:
+        """Why a WebSocket was refused: aiohttp drops the body of that answer, so the same is asked without one.
+
+        To open it and to create it are two rights: the one that is missing decides which method is refused.
+        """
+        for method in ("GET", "POST"):
+            async with self._session.request(
+                method,
+                self._access.server + path,
+                params=query,
+                headers=self._authorization(),
+                proxy=self._access.proxy,
+                server_hostname=self._access.server_name,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == status:
+                    return problem(status, await answer.read(), f"{method} {path}")
+        return problem(status, b"", f"GET {path}")
+
+    def _authorization(self) -> Mapping[str, str]:
+        header = self._access.authorization()
+        return {"Authorization": header} if header else NOTHING
+
+    @contextlib.asynccontextmanager
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        limits: aiohttp.ClientTimeout,
+        *,
+        body: bytes | None,
+        guarded: bool,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A good answer. A token that isn't taken is renewed once: it may just have expired."""
+        for renewed in (False, True):
+            authorization = self._authorization()
+            if guarded:
+                self.guard()
+            async with self._session.request(
+                method,
+                self._access.server + path,
+                params=query,
+                headers={**headers, **authorization},
+                data=body,
+                timeout=limits,
+                proxy=self._access.proxy,
+                server_hostname=self._access.server_name,
+                allow_redirects=False,
+                trace_request_ctx=guarded,
+            ) as answer:
+                if answer.status < 300:  # noqa: PLR2004
+                    yield answer
+                    return
+                if answer.status != 401 or renewed:  # noqa: PLR2004
+                    async with asyncio.timeout(REQUEST_SECONDS):  # of a stream as well: an error is short
+                        refusal = await answer.read()
+                    raise problem(answer.status, refusal, f"{method} {path}")
+            await self._access.renew()
+
+    async def _sends(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
+        """A connection is there, and the request goes out next.
+
+        The guard is asked again: to connect may have taken long, and aiohttp itself sends a request once more if a
+        connection that was kept has turned out to be closed.
+        """
+        if context.trace_request_ctx:
+            self.guard()
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reading of lines gives up on an object of a megabyte."""
+    pending: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        pending.append(first)
+        for following in others:
+            line = b"".join(pending)
+            pending = [following]
+            if line:
+                yield line
+    if line := b"".join(pending):
+        yield line
+
+
+def problem(status: int, body: bytes, doing: str) -> ClusterError:
+    """What a ``Status`` of the API server means for the caller; ``doing`` says what was asked, for people."""
+    reason, said = _words(body)
+    said = said or f"HTTP status {status}"
+    text = f"the API server refused {doing}: {said}"
+    match status, reason:
+        case 404, _:
+            return NotFound(text, said)
+        case 409, "AlreadyExists":
+            return AlreadyExists(text)
+        case 409, _:
+            return Conflict(text)
+        case 410, _:
+            return Expired(text)
+        case ((408 | 429), _):
+            return Retryable(f"the API server wants {doing} to be tried later: {said}")
+        case _ if status >= 500:  # noqa: PLR2004
+            return Retryable(f"the API server failed at {doing}: {said}")
+        case _:
+            return Refused(text, said)
+
+
+def _words(body: bytes) -> tuple[str, str]:
+    """Reason and message of a Status; of what is no Status (a proxy's page) the beginning."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return "", " ".join(body[:300].decode(errors="replace").split())
+    if not isinstance(parsed, dict):
+        return "", ""
+    return str(parsed.get("reason") or ""), str(parsed.get("message") or "")
+
+
+def _network(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection ended in the middle of the answer"
+    return str(error) or type(error).__name__

@@ -1,0 +1,308 @@
+"""Kubernetes as the controller's world: reads from what is watched, writes to the API server.
+
+Whatever a write returns is merged into what is read before it is acknowledged, so the next decision sees it. After a
+write whose outcome isn't known the object is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from gangctl.api.gangjob import API_VERSION, KIND, GangJob
+from gangctl.api.names import member_name, pod_name
+from gangctl.api.status import GangPhase, Status
+from gangctl.cluster.errors import Conflict, Retryable, Terminal
+from gangctl.cluster.kube import paths, pods
+from gangctl.cluster.kube.admission import Admission
+from gangctl.cluster.kube.budgeting import Budgeting
+from gangctl.cluster.kube.client import AlreadyExists, Client, NotFound, Refused, Unknown
+from gangctl.cluster.kube.identity import Identifier
+from gangctl.cluster.kube.projections import GANGS, PODS
+from gangctl.cluster.kube.reading import kind_of
+from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.telling import Telling
+from gangctl.cluster.kube.watched import Watched
+from gangctl.cluster.port import Identity, Refusal
+from gangctl.core.plan import CreatePod, DeletePod, Event
+from gangctl.core.world import Pod
+
+AT_ONCE: Final = 64
+"""So many pods are created and deleted at once: a time-out is for the API server's part, not for the queue."""
+LARGE: Final = 1 << 20
+"""Bytes of an object that etcd may refuse; its limit is 1.5 MiB by default."""
+NO_DRY_RUN: Final = "does not support dry run"
+"""How the API server says, with no reason of its own, that a webhook can't be asked."""
+
+_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+
+class KubeCluster:
+    """One Kubernetes cluster, or one namespace of it. See the port for what each method promises."""
+
+    def __init__(self, client: Client, settings: Settings, *, ca: Callable[[], str], identifier: Identifier) -> None:
+        """``ca``: PEM text of what sidecars trust, as of now."""
+        self.leading_since = 0.0
+        """Since when this process has led, in seconds since the epoch."""
+        self._client = client
+        self._settings = settings
+        self._ca = ca
+        self._watched = Watched(client, settings.watch_namespace)
+        self._identifier = identifier
+        self._changed: Callable[[str], None] = lambda _uid: None
+        self._admission = Admission(self._dry_run, lambda uid: bool(self.pods(uid)), self._look_again)
+        self._budgeting = Budgeting(client)
+        self._telling = Telling(client)
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def listening_since(self) -> float:
+        """Since when it has watched without a break, and led; now, while a watch is broken."""
+        return max(self._watched.synced_since, self.leading_since)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was listed."""
+        return self._watched.complete
+
+    @property
+    def stale_seconds(self) -> float:
+        """For how long a watch has been broken; 0 while all stand."""
+        return self._watched.stale_seconds
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why what is shown isn't fresh, or nothing is shown, in sentences."""
+        return self._watched.problems
+
+    async def listed(self) -> None:
+        """Wait until everything was listed for the first time."""
+        await self._watched.completed.wait()
+
+    def resign(self) -> None:
+        """This process leads no more: what it knows is kept fresh, and nothing is asked for decisions."""
+        self._admission.forget_all()
+
+    def uids(self) -> tuple[str, ...]:
+        """UIDs of all gangs that are there."""
+        return tuple(uid for uid in self._watched.gangs.items if self.gang(uid) is not None)
+
+    def gang(self, uid: str) -> GangJob | None:
+        """The gang as it is stored; None if it is gone, being deleted, or can't be read."""
+        return self._watched.gang(uid)
+
+    def pods(self, uid: str) -> tuple[Pod, ...]:
+        """All pods that the gang owns."""
+        return tuple(one.pod for one in self._watched.pods_of(uid))
+
+    def lost_nodes(self) -> frozenset[str]:
+        """Names of nodes that don't answer, or were deleted."""
+        return self._watched.lost
+
+    def refusals(self, uid: str) -> tuple[str, ...] | None:
+        """Why the API server takes no pods of this gang, in its own words."""
+        job = self.gang(uid)
+        return () if job is None or job.status.phase in _ENDED else self._admission.refusals(job)
+
+    async def identify(self, token: str) -> Identity | Refusal:
+        """Whose token this is, or why it is nobody's."""
+        return await self._identifier.identify(token, self._watched.pod, self._name_of)
+
+    async def watch(self, changed: Callable[[str], None]) -> None:
+        """Keep what is read fresh until cancelled."""
+        self._changed = changed
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watched.run(self._look_again))
+            tasks.create_task(self._admission.run())
+            tasks.create_task(self._telling.run())
+
+    async def refresh(self) -> None:
+        """Have what is read as new as this call: what another leader wrote last may not have been told yet.
+
+        Raises:
+            ClusterError: it can't be listed.
+        """
+        await self._watched.refresh()
+
+    async def write_status(self, job: GangJob, status: Status) -> GangJob:
+        """Store the status; see the port."""
+        metadata = job.metadata
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        path, content = paths.gang(metadata.namespace, metadata.name), json.dumps(body).encode()
+        try:
+            answer = await self._client.request("PUT", f"{path}/status", body=content)
+        except (Conflict, NotFound) as error:
+            await self._read_again(job)
+            raise Conflict(f"gang {metadata.name} was changed meanwhile: {error}") from error
+        except Refused as error:
+            raise Terminal(f"the status of gang {metadata.name} can't be stored: {error.said}") from error
+        except Retryable as error:
+            # It may have been stored all the same.
+            stored = await self._read_again(job)
+            if stored is not None and stored.status == status:
+                return stored
+            if len(content) > LARGE and not isinstance(error, Unknown):  # etcd's own limit is an error like any other
+                raise Terminal(
+                    f"the status of gang {metadata.name}, {len(content)} bytes, is refused: {error}"
+                ) from error
+            raise
+        return self._stored(answer)
+
+    async def create_pod(self, job: GangJob, create: CreatePod) -> None:
+        """Create a member's pod; see the port.
+
+        Raises:
+            Retryable: it can't be created now, or a pod that isn't this gang's has its name.
+            Terminal: the API server refuses it, which is remembered as the gang's refusal.
+        """
+        await self._budgeting.ensure(job)
+        path = paths.pods(job.metadata.namespace)
+        try:
+            body = self._pod(job, create)
+            async with self._free:
+                answer = await self._client.request("POST", path, body=body)
+        except AlreadyExists:
+            name = pod_name(job.metadata.name, create.member, create.incarnation)
+            answer = await self._own_pod(job, name)
+        except Conflict as error:  # of a quota that many pods are charged to
+            raise Retryable(str(error)) from error
+        except Terminal as error:
+            self._admission.refused(job, create.member, f"{create.member}: {_words(error)}")
+            raise
+        self._admission.taken(job.metadata.uid, create.member)
+        self._keep(answer)
+
+    async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
+        """Begin to end a pod; see the port."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": delete.uid}}
+        if delete.grace_seconds is not None:
+            options["gracePeriodSeconds"] = delete.grace_seconds
+        path = paths.pod(job.metadata.namespace, delete.name)
+        try:
+            async with self._free:
+                answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
+        except (NotFound, Conflict):  # gone, or another pod has its name by now
+            self._watched.pods.drop(delete.uid)
+            return
+        if kind_of(answer) == "Pod":
+            self._keep(answer)
+
+    async def delete_gang(self, job: GangJob) -> None:
+        """Begin to delete the gang; the garbage collector takes its pods."""
+        metadata = job.metadata
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": metadata.uid},
+            "propagationPolicy": "Background",
+        }
+        path = paths.gang(metadata.namespace, metadata.name)
+        try:
+            answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
+        except (NotFound, Conflict):
+            self._watched.gangs.drop(metadata.uid)
+            return
+        if kind_of(answer) == KIND:
+            self._stored(answer)
+        else:
+            self._watched.gangs.drop(metadata.uid)
+
+    async def emit(self, job: GangJob, event: Event) -> None:
+        """Send an Event soon.
+
+        Raises:
+            Retryable: too many wait to be sent.
+        """
+        found = [one for one in self._watched.pods_of(job.metadata.uid) if one.pod.member == event.member]
+        newest = max(found, key=lambda one: one.pod.incarnation, default=None)
+        self._telling.tell(job, event, newest)
+
+    def _name_of(self, uid: str) -> tuple[str, str] | None:
+        job = self.gang(uid)
+        return None if job is None else (job.metadata.namespace, job.metadata.name)
+
+    def _look_again(self, uid: str) -> None:
+        if uid not in self._watched.gangs.items:
+            self._admission.forget(uid)
+            self._budgeting.forget(uid)
+        self._changed(uid)
+
+    def _pod(self, job: GangJob, create: CreatePod) -> bytes:
+        made = pods.build(job, create, self._settings, ca=self._ca(), restart_all=self._watched.restarts_all)
+        return json.dumps(made).encode()
+
+    async def _dry_run(self, job: GangJob, role: str) -> str:
+        create = CreatePod(member_name(role, 0), job.status.base_incarnation)
+        try:
+            await self._client.request(
+                "POST",
+                paths.pods(job.metadata.namespace),
+                query={"dryRun": "All", "fieldValidation": "Strict"},
+                body=self._pod(job, create),
+            )
+        except AlreadyExists:  # which is found last: all else is well
+            return ""
+        except Refused as error:
+            # Such a webhook can't be asked: what it says is seen when pods are created.
+            return "" if NO_DRY_RUN in error.said else f"role {role}: {error.said}"
+        except Terminal as error:
+            return str(error)
+        return ""
+
+    async def _own_pod(self, job: GangJob, name: str) -> bytes:
+        """The pod that has the name already, if it is the gang's own."""
+        path = paths.pod(job.metadata.namespace, name)
+        try:
+            answer = await self._client.request("GET", path)
+        except NotFound:
+            raise Retryable(f"pod {name} was there and is gone") from None
+        found = PODS.item(answer)
+        if found is None or found.owner != job.metadata.uid:
+            raise Retryable(
+                f"a pod {name} that isn't this gang's is in its place (an earlier gang of the same name may have left "
+                "it); it has to go first"
+            )
+        return answer
+
+    def _keep(self, answer: bytes) -> None:
+        item = PODS.item(answer)
+        if item is not None:
+            self._watched.pods.put(item)
+
+    def _stored(self, answer: bytes) -> GangJob:
+        """The object of an answer, kept."""
+        item = GANGS.item(answer)
+        if item is None or item.job is None:
+            raise Terminal(f"the API server's answer isn't a GangJob: {'' if item is None else item.unreadable}")
+        self._watched.gangs.put(item)
+        return item.job
+
+    async def _read_again(self, job: GangJob) -> GangJob | None:
+        """The object as it is stored now, kept; None if it is gone."""
+        path = paths.gang(job.metadata.namespace, job.metadata.name)
+        try:
+            found = GANGS.item(await self._client.request("GET", path))
+        except NotFound:
+            found = None
+        if found is not None:
+            self._watched.gangs.put(found)
+        if found is None or found.uid != job.metadata.uid:
+            self._watched.gangs.drop(job.metadata.uid)
+            return None
+        return found.job
+
+
+def _words(error: Terminal) -> str:
+    return error.said if isinstance(error, Refused) else str(error)

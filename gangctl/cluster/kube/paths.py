@@ -1,0 +1,43 @@
+"""Where objects are on the API server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.version import API_VERSION, PLURAL
+
+NODES: Final = "/api/v1/nodes"
+
+
+def gangs(namespace: str = "") -> str:
+    """GangJobs of a namespace, or of all."""
+    return _in(f"/apis/{API_VERSION}", namespace, PLURAL)
+
+
+def gang(namespace: str, name: str) -> str:
+    """One GangJob; its status is at ``/status`` below."""
+    return f"{gangs(namespace)}/{name}"
+
+
+def pods(namespace: str = "") -> str:
+    """Pods of a namespace, or of all."""
+    return _in("/api/v1", namespace, "pods")
+
+
+def pod(namespace: str, name: str) -> str:
+    """One pod."""
+    return f"{pods(namespace)}/{name}"
+
+
+def budgets(namespace: str) -> str:
+    """PodDisruptionBudgets of a namespace."""
+    return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")
+
+
+def events(namespace: str) -> str:
+    """Events of a namespace."""
+    return _in("/apis/events.k8s.io/v1", namespace, "events")
+
+
+def _in(group: str, namespace: str, plural: str) -> str:
+    return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"

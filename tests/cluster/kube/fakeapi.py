@@ -1,0 +1,228 @@
+"""A fake API server, for what a real one doesn't do when asked: errors, cut and silent streams, forgotten history.
+
+It keeps objects, hands them out in pages and by watches, and locks writes by version and UID. It knows no schema.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.credentials import Credentials
+
+Object = dict[str, Any]
+Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+"""Answers a request instead of the server; None = the server answers itself."""
+
+_PATH = re.compile(
+    r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?"
+    r"(?P<status>/status)?"
+)
+
+
+def status(code: int, reason: str, message: str) -> web.Response:
+    """An error as the API server says it."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return web.json_response({**body, "message": message}, status=code)
+
+
+@dataclass
+class FakeApi:
+    """The server: what is stored, what was asked, and what goes wrong."""
+
+    url: str = ""
+    objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
+    """By plural, namespace and name."""
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    """Method, path and query of all requests."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    """The first that answers does."""
+    history: list[tuple[int, str, str, Object]] = field(default_factory=list)
+    """Version, plural, type and object of each event."""
+    forgotten: int = 0
+    """History up to this version is gone."""
+    _versions: Iterator[int] = field(default_factory=lambda: itertools.count(101))
+    _version: int = 100
+    _told: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _cut: int = 0
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Client]:
+        """Listen; gives a client of it."""
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            async with Client(self.credentials()) as client:
+                yield client
+                await self.cut()
+        finally:
+            await runner.cleanup()
+
+    def credentials(self) -> Credentials:
+        async def renew() -> None:
+            return
+
+        return Credentials(server=self.url, tls=None, namespace="default", renew=renew)
+
+    def watches(self) -> int:
+        """How often somebody began to watch."""
+        return sum("watch" in query for _, _, query in self.requests)
+
+    def count(self, method: str, plural: str) -> int:
+        """How often this was asked."""
+        return sum(one == method and f"/{plural}" in path for one, path, _ in self.requests)
+
+    async def put(self, plural: str, value: Object) -> Object:
+        """Store an object and tell the watches."""
+        metadata = value["metadata"]
+        key = (plural, metadata.get("namespace", ""), metadata["name"])
+        stored = self.objects.get(key)
+        kind = "ADDED" if stored is None else "MODIFIED"
+        metadata.setdefault("uid", str(uuid.uuid4()) if stored is None else stored["metadata"]["uid"])
+        return await self._record(key, kind, value)
+
+    async def remove(self, plural: str, namespace: str, name: str) -> None:
+        """Delete an object and tell the watches."""
+        key = (plural, namespace, name)
+        value = self.objects[key]
+        await self._record(key, "DELETED", value)
+        del self.objects[key]
+
+    async def bookmark(self, plural: str) -> None:
+        """Tell the watches how far they are."""
+        async with self._told:
+            self._version = next(self._versions)
+            value = {"kind": "Bookmark", "metadata": {"resourceVersion": str(self._version)}}
+            self.history.append((self._version, plural, "BOOKMARK", value))
+            self._told.notify_all()
+
+    async def tell(self, plural: str, kind: str, value: Object) -> None:
+        """Tell the watches this, whatever is stored."""
+        async with self._told:
+            self._version = next(self._versions)
+            self.history.append((self._version, plural, kind, value))
+            self._told.notify_all()
+
+    async def cut(self) -> None:
+        """End all watches that are open."""
+        async with self._told:
+            self._cut += 1
+            self._told.notify_all()
+
+    def forget(self) -> None:
+        """Whoever asks for what was before now has to list again."""
+        self.forgotten = self._version
+
+    async def _record(self, key: tuple[str, str, str], kind: str, value: Object) -> Object:
+        async with self._told:
+            self._version = next(self._versions)
+            made: Object = json.loads(json.dumps(value))
+            made["metadata"]["resourceVersion"] = str(self._version)
+            self.objects[key] = made
+            self.history.append((self._version, key[0], kind, made))
+            self._told.notify_all()
+            return made
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.method, request.path, dict(request.query)))
+        self.headers.append(dict(request.headers))
+        for fault in tuple(self.faults):
+            answer = await fault(request)
+            if answer is not None:
+                return answer
+        match = _PATH.fullmatch(request.path)
+        assert match is not None, request.path
+        plural, namespace, name = match["plural"], match["namespace"] or "", match["name"]
+        if request.method == "POST":
+            return await self._create(request, plural, namespace)
+        if name is None:
+            return await (self._watch if "watch" in request.query else self._list)(request, plural)
+        stored = self.objects.get((plural, namespace, name))
+        if stored is None:
+            return status(404, "NotFound", f'{plural} "{name}" not found')
+        if request.method == "GET":
+            return web.json_response(stored)
+        return await self._change(request, stored, (plural, namespace, name))
+
+    async def _list(self, request: web.Request, plural: str) -> web.Response:
+        found = [one for key, one in self.objects.items() if key[0] == plural]
+        limit, at = int(request.query.get("limit", 0)), int(request.query.get("continue", 0))
+        part = found[at : at + limit] if limit else found
+        metadata = {"resourceVersion": str(self._version)}
+        if limit and at + limit < len(found):
+            metadata["continue"] = str(at + limit)
+        return web.json_response({"metadata": metadata, "items": part})
+
+    async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
+        at, cut = int(request.query["resourceVersion"]), self._cut
+        if at < self.forgotten:
+            return status(410, "Expired", "too old resource version")
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        while self._cut == cut:
+            for version, about, kind, value in self.history:
+                if version > at and about == plural:
+                    line = json.dumps({"type": kind, "object": value}, separators=(",", ":"))
+                    await stream.write(line.encode() + b"\n")
+            at = self._version
+            async with self._told:
+                await self._told.wait_for(lambda: self._version > at or self._cut != cut)  # noqa: B023 - awaited here
+        return stream
+
+    async def _create(self, request: web.Request, plural: str, namespace: str) -> web.Response:
+        value = await request.json()
+        name = value["metadata"]["name"]
+        if (plural, namespace, name) in self.objects:
+            return status(409, "AlreadyExists", f'{plural} "{name}" already exists')
+        if "dryRun" in request.query:
+            return web.json_response(value, status=201)
+        return web.json_response(await self.put(plural, value), status=201)
+
+    async def _change(self, request: web.Request, stored: Object, key: tuple[str, str, str]) -> web.Response:
+        wanted, metadata = await request.json(), stored["metadata"]
+        if request.method == "DELETE":
+            if wanted.get("preconditions", {}).get("uid", metadata["uid"]) != metadata["uid"]:
+                return status(409, "Conflict", "Precondition failed: UID in precondition")
+            await self.remove(*key)
+            return web.json_response({"kind": "Status", "status": "Success"})
+        given = wanted["metadata"]
+        if (given["resourceVersion"], given.get("uid", metadata["uid"])) != (
+            metadata["resourceVersion"],
+            metadata["uid"],
+        ):
+            return status(409, "Conflict", "the object has been modified")
+        if key[0] in {"secrets", "leases"}:
+            return web.json_response(await self.put(key[0], wanted))
+        below = "status" if request.path.endswith("/status") else "spec"
+        return web.json_response(await self.put(key[0], {**stored, below: {**stored.get(below, {}), **wanted[below]}}))
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[FakeApi, Client]]:
+    """A server and a client of it."""
+    api = FakeApi()
+    async with api.serve() as client:
+        yield api, client
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for is other code's state
+            await asyncio.sleep(0.005)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from gangctl import __version__
+from gangctl.cluster.errors import Conflict, Retryable, Terminal
+from gangctl.cluster.kube import client as requests
+from gangctl.cluster.kube import credentials
+from gangctl.cluster.kube.client import AlreadyExists, Client, Expired, NotFound, Refused, Unknown
+from gangctl.cluster.kube.credentials import Credentials, load
+from tests.cluster.kube.fakeapi import FakeApi, serving, status
+from tests.cluster.local import until
+
+POD = "/api/v1/namespaces/default/pods/p"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", Refused),
+        (403, "Forbidden", Refused),
+        (404, "NotFound", NotFound),
+        (409, "AlreadyExists", AlreadyExists),
+        (409, "Conflict", Conflict),
+        (410, "Expired", Expired),
+        (413, "RequestEntityTooLarge", Refused),
+        (422, "Invalid", Refused),
+        (429, "TooManyRequests", Retryable),
+        (500, "InternalError", Retryable),
+        (503, "ServiceUnavailable", Retryable),
+    ],
+)
+async def test_a_status_code_becomes_the_kind_of_error_that_says_what_to_do_next(
+    code: int, reason: str, kind: type[Exception]
+) -> None:
+    async with serving() as (api, client):
+
+        async def refuse(_request: web.Request) -> web.Response:
+            return status(code, reason, "pods is forbidden: exceeded quota: small")
+
+        api.faults.append(refuse)
+        with pytest.raises(kind, match="pods is forbidden: exceeded quota: small") as found:
+            await client.request("GET", POD)
+        assert type(found.value) is kind
+
+
+async def test_what_the_api_server_says_is_kept_word_for_word() -> None:
+    async with serving() as (api, client):
+
+        async def refuse(_request: web.Request) -> web.Response:
+            return status(422, "Invalid", 'Pod "p" is invalid: spec.containers[0].image: Required value')
+
+        api.faults.append(refuse)
+        with pytest.raises(Refused) as found:
+            await client.request("POST", POD, body=b"{}")
+    assert found.value.said == 'Pod "p" is invalid: spec.containers[0].image: Required value'
+
+
+async def test_an_answer_that_is_no_status_is_still_a_sentence() -> None:
+    async with serving() as (api, client):
+
+        async def proxy(_request: web.Request) -> web.Response:
+            return web.Response(status=502, text="<html>\nbad   gateway</html>")
+
+        api.faults.append(proxy)
+        with pytest.raises(Retryable, match=r"failed at GET .*: <html> bad gateway</html>"):
+            await client.request("GET", POD)
+
+
+async def test_a_request_ends_when_its_time_is_over() -> None:
+    async with serving() as (api, client):
+        forever = asyncio.Event()
+
+        async def hang(_request: web.Request) -> None:
+            await forever.wait()
+
+        api.faults.append(hang)
+        with pytest.raises(Unknown, match=r"didn't answer GET .* within 0\.1 s"):
+            await client.request("GET", POD, timeout=0.1)
+        forever.set()
+
+
+async def test_an_api_server_that_is_away_is_tried_again() -> None:
+    async with serving() as (api, _):
+        access = api.credentials()
+    async with Client(access) as client:
+        with pytest.raises(Unknown, match="didn't get through to the API server"):
+            await client.request("GET", POD)
+
+
+async def test_every_request_says_who_asks() -> None:
+    async with serving() as (api, client):
+        with pytest.raises(NotFound):
+            await client.request("GET", POD)
+    assert api.headers[0]["User-Agent"] == f"gangctl/{__version__}"
+
+
+async def test_the_guard_stops_what_changes_something_and_nothing_else() -> None:
+    async with serving() as (api, client):
+
+        def closed() -> None:
+            raise Retryable("this controller doesn't lead")
+
+        client.guard = closed
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            with pytest.raises(Retryable, match="doesn't lead"):
+                await client.request(method, POD, body=b"{}")
+        assert api.requests == []
+        with pytest.raises(NotFound):
+            await client.request("GET", POD)
+        with pytest.raises(NotFound):
+            await client.request("DELETE", POD, body=b"{}", unguarded=True)
+
+
+async def test_a_write_is_not_sent_once_more_on_another_connection_when_the_guard_has_closed_meanwhile() -> None:
+    """aiohttp itself repeats a PUT when a kept connection turns out to be closed: a leader may be none by then."""
+    leading, arrived = True, 0
+    connections: set[asyncio.StreamWriter] = set()
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal leading, arrived
+        connections.add(writer)
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n{}"):
+                arrived += 1
+                if arrived == 2:
+                    leading = False
+                    break
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        connections.discard(writer)
+        writer.close()
+
+    def guard() -> None:
+        if not leading:
+            raise Retryable("this controller doesn't lead")
+
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    api = FakeApi(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with server, Client(api.credentials()) as client:
+        client.guard = guard
+        await client.request("PUT", POD, body=b"{}")
+        with pytest.raises(Retryable, match="doesn't lead"):
+            await client.request("PUT", POD, body=b"{}")
+        for one in connections:
+            one.write_eof()  # aiohttp forgets a connection that it was not allowed to use
+        await until(lambda: not connections)
+    assert arrived == 2
+
+
+async def test_a_token_that_is_not_taken_is_renewed_once_and_the_request_made_again() -> None:
+    async with serving() as (api, _):
+        tokens = ["old"]
+
+        async def renew() -> None:
+            tokens.append("new")
+
+        async def check(request: web.Request) -> web.Response:
+            good = request.headers["Authorization"] == "Bearer new"
+            return web.Response(text="welcome") if good else status(401, "Unauthorized", "Unauthorized")
+
+        api.faults.append(check)
+        access = Credentials(
+            server=api.url, tls=None, namespace="x", authorization=lambda: f"Bearer {tokens[-1]}", renew=renew
+        )
+        async with Client(access) as client:
+            assert await client.request("GET", POD) == b"welcome"
+            tokens.append("bad")
+            access.authorization = lambda: "Bearer bad"
+            with pytest.raises(Terminal, match="Unauthorized"):
+                await client.request("GET", POD)
+    assert len(api.requests) == 4
+
+
+async def test_a_line_may_be_longer_than_any_buffer() -> None:
+    async with serving() as (api, client):
+
+        async def stream(request: web.Request) -> web.StreamResponse:
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            for part in (b'{"a":', b'"' + b"x" * 3_000_000 + b'"}\n{"b"', b":1}\n", b'{"c":2}'):
+                await answer.write(part)
+            return answer
+
+        api.faults.append(stream)
+        async with client.lines(POD, query={}) as lines:
+            found = [json.loads(line) async for line in lines]
+    assert [*map(len, found)] == [1, 1, 1]
+    assert len(found[0]["a"]) == 3_000_000
+
+
+async def test_a_silent_stream_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.1)
+    async with serving() as (_, client):
+
+        async def read() -> None:
+            async with client.lines("/api/v1/pods", query={"watch": "1", "resourceVersion": "100"}) as lines:
+                async for _ in lines:
+                    pass
+
+        with pytest.raises(Retryable, match="nothing was heard"):
+            await read()
+
+
+async def test_a_kubeconfig_that_can_not_be_used_is_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("kube")
+    with pytest.raises(Terminal, match=r"there is no kubeconfig at .*none"):
+        await load(folder / "none", None)
+    wrong = folder / "wrong"
+    wrong.write_text("contexts: []\n")
+    with pytest.raises(Terminal, match=r"the kubeconfig .*wrong can't be used"):
+        await load(wrong, None)
+    good = folder / "good"
+    good.write_text(
+        "clusters: [{name: c, cluster: {server: 'http://here:1/'}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u, namespace: team}}]\n"
+        "current-context: x\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(good))
+    found = await load(None, None)
+    assert (found.server, found.namespace, found.authorization()) == ("http://here:1", "team", "Bearer t")
+
+
+def _authority() -> bytes:
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    made = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+async def test_a_pod_speaks_as_its_service_account_with_a_token_that_is_kept_fresh(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = tmp_path_factory.mktemp("account")
+    monkeypatch.setattr(credentials, "ACCOUNT", account)
+    monkeypatch.setenv("HOME", str(account))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(Terminal, match="is automountServiceAccountToken off"):
+        await load(None, None)
+    for name, text in {"token": "one\n", "namespace": "gangctl-system", "ca.crt": ""}.items():
+        (account / name).write_text(text)
+    with pytest.raises(Terminal, match="the pod's service account can't be used"):
+        await load(None, None)
+    (account / "ca.crt").write_bytes(_authority())
+    found = await load(None, None)
+    assert (found.server, found.namespace) == ("https://[fd00::1]:443", "gangctl-system")
+    assert found.authorization() == "Bearer one"
+    (account / "token").write_text("two")
+    assert found.authorization() == "Bearer one"
+    await found.renew()
+    assert found.authorization() == "Bearer two"

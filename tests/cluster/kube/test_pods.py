@@ -1,0 +1,199 @@
+"""Pods are built as the golden files say. `pytest tests/cluster/kube/test_pods.py --regenerate` writes them anew."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.kube.pods import build
+from gangctl.cluster.kube.wrapping import OURS, SUPERVISOR, escaped
+from gangctl.core.plan import CreatePod
+from gangsidecar.launch import expand
+from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
+
+FOLDER = Path(__file__).parent / "golden"
+
+
+def built(case: Case) -> dict[str, Any]:
+    return build(case.job, case.create, SETTINGS, ca=CA, restart_all=case.restart_all)
+
+
+def template(**spec: Any) -> Case:
+    """The minimal gang with this in its template's spec."""
+    roles = yaml.safe_load(MINIMAL)
+    roles[0]["template"]["spec"] |= spec
+    return Case("", job(yaml.safe_dump(roles)), CreatePod("worker-0", 0))
+
+
+def main(**container: Any) -> Case:
+    """The minimal gang with this in its worker's container."""
+    written = yaml.safe_load(MINIMAL)[0]["template"]["spec"]["containers"][0]
+    return template(containers=[written | container])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pod_is_built_as_its_golden_file_says(name: str, request: pytest.FixtureRequest) -> None:
+    case, path = CASES[name], FOLDER / f"{name}.yaml"
+    text = f"# {case.says}\n" + yaml.safe_dump(built(case), sort_keys=False, width=120)
+    if request.config.getoption("--regenerate"):
+        path.write_text(text)
+    else:
+        assert text == path.read_text()
+
+
+def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_building_changes_nothing_and_gives_the_same_again(case: Case) -> None:
+    before = copy.deepcopy(case.job)
+    first, second = built(case), built(case)
+    assert first == second
+    first["spec"]["initContainers"][1]["resources"]["limits"]["memory"] = "changed"
+    first["metadata"]["labels"]["app"] = "changed"
+    first["spec"]["containers"][0]["name"] = "changed"
+    assert built(case) == second
+    assert case.job == before
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_only_the_worker_runs_below_the_supervisor_and_only_the_sidecar_has_the_token(case: Case) -> None:
+    spec = built(case)["spec"]
+    everybody = [*spec["initContainers"], *spec["containers"]]
+    wrapped = [one["name"] for one in everybody if one.get("command", [])[: len(SUPERVISOR)] == list(SUPERVISOR)]
+    role, _, _ = case.create.member.partition("-")
+    assert wrapped == [next(one.worker.name for one in case.job.spec.roles if one.name == role)]
+    holders = [
+        one["name"]
+        for one in everybody
+        if any(mount["name"] == "gangctl-token" for mount in one.get("volumeMounts", ()))
+    ]
+    assert holders == ["gangctl"]
+    assert [one["name"] for one in spec["initContainers"]][:2] == ["gangctl-install", "gangctl"]
+
+
+def test_what_the_template_says_stays() -> None:
+    case = CASES["torchrun"]
+    written = case.job.spec.roles[1].template.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    spec = built(case)["spec"]
+    ours = {"restartPolicy", "initContainers", "containers", "volumes", "affinity"}
+    assert {key: value for key, value in spec.items() if key not in ours} == {
+        key: value for key, value in written.items() if key not in ours
+    }
+    for key in ("initContainers", "volumes"):
+        assert all(one in spec[key] for one in written[key])
+    assert spec["containers"][0] == written["containers"][0]
+    worker, theirs = spec["containers"][1], written["containers"][1]
+    changed = {"command", "args", "env", "volumeMounts", "restartPolicy", "restartPolicyRules"}
+    assert {key: value for key, value in worker.items() if key not in changed} == {
+        key: value for key, value in theirs.items() if key not in changed
+    }
+    assert worker["volumeMounts"][:2] == theirs["volumeMounts"]
+
+
+def test_a_node_is_kept_off_by_every_term_that_matches_anything() -> None:
+    near = built(CASES["torchrun"])["spec"]["affinity"]["nodeAffinity"]
+    off = {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}
+    first, second, empty = near["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert off in first["matchFields"]
+    assert first["matchExpressions"]
+    assert [one["values"] for one in second["matchFields"]] == [["old"], ["node-7"]]
+    assert empty == {}, "an empty term matches no node; with a requirement in it, it would match nearly all"
+
+
+def test_restart_policies_of_the_template_lose() -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]
+    case = main(restartPolicy="OnFailure", restartPolicyRules=rules)
+    spec = built(case)["spec"]
+    assert (spec["restartPolicy"], spec["containers"][0]["restartPolicy"]) == ("Never", "Never")
+    assert [one["action"] for one in spec["containers"][0]["restartPolicyRules"]] == ["RestartAllContainers"]
+    spec = built(replace(case, restart_all=False))["spec"]
+    assert spec["restartPolicy"] == "OnFailure"
+    assert not {"restartPolicy", "restartPolicyRules"} & set(spec["containers"][0])
+    assert built(template(restartPolicy="OnFailure"))["spec"]["restartPolicy"] == "Never"
+
+
+def test_variables_of_ours_win_and_come_first() -> None:
+    env = built(CASES["variables"])["spec"]["containers"][0]["env"]
+    names = [one["name"] for one in env]
+    assert len(names) == len(set(names))
+    assert set(names[: len(OURS)]) == OURS
+    assert names[len(OURS) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
+    assert env[-3]["value"] == "$(GANG_POD_IP)/$(HOST)"
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        (main(args="one"), "containers[0].args: 'one' instead of a list"),
+        (main(args=["a", 1]), "containers[0].args[1]: 1 instead of a string"),
+        (main(env=["A=1"]), "containers[0].env[0]: 'A=1' instead of a mapping"),
+        (
+            main(volumeMounts=[{"name": "x", "mountPath": "/run/gang/"}]),
+            "containers[0].volumeMounts[0].mountPath: /run/",
+        ),
+        (template(volumes=[{"name": "x"}, {"name": "gangctl-token"}]), "volumes[1].name: gangctl-token is what"),
+        (template(initContainers=[{"name": "gangctl"}]), "initContainers[0].name: gangctl is what"),
+        (template(containers=[{"name": "gangctl", "command": ["x"]}]), "containers[0].name: gangctl is what"),
+        (template(volumes={}), "volumes: {} instead of a list"),
+        (template(affinity=[]), "affinity: [] instead of a mapping"),
+        (Case("", job(VARIABLES), CreatePod("another-0", 0)), "there is no role 'another'"),
+    ],
+)
+def test_what_cant_be_made_a_pod_is_refused_with_its_field(case: Case, said: str) -> None:
+    with pytest.raises(Terminal) as refused:
+        built(case)
+    assert said in str(refused.value)
+    assert said.startswith("there") or str(refused.value).startswith("spec.roles[0].template.spec.")
+
+
+def test_a_mount_near_ours_is_the_users_business() -> None:
+    mounts = [{"name": "x", "mountPath": "/run"}, {"name": "x", "mountPath": "/run/gang-data", "subPath": "d"}]
+    found = built(main(volumeMounts=mounts))["spec"]["containers"][0]["volumeMounts"]
+    assert found[:2] == mounts
+
+
+def test_null_in_a_template_is_absent() -> None:
+    case = template(affinity=None, hostname=None, terminationGracePeriodSeconds=None, volumes=None, initContainers=None)
+    assert built(case)["spec"] == built(template())["spec"]
+
+
+def kubelet(text: str, variables: dict[str, str]) -> str:
+    """A model of the kubelet's expansion, character by character, as its specification has it."""
+    made, rest = "", text
+    while rest:
+        head, rest = rest[0], rest[1:]
+        if head != "$" or not rest:
+            made += head
+        elif rest[0] == "$":
+            made, rest = made + "$", rest[1:]
+        elif rest[0] == "(" and ")" in rest:
+            name, _, rest = rest[1:].partition(")")
+            made += variables.get(name, f"$({name})")
+        else:
+            made, rest = made + "$" + rest[0], rest[1:]
+    return made
+
+
+WORDS = st.lists(st.sampled_from(["$", "(", ")", "A", "B", "$(A)", "$$(A)", "$(C)", "\n", "é", " "])).map("".join)
+VALUES = st.fixed_dictionaries({"A": st.sampled_from(["1", "$(B)", "$$"]), "B": st.just("2")})
+
+
+@given(WORDS, VALUES)
+def test_the_supervisor_gets_what_the_user_wrote(text: str, variables: dict[str, str]) -> None:
+    assert kubelet(escaped(text), variables) == text
+
+
+@given(WORDS, VALUES)
+def test_a_command_means_what_it_would_mean_to_the_kubelet(text: str, variables: dict[str, str]) -> None:
+    """With the variables of the attempt, which the kubelet doesn't know."""
+    assert expand(kubelet(escaped(text), {}), variables) == kubelet(text, variables)

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangctl.cluster.kube.projections import GANGS, NODES, PODS, KubePod
+from gangctl.core.world import Device
+from tests.cluster.kube.objects import UID, gang, node, pod
+
+
+def at(time: str) -> float:
+    return datetime.fromisoformat(f"2026-11-21T{time}").replace(tzinfo=UTC).timestamp()
+
+
+def stamp(time: str) -> str:
+    return f"2026-11-21T{time}Z"
+
+
+def running(name: str, since: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "restartCount": 0,
+        "started": True,
+        "state": {"running": {"startedAt": stamp(since)}},
+        **fields,
+    }
+
+
+def ended(name: str, code: int, reason: str, **fields: Any) -> dict[str, Any]:
+    times = {"startedAt": stamp("10:00:05"), "finishedAt": stamp("10:05:00")}
+    return {
+        "name": name,
+        "restartCount": 0,
+        "started": False,
+        "state": {"terminated": {"exitCode": code, "reason": reason, **times}},
+        **fields,
+    }
+
+
+def waiting(name: str, reason: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "restartCount": 0, "started": False, "state": {"waiting": {"reason": reason}}, **fields}
+
+
+SPEC = {
+    "nodeName": "node-a",
+    "initContainers": [{"name": "gangctl-install"}, {"name": "gangctl", "restartPolicy": "Always"}],
+    "containers": [{"name": "m"}],
+}
+INSTALLED = ended("gangctl-install", 0, "Completed")
+SIDECAR = running("gangctl", "10:00:06")
+
+
+def read(status: dict[str, Any], spec: dict[str, Any] = SPEC, **metadata: Any) -> KubePod:
+    raw = pod("worker-3", 2, spec=spec, status=status)
+    raw["metadata"] |= {"resourceVersion": "7", **metadata}
+    found = PODS.item(json.dumps(raw).encode())
+    assert found is not None
+    return found
+
+
+def scheduled(status: str = "True", **fields: str) -> dict[str, Any]:
+    return {"type": "PodScheduled", "status": status, "lastTransitionTime": stamp("10:00:02"), **fields}
+
+
+def test_a_running_pod_is_read_with_all_that_decisions_need() -> None:
+    found = read(
+        {
+            "phase": "Running",
+            "podIP": "10.1.2.3",
+            "qosClass": "Guaranteed",
+            "conditions": [scheduled(), {"type": "Ready", "status": "True", "lastTransitionTime": None}],
+            "initContainerStatuses": [INSTALLED, SIDECAR],
+            "containerStatuses": [
+                running(
+                    "m",
+                    "10:00:09",
+                    restartCount=2,
+                    allocatedResourcesStatus=[
+                        {
+                            "name": "example.com/gpu",
+                            "resources": [
+                                {"resourceID": "gpu-0", "health": "Healthy"},
+                                {"resourceID": "gpu-1", "health": "Unhealthy"},
+                                {"resourceID": "gpu-2"},
+                            ],
+                        }
+                    ],
+                )
+            ],
+        }
+    )
+    one = found.pod
+    assert (one.name, one.uid, one.member, one.incarnation) == ("g-worker-3-2", "uid-g-worker-3-2", "worker-3", 2)
+    assert (one.node, one.created_at, one.scheduled_at) == ("node-a", at("10:00:00"), at("10:00:02"))
+    assert (one.started_at, one.restarts) == (at("10:00:09"), 2)
+    assert (one.deleting, one.terminated, one.reason) == (False, False, "")
+    assert one.conditions == (("PodScheduled", "True", ""), ("Ready", "True", ""))
+    assert one.devices == (
+        Device("example.com/gpu", "gpu-0", "Healthy"),
+        Device("example.com/gpu", "gpu-1", "Unhealthy"),
+        Device("example.com/gpu", "gpu-2", "Unknown"),
+    )
+    assert (found.namespace, found.gang, found.owner, found.phase) == ("default", UID, UID, "Running")
+    assert (found.ip, found.resource_version) == ("10.1.2.3", "7")
+
+
+@pytest.mark.parametrize(
+    ("inits", "mains", "when"),
+    [
+        ([INSTALLED, SIDECAR], [running("m", "10:00:09")], "10:00:09"),
+        ([INSTALLED, running("gangctl", "10:07:00")], [running("m", "10:00:09")], "10:07:00"),
+        ([INSTALLED, waiting("gangctl", "CrashLoopBackOff")], [running("m", "10:00:09")], None),
+        ([INSTALLED, running("gangctl", "10:00:06", started=False)], [running("m", "10:00:09")], None),
+        ([INSTALLED, SIDECAR], [waiting("m", "PodInitializing")], None),
+        ([INSTALLED, SIDECAR], [ended("m", 137, "Error")], None),
+        ([INSTALLED, SIDECAR], [], None),
+        ([], [], None),
+    ],
+)
+def test_a_pod_is_started_when_the_last_of_its_containers_is(
+    inits: list[dict[str, Any]], mains: list[dict[str, Any]], when: str | None
+) -> None:
+    found = read({"phase": "Running", "initContainerStatuses": inits, "containerStatuses": mains})
+    assert found.pod.started_at == (None if when is None else at(when))
+
+
+def test_a_container_beside_the_worker_that_has_done_its_part_was_started() -> None:
+    spec = {**SPEC, "containers": [{"name": "m"}, {"name": "fetch"}]}
+    mains = [running("m", "10:00:09"), ended("fetch", 0, "Completed")]
+    found = read({"initContainerStatuses": [INSTALLED, SIDECAR], "containerStatuses": mains}, spec)
+    assert found.pod.started_at == at("10:00:09")
+
+
+@pytest.mark.parametrize(
+    ("phase", "inits", "mains", "deleting", "terminated"),
+    [
+        ("Succeeded", [INSTALLED, ended("gangctl", 0, "Completed")], [ended("m", 0, "Completed")], False, True),
+        ("Failed", [INSTALLED, ended("gangctl", 0, "Completed")], [ended("m", 1, "Error")], False, True),
+        # Refused by the kubelet: nothing was ever started.
+        ("Failed", [], [], False, True),
+        # On a lost node others write the phase.
+        ("Failed", [INSTALLED, SIDECAR], [running("m", "10:00:09")], True, False),
+        # The worker has ended, the sidecar hasn't yet.
+        ("Running", [INSTALLED, SIDECAR], [ended("m", 0, "Completed")], True, False),
+        # All are restarted: for a moment all have ended.
+        ("Running", [INSTALLED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], False, False),
+        ("Running", [INSTALLED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], True, True),
+        ("Pending", [], [], True, False),
+    ],
+)
+def test_a_pod_is_terminated_when_nothing_of_it_runs_nor_will(
+    phase: str, inits: list[dict[str, Any]], mains: list[dict[str, Any]], *, deleting: bool, terminated: bool
+) -> None:
+    metadata: dict[str, Any] = {"deletionTimestamp": stamp("10:05:00")} if deleting else {}
+    found = read({"phase": phase, "initContainerStatuses": inits, "containerStatuses": mains}, **metadata)
+    assert (found.pod.terminated, found.pod.deleting) == (terminated, deleting)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}, "Evicted"),
+        ({"containerStatuses": [waiting("m", "ImagePullBackOff")]}, "ImagePullBackOff"),
+        ({"containerStatuses": [waiting("m", "ContainerCreating")]}, ""),
+        ({"containerStatuses": [waiting("m", "PodInitializing")]}, ""),
+        ({"initContainerStatuses": [waiting("gangctl", "CreateContainerError")]}, "CreateContainerError"),
+        ({"phase": "Failed", "containerStatuses": [ended("m", 137, "OOMKilled")]}, "OOMKilled"),
+        (
+            {
+                "phase": "Failed",
+                "initContainerStatuses": [INSTALLED, ended("gangctl", 143, "Error")],
+                "containerStatuses": [ended("m", 137, "OOMKilled")],
+            },
+            "OOMKilled",
+        ),
+        ({"phase": "Succeeded", "containerStatuses": [ended("m", 0, "Completed")]}, ""),
+        (
+            {
+                "conditions": [
+                    scheduled(
+                        "False", reason="Unschedulable", message="0/2 nodes are available: 2 Insufficient memory."
+                    )
+                ]
+            },
+            "0/2 nodes are available: 2 Insufficient memory.",
+        ),
+    ],
+)
+def test_why_a_pod_has_ended_or_can_not_start_is_said_in_the_words_of_kubernetes(
+    status: dict[str, Any], reason: str
+) -> None:
+    assert read(status).pod.reason == reason
+
+
+def test_the_newest_end_of_a_container_that_was_started_again_is_read() -> None:
+    worker = running("m", "10:05:02", lastState=ended("m", 137, "OOMKilled")["state"])
+    beside = running("log", "10:05:02", lastState=ended("log", 137, "Error")["state"])
+    sidecar = running("gangctl", "10:06:00", lastState=ended("gangctl", 1, "Error")["state"])
+    seen = read({"phase": "Running", "initContainerStatuses": [sidecar], "containerStatuses": [beside, worker]})
+    assert (seen.pod.ended_at, seen.pod.ended_reason) == (at("10:05:00"), "OOMKilled")
+    assert read({"containerStatuses": [running("m", "10:00:05")]}).pod.ended_at is None
+
+
+def test_a_pod_that_is_not_scheduled_has_no_time_of_it() -> None:
+    found = read({"conditions": [scheduled("False")]}, {"containers": [{"name": "m"}]})
+    assert (found.pod.scheduled_at, found.pod.node) == (None, "")
+
+
+def test_a_disruption_is_among_the_conditions() -> None:
+    found = read({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]})
+    assert found.pod.conditions == (("DisruptionTarget", "True", "EvictionByEvictionAPI"),)
+
+
+def test_a_pod_without_its_labels_is_nobody_s() -> None:
+    raw = pod()
+    del raw["metadata"]["labels"]["gangctl.io/incarnation"]
+    assert PODS.item(json.dumps(raw).encode()) is None
+
+
+def test_only_a_gang_that_controls_a_pod_owns_it() -> None:
+    owners = [{"kind": "GangJob", "uid": UID}, {"kind": "Job", "uid": UID, "controller": True}]
+    assert read({}, ownerReferences=owners).owner == ""
+
+
+@pytest.mark.parametrize(
+    ("ready", "taints", "lost"),
+    [
+        ("True", [], False),
+        ("False", [{"key": "node.kubernetes.io/not-ready"}], False),
+        ("Unknown", [{"key": "node.kubernetes.io/unreachable"}], True),
+        ("True", [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}], True),
+    ],
+)
+def test_a_node_is_lost_when_its_kubelet_is_silent_or_somebody_says_it_is_down(
+    ready: str, taints: list[dict[str, str]], *, lost: bool
+) -> None:
+    found = NODES.item(json.dumps(node(ready=ready, spec={"taints": taints})).encode())
+    assert found is not None
+    assert found.lost is lost
+
+
+def test_a_node_says_whether_it_restarts_all_containers_and_takes_pods() -> None:
+    plain = NODES.item(json.dumps(node()).encode())
+    able = NODES.item(json.dumps(node(declaredFeatures=["RestartAllContainersOnContainerExits", "X"])).encode())
+    cordoned = NODES.item(json.dumps(node(spec={"unschedulable": True})).encode())
+    assert plain is not None
+    assert able is not None
+    assert cordoned is not None
+    assert (plain.restarts_all, able.restarts_all) == (False, True)
+    assert (plain.schedulable, cordoned.schedulable) == (True, False)
+
+
+def test_a_gang_is_read_with_its_status() -> None:
+    found = GANGS.item(json.dumps(gang(status={"phase": "Running", "attempt": 3})).encode())
+    assert found is not None
+    assert found.job is not None
+    assert (found.job.status.attempt, found.unreadable) == (3, "")
+
+
+def test_a_gang_that_can_not_be_read_is_known_by_name_and_reason() -> None:
+    found = GANGS.item(json.dumps(gang(status={"phase": "Running", "invention": 3})).encode())
+    assert found is not None
+    assert (found.uid, found.name, found.job) == (UID, "g", None)
+    assert found.unreadable == "status.invention: Extra inputs are not permitted"

@@ -1,0 +1,269 @@
+"""The whole controller, most of it in this process, with a fake API server for what a real one doesn't do when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gangctl.cluster.kube.client import Client
+from gangctl.controller import flags
+from gangctl.controller.kube import Controller, main
+from tests.cluster.kube.fakeapi import FakeApi, serving, status
+from tests.cluster.local import until
+
+QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
+ANY = ssl.create_default_context()
+ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class Replica:
+    """One controller."""
+
+    name: str
+    options: flags.Options
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return self.options.address.replace("wss", "https")
+
+    async def ready(self) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.options.health_port}/readyz"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    async def until_ready(self, said: str = "ok") -> str:
+        """Wait until it says that it is, or why not."""
+        async with asyncio.timeout(20):
+            while said not in (found := (await self.ready())[1]):
+                await asyncio.sleep(0.05)
+            return found
+
+    async def answer(self) -> tuple[int, str | None]:
+        """What a sidecar without a token is answered: 401 by who leads."""
+        async with aiohttp.ClientSession() as session, session.get(self.url, ssl=ANY) as answer:
+            return answer.status, answer.headers.get("Gang-Leader")
+
+    async def until_it_leads(self) -> None:
+        async with asyncio.timeout(20):
+            while (await self.answer())[0] != 401:
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def replica(api: FakeApi, name: str, *more: str) -> AsyncIterator[Replica]:
+    """A controller that runs until the end, or until it is told to end."""
+    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(free_port()))
+    found = Replica(name, flags.parse([*words, "--health-port", str(free_port()), *QUICK, *more]))
+    async with Client(api.credentials()) as client:
+        running = asyncio.create_task(Controller(found.options, client).run(found.ended))
+        try:
+            async with asyncio.timeout(10):
+                while True:
+                    try:
+                        await found.ready()
+                        break
+                    except aiohttp.ClientConnectionError:
+                        await asyncio.sleep(0.02)
+            yield found
+        finally:
+            found.ended.set()
+            async with asyncio.timeout(10):
+                await running
+
+
+def holder(api: FakeApi) -> str:
+    """The pod that holds the Lease."""
+    lease = api.objects.get(("leases", "default", "gangctl"))
+    return "" if lease is None else lease["spec"]["holderIdentity"].partition("_")[0]
+
+
+def about(plural: str, answer: Callable[[], web.StreamResponse]) -> Callable[[web.Request], object]:
+    """A fault of all requests that are about this."""
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        return answer() if f"/{plural}" in request.path else None
+
+    return fault
+
+
+async def test_of_two_replicas_both_are_ready_one_leads_and_the_other_names_it() -> None:
+    async with serving() as (api, _), replica(api, "first") as first:
+        await first.until_it_leads()
+        async with replica(api, "second") as second:
+            await second.until_ready()
+            async with asyncio.timeout(10):
+                while await second.answer() != (503, first.options.address):
+                    await asyncio.sleep(0.05)
+            assert await first.ready() == (200, "ok\n")
+
+
+async def test_a_leader_that_is_told_to_end_hands_over_within_a_moment() -> None:
+    async with serving() as (api, _), replica(api, "second") as second:
+        async with replica(api, "first") as first:
+            await until(lambda: holder(api))
+            one, other = (first, second) if holder(api) == "first" else (second, first)
+            await other.until_ready()
+            one.ended.set()
+            await other.until_it_leads()
+            assert holder(api) == other.name
+
+
+async def test_the_lease_of_the_last_replica_is_released_at_the_end() -> None:
+    async with serving() as (api, _):
+        async with replica(api, "only") as only:
+            await only.until_it_leads()
+            assert holder(api) == "only"
+        assert holder(api) == ""
+
+
+@pytest.mark.parametrize(
+    ("plural", "answer", "said"),
+    [
+        (
+            "gangjobs",
+            lambda: web.Response(status=404, text="404 page not found"),
+            "install the CRD gangjobs.gangctl.io",
+        ),
+        (
+            "gangjobs",
+            lambda: status(403, "Forbidden", 'User "x" cannot list resource "gangjobs" in API group "gangctl.io"'),
+            'cannot list resource "gangjobs"',
+        ),
+        (
+            "secrets",
+            lambda: status(403, "Forbidden", 'User "x" cannot get resource "secrets"'),
+            "no certificate for sidecars yet: the API server refused GET /api/v1/namespaces/default/secrets/gangctl-tls: "
+            'User "x" cannot get resource "secrets"',
+        ),
+        (
+            "leases",
+            lambda: status(403, "Forbidden", 'User "x" cannot get resource "leases"'),
+            'the Lease: the API server refused GET /apis/coordination.k8s.io/v1/namespaces/default/leases/gangctl: User "x"',
+        ),
+        ("", lambda: status(503, "ServiceUnavailable", "etcd is away"), "etcd is away"),
+    ],
+    ids=["no CRD", "no right on gangs", "no right on its Secret", "no right on its Lease", "no API server"],
+)
+async def test_what_is_missing_is_waited_for_and_readiness_says_what_it_is(
+    plural: str, answer: Callable[[], web.StreamResponse], said: str
+) -> None:
+    async with serving() as (api, _):
+        api.faults = [about(plural, answer)]  # type: ignore[list-item]
+        async with replica(api, "early") as early:
+            await early.until_ready(said)
+            assert holder(api) == ""
+            api.faults = []
+            await early.until_ready()
+            await early.until_it_leads()
+
+
+async def test_a_leader_without_an_api_server_stops_leading_and_leads_again_when_it_is_back() -> None:
+    async with serving() as (api, _), replica(api, "only") as only:
+        await only.until_it_leads()
+        api.faults = [about("leases", lambda: status(503, "ServiceUnavailable", "etcd is away"))]  # type: ignore[list-item]
+        async with asyncio.timeout(10):
+            while await only.answer() != (503, None):
+                await asyncio.sleep(0.05)
+        assert "the Lease: " in (await only.ready())[1]
+        api.faults = []
+        await only.until_it_leads()
+        assert await only.ready() == (200, "ok\n")
+
+
+async def test_sigterm_ends_the_process_with_0_and_the_lease_released(tmp_path: Path) -> None:
+    async with serving() as (api, _):
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+                    "users": [{"name": "u", "user": {}}],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            )
+        )
+        words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *QUICK)
+        ports = ("--hub-port", str(free_port()), "--health-port", str(free_port()), "--log-format", "json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports), stderr=asyncio.subprocess.PIPE
+        )
+        await until(lambda: holder(api) == "whole")
+        told = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, log = await process.communicate()
+        assert process.returncode == 0
+        assert time.monotonic() - told < 10
+        assert holder(api) == ""
+        said = [json.loads(line)["message"] for line in log.splitlines()]
+        assert "the controller ends; gangs go on" in said
+        assert "the Lease is released" in said
+
+
+def test_a_kubeconfig_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert main(["--namespace", "n", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert f"the controller can't run: {tmp_path / 'none'}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--namespace (or POD_NAMESPACE) is needed"),
+        (("--namespace", "n", "--renew-deadline", "20"), "--renew-deadline < --lease-duration"),
+        (("--namespace", "n", "--retry-period", "9"), "tries a few times to renew"),
+        (("--namespace", "n", "--lease-duration", "15.5"), "no whole number of seconds"),
+        (("--namespace", "n", "--url", "http://x/"), "is no wss://HOST:PORT/v1/connect"),
+        (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is no JSON"),
+        (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "a container's resources"),
+        (("--namespace", "n", "--hub-port", "70000"), "is no port"),
+    ],
+)
+def test_wrong_flags_are_refused_with_what_would_be_right(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    with pytest.raises(SystemExit) as ended:
+        flags.parse(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_environment_sets_what_flags_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        "POD_NAMESPACE": "gangctl-system",
+        "POD_NAME": "gangctl-7d9",
+        "POD_IP": "fd00::7",
+        "GANGCTL_NAME": "gc",
+    }
+    environment["GANGCTL_SIDECAR_RESOURCES"] = '{"requests": {"cpu": "10m"}}'
+    monkeypatch.setattr(os, "environ", environment)
+    found = flags.parse(["--name", "other"])
+    assert (found.settings.namespace, found.settings.name) == ("gangctl-system", "other")
+    assert found.settings.url == "wss://other.gangctl-system.svc:8443/v1/connect"
+    assert found.settings.server_name == "other.gangctl-system.svc"
+    assert found.settings.sidecar_resources == {"requests": {"cpu": "10m"}}
+    assert found.address == "wss://[fd00::7]:8443/v1/connect"
+    assert found.identity.startswith("gangctl-7d9_")
+    assert found.identity != flags.parse([]).identity

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gangctl.controller import wakes
+from gangctl.controller.hearing import Hearing, News
+from gangctl.controller.wakes import Wakes
+from gangsidecar.wire import Phase, Progress
+from tests.controller.peers import report
+
+
+async def test_many_wake_ups_for_later_are_one_and_it_comes_in_time() -> None:
+    here = Wakes()
+    here.wake("g")
+    here.begin(await here.new())
+    began = time.monotonic()
+    for _ in range(100):
+        here.wake_later("g")
+        await asyncio.sleep(0)
+    assert not here.is_set("g")
+    await here.wait("g", 10)
+    assert here.is_set("g")
+    assert 0.5 * wakes.LATER_SECONDS < time.monotonic() - began < 5 * wakes.LATER_SECONDS
+    here.begin("g")
+    await here.wait("g", 1.5 * wakes.LATER_SECONDS)
+    assert not here.is_set("g"), "there was one for all of them"
+
+
+async def test_what_waits_for_later_is_looked_at_with_what_is_urgent() -> None:
+    here = Wakes()
+    here.wake("g")
+    here.begin(await here.new())
+    here.wake_later("g")
+    here.wake("g")
+    assert here.is_set("g"), "at once"
+    here.begin("g")
+    await here.wait("g", 1.5 * wakes.LATER_SECONDS)
+    assert not here.is_set("g")
+
+
+async def test_a_gang_that_is_forgotten_is_not_woken_later() -> None:
+    here = Wakes()
+    here.wake("g")
+    await here.new()
+    here.wake_later("g")
+    here.forget("g")
+    fresh = asyncio.ensure_future(here.new())
+    await asyncio.wait([fresh], timeout=1.5 * wakes.LATER_SECONDS)
+    assert not fresh.done()
+    fresh.cancel()
+
+
+def test_only_a_step_that_has_gone_up_is_progress_all_else_is_news() -> None:
+    hearing = Hearing()
+
+    def take(seq: int, progress: Progress | None, **fields: object) -> News:
+        return hearing.take(report(seq=seq, attempt=1, progress=progress, **({"phase": Phase.RUNNING} | fields)), 0.0)
+
+    assert take(1, None) is News.NEW
+    assert take(2, Progress(1, 5, 10, first_step=5, first_age_ms=10)) is News.NEW, "the first step ends an incident"
+    assert take(3, Progress(1, 6, 10, first_step=5, first_age_ms=30)) is News.PROGRESS
+    assert take(4, Progress(1, 6, 90, first_step=5, first_age_ms=110)) is News.SAME
+    assert take(5, Progress(1, 7, 90, "Checkpoint", first_step=5)) is News.NEW, "other deadlines hold in it"
+    assert take(6, Progress(2, 8, 90, "Checkpoint", first_step=5)) is News.NEW
+    assert take(7, Progress(2, 9, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is News.NEW
+    hearing.fall_silent("uid-g", "pod-0")
+    assert take(8, Progress(2, 10, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is News.NEW, "it is back"

@@ -1,9 +1,0 @@
-"""Options of the scenario tests."""
-
-from __future__ import annotations
-
-import pytest
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--regenerate", action="store_true", help="write the outputs of the scenario files anew")
