@@ -50,7 +50,7 @@ def change(
         say(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
         return ExitCode.OK
     tell(
-        f"error: it is {job.status.phase or 'new'} (attempt {job.status.attempt}: {job.status.message}) "
+        f"error: it is {job.status.phase or 'new'} (attempt {job.status.attempt}: {job.status.message or 'no news'}) "
         f"after --wait {seconds:g}; {program()} status {name} says more"
     )
     return ExitCode.FAILED

@@ -10,13 +10,12 @@ from gangctl.cli import numbered
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import say
 from gangctl.cli.places import choosing
-from gangctl.cli.places.port import Harm
+from gangctl.cli.places.port import DEFAULT_LEASE, Harm
 from gangctl.cli.program import program
 from gangctl.cli.signals import exit_code, signal_number
 from gangctl.cluster.local.inject import Target
 
 _CONTROLLER: Final = "controller"
-_LEASE: Final = "gangctl-system/gangctl"
 _EPILOG: Final = """\
 examples:
   gangctl inject demo worker-1 --signal SIGKILL      the worker of one member is killed
@@ -64,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--controller",
         metavar="NS/NAME",
         type=_lease,
-        default=_LEASE,
-        help=f"Lease of the cluster's controller, for --kill-controller (default: {_LEASE})",
+        default=DEFAULT_LEASE,
+        help=f"Lease of the cluster's controller, for --kill-controller (default: {DEFAULT_LEASE})",
     )
     choosing.configure(parser)
 

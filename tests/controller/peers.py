@@ -115,7 +115,7 @@ def _here() -> str | None:
 
 
 @asynccontextmanager
-async def serving(  # noqa: PLR0913 - each test needs one of them
+async def serving(
     session: aiohttp.ClientSession,
     tell: Tell = held,
     wake: Callable[[str], None] = _nobody,

@@ -54,8 +54,8 @@ async def test_a_gang_that_is_forgotten_is_not_woken_later() -> None:
 def test_only_a_step_that_has_gone_up_is_progress_all_else_is_news() -> None:
     hearing = Hearing()
 
-    def take(seq: int, progress: Progress | None, **fields: object) -> News:
-        return hearing.take(report(seq=seq, attempt=1, progress=progress, **({"phase": Phase.RUNNING} | fields)), 0.0)
+    def take(seq: int, progress: Progress | None, phase: Phase = Phase.RUNNING) -> News:
+        return hearing.take(report(seq=seq, attempt=1, progress=progress, phase=phase), 0.0)
 
     assert take(1, None) is News.NEW
     assert take(2, Progress(1, 5, 10, first_step=5, first_age_ms=10)) is News.NEW, "the first step ends an incident"

@@ -10,11 +10,10 @@ from typing import Any, Final
 from gangctl.cli.errors import UserError
 from gangctl.cli.output import say, tell
 from gangctl.cli.places.gangjobs import checked
+from gangctl.cli.places.port import DEFAULT_LEASE
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound
 
-DEFAULT_LEASE: Final = "gangctl-system/gangctl"
-"""Where the chart puts it, installed as its documentation says."""
 _MARGIN_SECONDS: Final = 60.0
 """Clocks may differ: only what is much too old is said."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.live import Look
 from gangctl.cluster.local.inject import Target
+
+DEFAULT_LEASE: Final = "gangctl-system/gangctl"
+"""The Lease of a cluster's controller, where the chart puts it if it is installed as its documentation says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

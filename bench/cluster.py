@@ -1,0 +1,249 @@
+"""Restart latency on a real cluster, beside the two other ways, and what a restart asks of the API server.
+
+    make bench                                          what docs/benchmarks.md quotes
+    python bench/cluster.py --members 4 --restarts 10   one size
+
+It starts a cluster of its own (as root; see e2e/), installs the chart and submits gangs of sleepers, whose own start
+costs nothing. Three ways, on the same pods in the same run:
+
+* *in place*: a worker is killed; gangctl stops all workers and starts them again inside their containers;
+* *containers*: every supervisor is killed, so that the kubelet restarts the containers (RestartAllContainers);
+* *pods*: a rule says level Gang, so that every pod is deleted and made anew.
+
+The total is from just before the kill to the last worker's exec, as the incident tells it; requests are those that the
+API server has counted, without what it counts in the same time when nothing happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import statistics
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from e2e import clusters, harming, installing
+from e2e.cluster.processes import Process, everything
+from e2e.cluster.waiting import until
+from e2e.clusters import Cluster
+from e2e.gangs import Gang, sleepers
+
+NAMESPACE: Final = "bench"
+DEADLINE_SECONDS: Final = 600.0
+IDLE_SECONDS: Final = 20.0
+SETTLED_SECONDS: Final = 3.0
+"""After a restart, before the next: what it has caused is written by then, and belongs to it."""
+OTHERS: Final = 3
+"""How often the two slower ways are measured."""
+MANY: Final = 200
+"""Pods for the controller's own figures."""
+OURS: Final = frozenset({"gangjobs", "pods", "events", "poddisruptionbudgets", "tokenreviews", "secrets"})
+"""Resources that gangctl asks for; Leases are the election's, which goes on all the time."""
+_COUNTED: Final = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One restart. Times in milliseconds."""
+
+    total: float
+    detect: float
+    stop: float
+    barrier: float
+    start: float
+
+
+@dataclass
+class Bench:
+    """A gang on the cluster."""
+
+    cluster: Cluster
+    gang: Gang
+    members: int
+
+    def requests(self) -> Counter[str]:
+        """What the API server has answered since it was started, by verb and resource."""
+        found: Counter[str] = Counter()
+        for match in _COUNTED.finditer(self.cluster.kubectl("get", "--raw", "/metrics")):
+            labels = dict(_LABEL.findall(match["labels"]))
+            if labels["resource"] in OURS and labels["verb"] not in {"WATCH", "CONNECT"}:
+                found[f"{labels['verb']} {labels['resource']}"] += int(float(match["count"]))
+        return found
+
+    def idle(self) -> Counter[str]:
+        """Requests in :data:`IDLE_SECONDS` in which nothing happens."""
+        before = self.requests()
+        time.sleep(IDLE_SECONDS)  # a span of time is what is measured
+        return self.requests() - before
+
+    def restart(self, processes: list[Process], attempt: int) -> Restart:
+        """Kill them, and wait until all workers of the attempt run."""
+        killed = time.time()
+        for process in processes:
+            harming.kill(process)
+        status = self.watched(attempt)
+        incident = status["incidents"][0]
+        times = incident["milliseconds"]
+        settled = _seconds(incident["settledTime"])
+        return Restart(
+            total=(settled - killed) * 1000 + times.get("start", 0),
+            detect=(_seconds(incident["time"]) - killed) * 1000,
+            stop=times.get("stop", 0),
+            barrier=times.get("barrier", 0),
+            start=times.get("start", 0),
+        )
+
+    def watched(self, attempt: int) -> dict[str, Any]:
+        """The status when every worker of the attempt runs: watched, so that waiting asks nothing."""
+
+        def holds(job: dict[str, Any]) -> dict[str, Any] | None:
+            status = job.get("status", {})
+            done = (status.get("attempt"), status.get("phase"), status.get("ready"))
+            times = status["incidents"][0]["milliseconds"] if status.get("incidents") else {"start": 0}
+            return (
+                status if done == (attempt, "Running", f"{self.members}/{self.members}") and "start" in times else None
+            )
+
+        return self.cluster.watch("gj", self.gang.name, "-n", NAMESPACE, holds=holds, seconds=DEADLINE_SECONDS)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def resident(process: Process) -> float:
+    """Resident memory in MB."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def cpu(process: Process) -> float:
+    """Seconds of processor time that it has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def submitted(cluster: Cluster, members: int, folder: str) -> Bench:
+    """A gang of so many sleepers that runs."""
+    rules = [{"name": "all-anew", "action": "Ignore", "level": "Gang", "onSignals": ["SIGUSR1"]}]
+    recovery = {"budget": {"type": "Unlimited"}, "replaceAfter": 100}
+    document = sleepers("bench", replicas=members, directory=folder, recovery=recovery)
+    document["spec"]["podFailurePolicy"] = {"rules": rules}
+    container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["command"] = ["sleep", "1000000"]
+    bench = Bench(cluster, Gang(cluster.kubectl, NAMESPACE, "bench").apply(document), members)
+    bench.watched(1)
+    return bench
+
+
+def removed(bench: Bench) -> None:
+    """Delete the gang, and wait until its pods are gone."""
+    bench.gang.kubectl("delete", "gj", "bench", "-n", NAMESPACE)
+    until("its pods are gone", lambda: not bench.gang.pods(), DEADLINE_SECONDS, every=1.0)
+
+
+def in_place(bench: Bench, restarts: int) -> int:
+    """The row of the way that gangctl is for; the attempt that runs then."""
+    uids = list(bench.gang.uids().values())
+    bench.restart([harming.worker(uids[0])], 2)  # it warms up
+    idle = bench.idle()
+    before, began = bench.requests(), time.monotonic()
+    found = [bench.restart([harming.worker(uids[at % len(uids)])], 3 + at) for at in range(restarts)]
+    time.sleep(SETTLED_SECONDS)
+    asked, seconds = bench.requests() - before, time.monotonic() - began
+    each = {what: max(0.0, count - idle[what] * seconds / IDLE_SECONDS) / restarts for what, count in asked.items()}
+    half = len(found) // 2
+    totals = [one.total for one in found]
+    flat = statistics.median(totals[half:]) / statistics.median(totals[:half])
+
+    def median(name: str) -> float:
+        return float(statistics.median(getattr(one, name) for one in found))
+
+    print(
+        f"{bench.members:8} {'in place':>11} {median('total'):8.0f} {min(totals):7.0f} {max(totals):7.0f} "
+        f"{median('detect'):7.0f} {median('stop'):6.0f} {median('barrier'):8.0f} {median('start'):6.0f} {flat:6.2f}",
+        flush=True,
+    )
+    said = ", ".join(f"{count:.1f} {what}" for what, count in sorted(each.items()) if round(count, 1))
+    print(f"         API requests a restart: {sum(each.values()):.1f} ({said})", flush=True)
+    return 2 + restarts
+
+
+def other_ways(bench: Bench, attempt: int) -> None:
+    """The rows of restarting containers, and of recreating pods."""
+    taken: dict[str, list[float]] = {"containers": [], "pods": []}
+    for _ in range(OTHERS):
+        attempt += 1
+        supervisors = [harming.supervisor(uid) for uid in bench.gang.uids().values()]
+        taken["containers"].append(bench.restart(supervisors, attempt).total)
+    for _ in range(OTHERS):
+        attempt += 1
+        worker = harming.worker(bench.gang.uids()["worker-0"])
+        killed = time.time()
+        worker.send(signal.SIGUSR1)
+        incident = bench.watched(attempt)["incidents"][0]
+        taken["pods"].append((_seconds(incident["settledTime"]) - killed) * 1000 + incident["milliseconds"]["start"])
+    for way, found in taken.items():
+        print(
+            f"{bench.members:8} {way:>11} {statistics.median(found):8.0f} {min(found):7.0f} {max(found):7.0f}",
+            flush=True,
+        )
+
+
+def controller_with(cluster: Cluster, pods: int, folder: str) -> None:
+    """The controller's and the sidecars' own figures."""
+    bench = submitted(cluster, pods, folder)
+    controllers = [one for one in everything() if "gangctl.controller.kube" in one.command and one.inner_pid == 1]
+    before, began = [cpu(one) for one in controllers], time.monotonic()
+    time.sleep(IDLE_SECONDS)  # a span of time is what is measured
+    seconds = time.monotonic() - began
+    leader = max(zip(controllers, before, strict=True), key=lambda one: cpu(one[0]) - one[1])
+    share = (cpu(leader[0]) - leader[1]) / seconds
+    sidecars = [resident(one) for one in everything() if "gangsidecar.agent" in one.command and one.inner_pid == 1]
+    supervisors = [resident(harming.supervisor(uid)) for uid in list(bench.gang.uids().values())[:10]]
+    print(
+        f"{pods} pods: the controller has {resident(leader[0]):.0f} MB and takes {100 * share:.1f} % of a core while "
+        f"nothing happens; sidecars {statistics.median(sidecars):.1f} MB (largest {max(sidecars):.1f}), supervisors "
+        f"{statistics.median(supervisors):.1f} MB",
+        flush=True,
+    )
+    removed(bench)
+
+
+def main() -> None:
+    """Print the tables."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--members", type=int, nargs="*", default=[4, 16, 64])
+    flags.add_argument("--restarts", type=int, default=10)
+    flags.add_argument("--pods", type=int, default=MANY, help="for the controller's own figures; 0 = leave them out")
+    options = flags.parse_args()
+    with clusters.found() as cluster, tempfile.TemporaryDirectory() as folder:
+        installing.install(cluster)
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE, "--timeout=30s")
+        print(f"{options.restarts} restarts each, {os.cpu_count()} cores; milliseconds, medians")
+        print(
+            f"{'members':>8} {'way':>11} {'total':>8} {'min':>7} {'max':>7} {'detect':>7} {'stop':>6} {'barrier':>8} "
+            f"{'start':>6} {'flat':>6}"
+        )
+        for members in options.members:
+            bench = submitted(cluster, members, folder)
+            other_ways(bench, in_place(bench, options.restarts))
+            removed(bench)
+        if options.pods:
+            controller_with(cluster, options.pods, folder)
+        cluster.kubectl("delete", "namespace", NAMESPACE)
+
+
+if __name__ == "__main__":
+    main()
