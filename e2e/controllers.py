@@ -40,7 +40,8 @@ class Controller:
 
     def thaw(self) -> None:
         """SIGCONT."""
-        self.process.send_signal(signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL, now."""

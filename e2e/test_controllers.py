@@ -61,6 +61,11 @@ class Killing(Fault):
         await self._controller().process.wait()
 
 
+def started(shared: Path, member: str) -> list[str]:
+    """The attempts that workers of the member were started for, as they have written it themselves."""
+    return [line.split()[1] for line in (shared / member).read_text().splitlines()]
+
+
 async def one_more(gang: Gang, shared: Path, uids: dict[str, str]) -> dict[str, Any]:
     """Exactly one attempt more, of all members, in the same pods; each worker was started once for it."""
     status = await asyncio.to_thread(gang.runs, 2, 120)
@@ -68,9 +73,8 @@ async def one_more(gang: Gang, shared: Path, uids: dict[str, str]) -> dict[str, 
     assert status["attempt"] == 2
     assert len(status["incidents"]) == 1
     assert status["restarts"]["counted"] == 1
-    for member in uids:
-        attempts = [line.split()[1] for line in (shared / member).read_text().splitlines()]
-        assert attempts == ["1", "2"]
+    await on(lambda: all(len(started(shared, member)) > 1 for member in uids), "every worker was started again")
+    assert {member: started(shared, member) for member in uids} == dict.fromkeys(uids, ["1", "2"])
     masters = {line.split()[3] for member in uids for line in (shared / member).read_text().splitlines()[1:]}
     assert len(masters) == 1
     return status

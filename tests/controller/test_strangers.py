@@ -87,7 +87,8 @@ async def guarded(tmp_path: Any) -> AsyncIterator[Guarded]:
     pair.write_bytes(KEPT.chain + KEPT.key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pair)
-    async with api_serving() as (api, client), aiohttp.ClientSession() as session:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with api_serving() as (api, client), aiohttp.ClientSession(connector=connector) as session:
         issuer = Issuer()
         api.faults.append(issuer)
         identifier = Identifier(client, AUDIENCE)

@@ -35,7 +35,8 @@ async def kill_leader(client: Client, lease: str) -> None:
         raise UserError(f"nobody holds the Lease {lease}: no controller leads now")
     say(f"controller: pod {pod} in namespace {namespace} leads; it is deleted with no time to end")
     try:
-        await client.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod}", query={"gracePeriodSeconds": "0"})
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        await client.request("DELETE", path, body=json.dumps({"gracePeriodSeconds": 0}).encode())
     except NotFound:
         raise UserError(f"the pod {pod} that holds the Lease is gone already: another one leads soon") from None
 

@@ -38,25 +38,29 @@ async def harm(client: Client, pod: KubePod, worker: str, wanted: Harm) -> list[
         ClusterError: the program couldn't be run there.
     """
     container = SIDECAR if wanted.process is Target.SIDECAR else worker
+    done = await run_python(client, pod.namespace, pod.pod.name, container, program_for(wanted), HARM_SECONDS)
+    who = f"{pod.pod.member} (pod {pod.pod.name})"
+    said = [f"{who}: {line}" for line in done.out.splitlines()]
+    if done.code == 0 or (_ends_us_too(wanted) and done.code in {_KILLED, None} and said):
+        return said
+    raise UserError(f"{who}: {_reason(done, container)}")
+
+
+def program_for(wanted: Harm) -> str:
+    """What is run in the container: a program that needs nothing but Python's standard library."""
     name, number = wanted.signal or ("", 0)
     arguments = {
         "process": str(wanted.process),
         "rank": wanted.rank,
         "signal": name,
-        "number": number,
+        "number": int(number),
         "exit_code": wanted.exit_code,
         "tree": wanted.tree,
     }
     sources = {
         f"{package}.{module}": files(package).joinpath(f"{module}.py").read_text() for package, module in _SOURCES
     }
-    program = _START.format(sources=sources, arguments=arguments)
-    done = await run_python(client, pod.namespace, pod.pod.name, container, program, HARM_SECONDS)
-    who = f"{pod.pod.member} (pod {pod.pod.name})"
-    said = [f"{who}: {line}" for line in done.out.splitlines()]
-    if done.code == 0 or (_ends_us_too(wanted) and done.code in {_KILLED, None} and said):
-        return said
-    raise UserError(f"{who}: {_reason(done, container)}")
+    return _START.format(sources=sources, arguments=arguments)
 
 
 def _ends_us_too(wanted: Harm) -> bool:

@@ -96,7 +96,9 @@ class LocalCluster:
 
     async def identify(self, token: str) -> Identity | Refusal:
         """Whose token this is."""
-        return self._tokens.get(token) or Refusal(RefusalReason.UNKNOWN_POD, "the token is nobody's, or its pod is gone")
+        return self._tokens.get(token) or Refusal(
+            RefusalReason.UNKNOWN_POD, "the token is nobody's, or its pod is gone"
+        )
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         """Keep every pod and look for changes until cancelled; processes are left running then.

@@ -1,0 +1,235 @@
+"""Two controllers as processes of this machine, with a Lease of their own, each behind its own proxy to the API server.
+
+No gang is theirs to look after: what is seen here is who leads, who writes what, and what sidecars are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from e2e.clusters import Cluster
+from e2e.installing import CRDS
+from e2e.proxying import Proxy, proxy
+
+DURATION, DEADLINE, RETRY = 6, 4, 1
+NAME = "election"
+LEADS, STANDS_BY = 401, 503
+"""What a sidecar without a token is answered."""
+ANY = ssl.create_default_context()
+ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
+READS = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass
+class Candidate:
+    """One controller."""
+
+    process: asyncio.subprocess.Process
+    between: Proxy
+    port: int
+    log: Path
+
+    async def answer(self) -> tuple[int, str | None]:
+        """What a sidecar is answered, and which leader it is told of."""
+        url = f"https://127.0.0.1:{self.port}/v1/connect"
+        timeout = aiohttp.ClientTimeout(total=2)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=ANY) as answer:
+            return answer.status, answer.headers.get("Gang-Leader")
+
+    async def until(self, status: int, leader: str | None = None, seconds: float = 30.0) -> float:
+        """Wait until that is answered; how long it took."""
+        began = time.monotonic()
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    if await self.answer() == (status, leader):
+                        return time.monotonic() - began
+                except (aiohttp.ClientError, TimeoutError):
+                    assert self.process.returncode is None, self.log.read_text()
+                await asyncio.sleep(0.05)
+
+    @property
+    def address(self) -> str:
+        """As the Lease has it."""
+        return f"wss://127.0.0.1:{self.port}/v1/connect"
+
+    @property
+    def written(self) -> list[str]:
+        """What it has written since the proxy was told to forget."""
+        return [f"{call.method} {call.path}" for call in self.between.calls if call.method not in READS]
+
+
+@dataclass
+class Election:
+    """Both."""
+
+    first: Candidate
+    second: Candidate
+    kubectl: Callable[..., str]
+    namespace: str
+
+    def lease(self) -> dict[str, Any]:
+        """The Lease's spec."""
+        found = self.kubectl("get", "lease", NAME, "-n", self.namespace, "-o", "jsonpath={.spec}")
+        spec: dict[str, Any] = json.loads(found)
+        return spec
+
+
+@pytest.fixture
+def account(cluster: Cluster, namespace: str) -> str:
+    """The token of somebody who may do everything."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    binding = f"{namespace}-{NAME}"
+    cluster.kubectl("create", "serviceaccount", NAME, "-n", namespace)
+    role = "--clusterrole=cluster-admin"
+    cluster.kubectl("create", "rolebinding", NAME, role, f"--serviceaccount={namespace}:{NAME}", "-n", namespace)
+    cluster.kubectl("create", "clusterrole", binding, "--verb=get,list,watch", "--resource=nodes")
+    cluster.kubectl(
+        "create", "clusterrolebinding", binding, f"--clusterrole={binding}", f"--serviceaccount={namespace}:{NAME}"
+    )
+    return cluster.kubectl("create", "token", NAME, "-n", namespace, "--duration=1h").strip()
+
+
+@pytest.fixture
+async def election(cluster: Cluster, namespace: str, account: str, tmp_path: Path) -> AsyncIterator[Election]:
+    """Two controllers, the first of which leads, and the second stands by."""
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+    server = config["clusters"][0]["cluster"]
+    ca_file = tmp_path / "ca.crt"
+    ca_file.write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    async with (
+        candidate(namespace, account, (server["server"], str(ca_file)), tmp_path / "first") as first,
+        candidate(namespace, account, (server["server"], str(ca_file)), tmp_path / "second") as second,
+    ):
+        await first.until(LEADS)
+        await second.until(STANDS_BY, first.address)
+        yield Election(first, second, cluster.kubectl, namespace)
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", f"{namespace}-{NAME}")
+
+
+@asynccontextmanager
+async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path) -> AsyncIterator[Candidate]:
+    """Start one; the first that is started leads."""
+    log, kubeconfig = home.with_suffix(".log"), home.with_suffix(".kubeconfig")
+    async with proxy(*api) as between:
+        document = {
+            "current-context": "x",
+            "clusters": [{"name": "x", "cluster": {"server": between.url}}],
+            "users": [{"name": "x", "user": {"token": token}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        }
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(json.dumps(document))
+        port = free_port()
+        words = (
+            *(sys.executable, "-P", "-m", "gangctl.controller.kube", "--kubeconfig", str(kubeconfig), "--name", NAME),
+            *(
+                "--namespace",
+                namespace,
+                "--watch-namespace",
+                namespace,
+                "--pod-name",
+                home.name,
+                "--hub-port",
+                str(port),
+            ),
+            *("--health-port", str(free_port()), "--lease-duration", str(DURATION)),
+            *("--renew-deadline", str(DEADLINE), "--retry-period", str(RETRY)),
+        )
+        with log.open("wb") as file:
+            process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stderr=file)
+        found = Candidate(process, between, port, log)
+        try:
+            await found.until(LEADS) if home.name == "first" else None
+            yield found
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            await process.wait()
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+async def test_a_leader_that_is_told_to_end_hands_over_within_a_retry_period(election: Election) -> None:
+    before = election.lease()
+    election.first.process.send_signal(signal.SIGTERM)
+    took = await election.second.until(LEADS)
+    assert took < RETRY + 2
+    async with asyncio.timeout(10):
+        assert await election.first.process.wait() == 0
+    after = election.lease()
+    assert after["leaseTransitions"] == before["leaseTransitions"] + 1
+    assert after["holderIdentity"].startswith("second_")
+
+
+async def test_a_leader_that_was_killed_is_replaced_when_its_lease_is_over(election: Election) -> None:
+    election.first.process.kill()
+    assert DURATION - RETRY - 1 < await election.second.until(LEADS) < DURATION + 2 * RETRY + 1
+
+
+async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(election: Election) -> None:
+    election.first.process.send_signal(signal.SIGSTOP)
+    await election.second.until(LEADS)
+    election.first.between.forget()
+    election.first.process.send_signal(signal.SIGCONT)
+    await election.first.until(STANDS_BY, election.second.address)
+    assert election.first.between.calls, "it is awake"
+    # What was on its way when it was frozen may be given up and is not written again.
+    assert [one for one in election.first.written if "/leases/" not in one] == []
+    assert election.lease()["holderIdentity"].startswith("second_")
+    assert (await election.second.answer())[0] == LEADS
+    assert election.first.process.returncode is None
+
+
+async def test_a_leader_that_is_cut_off_stops_leading_before_another_one_begins_and_comes_back_as_a_standby(
+    election: Election,
+) -> None:
+    election.first.between.leave()
+    stopped = await election.first.until(STANDS_BY)
+    assert stopped < DEADLINE + 1
+    assert (await election.second.answer())[0] == STANDS_BY, "nobody leads for a while"
+    await election.second.until(LEADS)
+    election.first.between.come_back()
+    await election.first.until(STANDS_BY, election.second.address)
+    assert election.first.process.returncode is None
+
+
+async def test_without_an_api_server_nobody_leads_and_when_it_is_back_somebody_does_without_a_restart(
+    election: Election,
+) -> None:
+    both = (election.first, election.second)
+    for one in both:
+        one.between.leave()
+    for one in both:
+        await one.until(STANDS_BY)
+    for one in both:
+        one.between.come_back()
+    async with asyncio.timeout(DURATION + 3 * RETRY + 2):
+        while True:
+            answers = [(await one.answer())[0] for one in both]
+            assert answers.count(LEADS) <= 1
+            if LEADS in answers:
+                break
+            await asyncio.sleep(0.05)
+    assert [one.process.returncode for one in both] == [None, None]

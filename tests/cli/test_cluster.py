@@ -1,0 +1,278 @@
+"""The verbs on a cluster when something is wrong, against a fake API server (fault injection only)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.cli.kube import EXIT_3, Shell, job, on, shell, with_gang
+from tests.cluster.kube.fakeapi import status
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Shell]:
+    async with shell(tmp_path) as one:
+        yield one
+
+
+async def test_a_kubeconfig_means_its_cluster_unless_this_folder_has_gangs_of_its_own(here: Shell) -> None:
+    await with_gang(here)
+    assert "namespace research of http://127.0.0.1" in (await here.gangctl("status")).err
+    (here.path / ".gangctl").mkdir()
+    assert "there are no gangs in" in (await here.gangctl("status")).out
+    assert "demo" in (await here.gangctl("status", "-n", "research")).out
+    assert "demo" in (await here.gangctl("status", plugin=True)).out
+    there = await here.gangctl("status", GANGCTL_STATE_DIR=str(here.path / "other"))
+    assert str(here.path / "other") in there.out
+    assert "demo" in (await here.gangctl("status", "-n", "research", GANGCTL_STATE_DIR="other")).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-n", "a", "--state-dir", "b"], "--state-dir means gangs of this machine and --namespace those of a cluster"),
+        (["-n", "a", "-A"], "--namespace and --all-namespaces contradict each other"),
+        (["--context", "lav"], "there is no context 'lav' in {}: did you mean lab?"),
+        (["--kubeconfig", "none"], "there is no kubeconfig at none"),
+        (["-n", "../x"], "'../x' is no name of a namespace"),
+        (["demo", "-A"], "take -n NAMESPACE instead of -A"),
+        (["../x"], "'../x' is no name of a gang"),
+    ],
+)
+async def test_a_place_that_cannot_be_is_said_in_one_line(here: Shell, arguments: list[str], said: str) -> None:
+    done = await here.gangctl("status", *arguments)
+    assert done.code == 2
+    assert said.format(here.config) in done.err
+    assert done.err.count("\n") == 1
+
+
+async def test_a_kubeconfig_that_is_no_kubeconfig_is_said(here: Shell) -> None:
+    here.config.write_text("clusters: [")
+    done = await here.gangctl("status")
+    assert done.code == 2
+    assert f"the kubeconfig {here.config} can't be used" in done.err
+
+
+async def test_a_server_that_is_not_there_is_named(here: Shell) -> None:
+    here.configure("http://127.0.0.1:1")
+    done = await here.gangctl("status")
+    assert done.code == 2
+    assert "didn't get through to the API server" in done.err
+    assert "127.0.0.1:1" in done.err
+
+
+async def test_a_cluster_without_the_definition_says_how_to_install_it(here: Shell) -> None:
+    async def unknown(_: web.Request) -> web.Response:
+        return status(404, "NotFound", "the server could not find the requested resource")
+
+    here.api.faults.append(on("/gangjobs", unknown))
+    for words in (["status"], ["status", "demo"], ["restart", "demo"]):
+        done = await here.gangctl(*words)
+        assert done.code == 2
+        assert "gangctl crd | kubectl apply --server-side -f -" in done.err
+
+
+async def test_a_namespace_without_gangs_points_to_all_namespaces(here: Shell) -> None:
+    await here.api.put("namespaces", {"metadata": {"name": "research"}})
+    done = await here.gangctl("status", plugin=True)
+    assert (done.code, done.out.count("kubectl gang status -A")) == (0, 1)
+    done = await here.gangctl("logs", "demo")
+    assert "status -A shows those of all namespaces" in done.err
+    assert "there is no namespace 'other'" in (await here.gangctl("status", "-n", "other")).err
+
+
+async def test_a_name_that_is_nearly_one_gives_the_one(here: Shell) -> None:
+    await with_gang(here)
+    assert "did you mean demo?" in (await here.gangctl("restart", "dmeo")).err
+    assert "did you mean worker-1" in (await here.gangctl("logs", "demo", "wroker-1")).err
+    assert "there are worker-0 to worker-1" in (await here.gangctl("inject", "demo", "x", "--hang")).err
+    assert (
+        "has no rank 7: there are 0 to 1 (process group worker)"
+        in (await here.gangctl("logs", "demo", "--rank", "7")).err
+    )
+
+
+async def test_what_the_api_server_refuses_is_said_in_its_own_words(here: Shell) -> None:
+    await with_gang(here)
+
+    async def no(_: web.Request) -> web.Response:
+        return status(403, "Forbidden", 'gangjobs.gangctl.io "demo" is forbidden: User "me" cannot patch')
+
+    here.api.faults.append(on("/gangjobs/demo", no, "PATCH"))
+    done = await here.gangctl("suspend", "demo")
+    assert (done.code, done.out) == (2, "")
+    assert 'User "me" cannot patch' in done.err
+
+
+async def test_a_gang_of_another_release_is_left_out_of_the_list_and_still_shown_whole(here: Shell) -> None:
+    await with_gang(here)
+    newer = job("newer")
+    newer["status"]["unheardOf"] = 1
+    await here.api.put("gangjobs", newer)
+    done = await here.gangctl("status")
+    assert "demo" in done.out
+    assert "newer" not in done.out
+    assert "gang newer can't be read by this release of gangctl (status.unheardOf" in done.err
+    assert "status newer -o yaml shows it" in (await here.gangctl("status", "newer")).err
+    assert json.loads((await here.gangctl("status", "newer", "-o", "json")).out)["status"]["unheardOf"] == 1
+
+
+async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: Shell) -> None:
+    await with_gang(here)
+    patched: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def patch(request: web.Request) -> web.Response:
+        patched.put_nowait(await request.read())
+        assert request.content_type == "application/merge-patch+json"
+        return web.json_response(await here.api.put("gangjobs", job()))
+
+    here.api.faults.append(on("/gangjobs/demo", patch, "PATCH"))
+    restarting = asyncio.create_task(here.gangctl("restart", "demo", "--wait", "20"))
+    token = json.loads(await patched.get())["spec"]["restartToken"]
+    await here.api.put("gangjobs", job(attempt=2, observedRestartToken=token, message="attempt 2 runs"))
+    done = await restarting
+    assert (done.code, done.out.splitlines()[-1]) == (0, "demo: Running, attempt 2: attempt 2 runs")
+    await here.api.put("gangjobs", job(phase="Failed"))
+    done = await here.gangctl("restart", "demo")
+    assert (done.code, patched.empty()) == (2, True)
+    assert "gang demo has ended (Failed); kubectl delete gj demo" in done.err
+
+
+async def test_a_log_that_is_followed_over_a_broken_connection_has_no_line_twice_and_none_missing(here: Shell) -> None:
+    await with_gang(here)
+    lines = [f"2026-01-31T12:00:0{at // 3}.{at:09}Z line {at}\n".encode() for at in range(6)]
+    asked: list[str | None] = []
+
+    async def log(request: web.Request) -> web.StreamResponse:
+        asked.append(request.query.get("sinceTime"))
+        answer = web.StreamResponse(headers={"Content-Length": "100000"} if len(asked) == 1 else {})
+        await answer.prepare(request)
+        # The API server knows whole seconds: from there it tells everything again.
+        for line in lines[:5] if len(asked) == 1 else lines[3:]:
+            await answer.write(line)
+        if len(asked) == 1:
+            assert request.transport is not None
+            request.transport.close()
+        return answer
+
+    here.api.faults.append(on("/pods/demo-worker-1-0/log", log))
+    done = await here.gangctl("logs", "demo", "--rank", "1", "-f", "--tail", "10")
+    assert done.out.splitlines() == [f"line {at}" for at in range(6)]
+    assert asked == [None, "2026-01-31T12:00:01Z"]
+
+
+async def test_of_many_logs_one_that_cannot_be_read_does_not_hide_the_others(here: Shell) -> None:
+    await with_gang(here)
+
+    async def waiting(_: web.Request) -> web.Response:
+        return status(400, "BadRequest", 'container "main" in pod "demo-worker-0-0" is waiting to start')
+
+    async def log(_: web.Request) -> web.Response:
+        return web.Response(body=b"2026-01-31T12:00:00.000000000Z hello\n2026-01-31T12:00:00.000000001Z \n")
+
+    here.api.faults += [on("/demo-worker-0-0/log", waiting), on("/demo-worker-1-0/log", log)]
+    done = await here.gangctl("logs", "demo")
+    assert done.out == "worker-1 | hello\nworker-1 | \n"
+    assert "is waiting to start" in done.err
+    assert (await here.gangctl("logs", "demo", "worker-0")).code == 2
+
+
+async def test_a_right_that_is_missing_for_harm_is_named(here: Shell) -> None:
+    await with_gang(here)
+
+    async def no(_: web.Request) -> web.Response:
+        return status(403, "Forbidden", 'pods "demo-worker-1-0" is forbidden: User "me" cannot create pods/exec')
+
+    here.api.faults.append(on("/exec", no))
+    done = await here.gangctl("inject", "demo", "worker-1", "--signal", "KILL")
+    assert done.code == 2
+    assert 'User "me" cannot create pods/exec' in done.err
+    assert "it needs the rights to get and create pods/exec in namespace research" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sent", "code", "said"),
+    [
+        (
+            ["--signal", "KILL"],
+            [b"\x01worker process 7 was sent SIGKILL\n", b'\x03{"status":"Success"}'],
+            0,
+            "process 7",
+        ),
+        (["--exit-code", "9"], [b"\x02not permitted\n", b"\x03" + json.dumps(EXIT_3).encode()], 2, "not permitted"),
+        (["--kill-supervisor"], [b"\x01supervisor process 1 is killed\n"], 0, "process 1 is killed"),
+        (["--signal", "KILL"], [b"\x01worker process 7"], 2, "the connection ended first"),
+        (["--kill-sidecar"], [b'\x03{"status":"Failure","message":"python3: not found"}'], 2, "python3: not found"),
+    ],
+)
+async def test_what_came_of_the_harm_is_told(
+    here: Shell, words: list[str], sent: list[bytes], code: int, said: str
+) -> None:
+    await with_gang(here)
+    containers: list[str] = []
+
+    async def execute(request: web.Request) -> web.StreamResponse:
+        containers.append(request.query["container"])
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        program = await socket.receive_bytes()
+        compile(program[1:], "program", "exec")
+        assert request.query.getall("command")[3].find(f"read({len(program) - 1})") > 0
+        for message in sent:
+            await socket.send_bytes(message)
+        await socket.close()
+        return socket
+
+    here.api.faults.append(on("/demo-worker-1-0/exec", execute))
+    done = await here.gangctl("inject", "demo", "worker-1", *words)
+    assert (done.code, said in done.out + done.err) == (code, True), done
+    assert containers == ["gangctl" if "--kill-sidecar" in words else "main"]
+
+
+async def test_the_leaders_pod_is_deleted_without_grace(here: Shell) -> None:
+    await with_gang(here)
+    lease = {
+        "metadata": {"name": "gangctl", "namespace": "gangctl-system"},
+        "spec": {"holderIdentity": "gangctl-5d-x_1f"},
+    }
+    await here.api.put("leases", lease)
+    deleted: list[tuple[str, bytes]] = []
+
+    async def delete(request: web.Request) -> web.Response:
+        deleted.append((request.path, await request.read()))
+        return web.json_response({})
+
+    here.api.faults.append(on("/pods/gangctl-5d-x", delete, "DELETE"))
+    done = await here.gangctl("inject", "demo", "--kill-controller")
+    assert done.code == 0
+    assert deleted == [("/api/v1/namespaces/gangctl-system/pods/gangctl-5d-x", b'{"gracePeriodSeconds": 0}')]
+    assert "can only be killed" in (await here.gangctl("inject", "demo", "controller", "--hang")).err
+    other = await here.gangctl("inject", "demo", "--kill-controller", "--controller", "a/b")
+    assert "there is no Lease b in namespace a" in other.err
+
+
+async def test_a_change_while_nobody_leads_says_so(here: Shell) -> None:
+    await with_gang(here)
+    await here.api.put("leases", {"metadata": {"name": "gangctl", "namespace": "gangctl-system"}, "spec": {}})
+
+    async def patch(_: web.Request) -> web.Response:
+        return web.json_response(job())
+
+    here.api.faults.append(on("/gangjobs/demo", patch, "PATCH"))
+    assert "no controller leads now" in (await here.gangctl("restart", "demo")).err
+
+
+async def test_as_a_plugin_it_calls_itself_as_the_user_does(here: Shell) -> None:
+    done = await here.gangctl("status", "--help", plugin=True)
+    assert done.out.startswith("usage: kubectl gang status")
+    assert "kubectl gang status -A" in done.out
+    assert "gangctl status" not in done.out
+    assert "\n  run " not in (await here.gangctl("--help", plugin=True)).out
+    assert "kubectl apply -f FILE" in (await here.gangctl("run", "x.yaml", plugin=True)).err
+    await with_gang(here, phase="Held")
+    assert "kubectl gang restart demo goes on" in (await here.gangctl("status", "demo", plugin=True)).out
