@@ -46,8 +46,10 @@ e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and by hand (
 e2e-down: $(VENV)/.ready ## Take it down
 	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) down
 
-bench: $(VENV)/.ready ## Restart latency by phase, writes a restart, memory (prints what docs/benchmarks.md quotes)
+bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions, and (as root) restarts on real Kubernetes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/restart.py
+	@$(BIN)/python bench/decide.py
+	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster; else echo "bench/cluster.py needs root"; fi
 
 simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)

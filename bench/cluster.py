@@ -1,7 +1,7 @@
 """Restart latency on a real cluster, beside the two other ways, and what a restart asks of the API server.
 
     make bench                                          what docs/benchmarks.md quotes
-    python bench/cluster.py --members 4 --restarts 10   one size
+    python -m bench.cluster --members 4 --restarts 10   one size
 
 It starts a cluster of its own (as root; see e2e/), installs the chart and submits gangs of sleepers, whose own start
 costs nothing. Three ways, on the same pods in the same run:

@@ -15,21 +15,22 @@ from e2e.gangs import Gang, sleepers
 from tests.api.cases import BAD, GOOD, Bad, Seer
 
 Submit = Callable[[dict[str, Any]], Gang]
+pytestmark = pytest.mark.usefixtures("gangctl_installed")
 SEEN = [bad for bad in BAD if bad.seer is not Seer.NOBODY]
 
 
-def dry_run(kubectl: Any, namespace: str, manifest: dict[str, Any]) -> str:
+def dry_run(kubectl: Any, manifest: dict[str, Any]) -> str:
     """What the API server says to a manifest that is not stored; empty if it is fine."""
     try:
-        kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest))
+        kubectl("create", "-n", "default", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest))
     except Exception as error:  # noqa: BLE001 - whichever way the fixture says that kubectl failed
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize("bad", SEEN, ids=lambda bad: bad.name.replace(" ", "-"))
-def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, namespace: str, bad: Bad) -> None:
-    said = dry_run(kubectl, namespace, bad.manifest)
+def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, bad: Bad) -> None:
+    said = dry_run(kubectl, bad.manifest)
     assert said, "it was accepted"
     field = re.sub(r"\[\w+\]", "", bad.path).split(".")[-1]
     assert field in said
@@ -37,8 +38,8 @@ def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, namesp
 
 
 @pytest.mark.parametrize("name", GOOD, ids=lambda name: name.replace(" ", "-"))
-def test_a_good_manifest_is_taken(kubectl: Any, namespace: str, name: str) -> None:
-    assert dry_run(kubectl, namespace, GOOD[name]) == ""
+def test_a_good_manifest_is_taken(kubectl: Any, name: str) -> None:
+    assert dry_run(kubectl, GOOD[name]) == ""
 
 
 def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submit: Submit, shared: Path) -> None:

@@ -23,8 +23,9 @@ examples:
   gangctl logs demo worker-1 --previous   of the container (on this machine: the pod) before this one
   gangctl logs demo worker-1 --sidecar    gangctl's own container in its pod
 
-A container's log holds all its attempts, and of all its processes where it has several. On a cluster it needs the
-rights get on gangjobs, list on pods and get on pods/log.
+A container's log holds all its attempts, and of all its processes where it has several. Where a node restarts all
+containers of a pod at once (RestartAllContainers), it keeps no log of those before. On a cluster it needs the rights
+get on gangjobs, list on pods and get on pods/log.
 
 exit codes: 0 shown, 2 bad input, or there is no such log
 """
