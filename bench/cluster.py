@@ -22,10 +22,14 @@ import re
 import signal
 import statistics
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,8 +42,8 @@ from e2e.gangs import Gang, sleepers
 NAMESPACE: Final = "bench"
 DEADLINE_SECONDS: Final = 600.0
 IDLE_SECONDS: Final = 20.0
-SETTLED_SECONDS: Final = 3.0
-"""After a restart, before the next: what it has caused is written by then, and belongs to it."""
+SETTLED_SECONDS: Final = 2.0
+"""After a restart, before the next."""
 OTHERS: Final = 3
 """How often the two slower ways are measured."""
 MANY: Final = 200
@@ -84,35 +88,58 @@ class Bench:
         time.sleep(IDLE_SECONDS)  # a span of time is what is measured
         return self.requests() - before
 
-    def restart(self, processes: list[Process], attempt: int) -> Restart:
-        """Kill them, and wait until all workers of the attempt run."""
-        killed = time.time()
-        for process in processes:
-            harming.kill(process)
-        status = self.watched(attempt)
-        incident = status["incidents"][0]
-        times = incident["milliseconds"]
-        settled = _seconds(incident["settledTime"])
-        return Restart(
-            total=(settled - killed) * 1000 + times.get("start", 0),
-            detect=(_seconds(incident["time"]) - killed) * 1000,
-            stop=times.get("stop", 0),
-            barrier=times.get("barrier", 0),
-            start=times.get("start", 0),
-        )
+    def fault(self, harm: Callable[[], None], attempt: int) -> float:
+        """Do harm, wait until the attempt runs; when it was done, in seconds since the epoch.
 
-    def watched(self, attempt: int) -> dict[str, Any]:
-        """The status when every worker of the attempt runs: watched, so that waiting asks nothing."""
+        The watch stands before: a kubectl that starts meanwhile would take the processors from what is measured.
+        """
+        stands = threading.Event()
 
-        def holds(job: dict[str, Any]) -> dict[str, Any] | None:
+        def holds(job: dict[str, Any]) -> bool:
+            stands.set()
             status = job.get("status", {})
             done = (status.get("attempt"), status.get("phase"), status.get("ready"))
-            times = status["incidents"][0]["milliseconds"] if status.get("incidents") else {"start": 0}
-            return (
-                status if done == (attempt, "Running", f"{self.members}/{self.members}") and "start" in times else None
-            )
+            return done == (attempt, "Running", f"{self.members}/{self.members}")
 
-        return self.cluster.watch("gj", self.gang.name, "-n", NAMESPACE, holds=holds, seconds=DEADLINE_SECONDS)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(self._watch, holds)
+            stands.wait(DEADLINE_SECONDS)
+            done = time.time()
+            harm()
+            waiting.result()
+        time.sleep(SETTLED_SECONDS)  # what the restart has caused is over by then, and belongs to it
+        return done
+
+    def restarts(self, faults: list[float]) -> list[Restart]:
+        """What came of these faults, the last ones that there were."""
+        newest = self._watch(_is_told)["status"]["incidents"][: len(faults)]
+        return [_restart(incident, fault) for incident, fault in zip(reversed(newest), faults, strict=True)]
+
+    def started(self) -> None:
+        """Wait until its first attempt runs."""
+        self._watch(lambda job: job.get("status", {}).get("phase") == "Running")
+
+    def _watch(self, holds: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        def found(job: dict[str, Any]) -> dict[str, Any] | None:
+            return job if holds(job) else None
+
+        return self.cluster.watch("gj", self.gang.name, "-n", NAMESPACE, holds=found, seconds=DEADLINE_SECONDS)
+
+
+def _is_told(job: dict[str, Any]) -> bool:
+    """Whether the newest incident says when its last worker was started: that comes with the next status write."""
+    return "start" in job["status"]["incidents"][0]["milliseconds"]
+
+
+def _restart(incident: dict[str, Any], fault: float) -> Restart:
+    times = incident["milliseconds"]
+    return Restart(
+        total=(_seconds(incident["settledTime"]) - fault) * 1000 + times.get("start", 0),
+        detect=(_seconds(incident["time"]) - fault) * 1000,
+        stop=times.get("stop", 0),
+        barrier=times.get("barrier", 0),
+        start=times.get("start", 0),
+    )
 
 
 def _seconds(text: str) -> float:
@@ -142,7 +169,7 @@ def submitted(cluster: Cluster, members: int, folder: str) -> Bench:
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["command"] = ["sleep", "1000000"]
     bench = Bench(cluster, Gang(cluster.kubectl, NAMESPACE, "bench").apply(document), members)
-    bench.watched(1)
+    bench.started()
     return bench
 
 
@@ -155,13 +182,17 @@ def removed(bench: Bench) -> None:
 def in_place(bench: Bench, restarts: int) -> int:
     """The row of the way that gangctl is for; the attempt that runs then."""
     uids = list(bench.gang.uids().values())
-    bench.restart([harming.worker(uids[0])], 2)  # it warms up
+    workers = [harming.worker(uid) for uid in uids]
+    bench.fault(lambda: workers[0].send(signal.SIGKILL), 2)  # it warms up
     idle = bench.idle()
     before, began = bench.requests(), time.monotonic()
-    found = [bench.restart([harming.worker(uids[at % len(uids)])], 3 + at) for at in range(restarts)]
-    time.sleep(SETTLED_SECONDS)
+    faults = []
+    for at in range(restarts):
+        worker = harming.worker(uids[at % len(uids)])
+        faults.append(bench.fault(partial(worker.send, signal.SIGKILL), 3 + at))
     asked, seconds = bench.requests() - before, time.monotonic() - began
     each = {what: max(0.0, count - idle[what] * seconds / IDLE_SECONDS) / restarts for what, count in asked.items()}
+    found = bench.restarts(faults)
     half = len(found) // 2
     totals = [one.total for one in found]
     flat = statistics.median(totals[half:]) / statistics.median(totals[:half])
@@ -179,20 +210,25 @@ def in_place(bench: Bench, restarts: int) -> int:
     return 2 + restarts
 
 
+def _send_all(processes: list[Process], number: signal.Signals) -> None:
+    for process in processes:
+        process.send(number)
+
+
 def other_ways(bench: Bench, attempt: int) -> None:
     """The rows of restarting containers, and of recreating pods."""
     taken: dict[str, list[float]] = {"containers": [], "pods": []}
-    for _ in range(OTHERS):
-        attempt += 1
-        supervisors = [harming.supervisor(uid) for uid in bench.gang.uids().values()]
-        taken["containers"].append(bench.restart(supervisors, attempt).total)
-    for _ in range(OTHERS):
-        attempt += 1
-        worker = harming.worker(bench.gang.uids()["worker-0"])
-        killed = time.time()
-        worker.send(signal.SIGUSR1)
-        incident = bench.watched(attempt)["incidents"][0]
-        taken["pods"].append((_seconds(incident["settledTime"]) - killed) * 1000 + incident["milliseconds"]["start"])
+    for way, found in taken.items():
+        faults = []
+        for _ in range(OTHERS):
+            attempt += 1
+            uids = list(bench.gang.uids().values())
+            if way == "containers":
+                supervisors = [harming.supervisor(uid) for uid in uids]
+                faults.append(bench.fault(partial(_send_all, supervisors, signal.SIGKILL), attempt))
+            else:
+                faults.append(bench.fault(partial(harming.worker(uids[0]).send, signal.SIGUSR1), attempt))
+        found += [one.total for one in bench.restarts(faults)]
     for way, found in taken.items():
         print(
             f"{bench.members:8} {way:>11} {statistics.median(found):8.0f} {min(found):7.0f} {max(found):7.0f}",
