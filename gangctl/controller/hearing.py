@@ -37,8 +37,11 @@ class Hearing:
         """Keep a report that arrived at ``now``, in seconds since the epoch."""
         gang = self._heard.setdefault(report.gang, {})
         known = gang.get(report.pod)
-        if known is not None and known.report.session == report.session and report.seq <= known.report.seq:
-            return News.OLD
+        if known is not None and known.report.session == report.session:
+            # Who comes back says again what he said last: that is news, because he is there.
+            newest = known.report.seq + (0 if known.connected else -1)
+            if report.seq <= newest:
+                return News.OLD
         gang[report.pod] = Heard(report, now)
         if known is None or not known.connected:
             return News.NEW

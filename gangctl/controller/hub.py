@@ -237,6 +237,8 @@ class Hub:
         for result in results:
             if isinstance(result, Ending):
                 return result
+            if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):
+                log.error("%s: its connection has crashed, which is a bug", connection.identity.member, exc_info=result)
         return Ending(aiohttp.WSCloseCode.GOING_AWAY, "")
 
     async def _listen(self, connection: Connection) -> Ending:
@@ -246,6 +248,8 @@ class Hub:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
                 return self._refuse(connection, "Broken", Ending(code, str(frame.data)))
+            if self._connections.get(who.pod) is not connection:
+                continue  # Cut off, or superseded: what was still in a buffer says nothing to whoever leads by now.
             wrong = self._take(connection, frame)
             if wrong:
                 reason = "WrongIdentity" if wrong.startswith("identity") else "Malformed"

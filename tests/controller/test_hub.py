@@ -100,6 +100,20 @@ async def test_of_one_session_an_older_report_is_ignored() -> None:
         await until(lambda: here.hub.heard("uid-g")[0].report.session == "a-new-one")
 
 
+async def test_who_comes_back_and_says_the_same_again_is_heard_and_told() -> None:
+    async with served() as here:
+        first = await here.dial()
+        await first.say(report(seq=7))
+        await until(lambda: len(here.hub.heard("uid-g")) == 1)
+        await first.socket.close()
+        await until(lambda: not here.hub.heard("uid-g")[0].connected)
+        here.hub.publish(job(2))
+        again = await here.dial()
+        await again.say(report(seq=7))
+        assert (await again.hear()).attempt == 2
+        assert here.hub.heard("uid-g")[0].connected
+
+
 async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
     end = wire.End(1, 0, 100, exit_code=3)
     progress = wire.Progress(1, 10, 100)

@@ -75,7 +75,9 @@ class Admission:
         return self._record(job).refusals
 
     def refused(self, job: GangJob, member: str, words: str) -> None:
-        """A pod was refused for real, in these words."""
+        """A pod was refused for real, in these words; nothing if nobody wants to know of its gang any more."""
+        if job.metadata.uid not in self._records:
+            return
         record = self._record(job)
         if record.pods.get(member) != words:
             record.pods[member] = words

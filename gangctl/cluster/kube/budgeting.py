@@ -13,8 +13,11 @@ import time
 from collections import defaultdict
 from typing import Any
 
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.errors import ClusterError, Terminal
+from gangctl.api.version import KIND
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.budgets import budget, min_available
 from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client
@@ -23,6 +26,11 @@ log = logging.getLogger(__name__)
 
 BUDGET_SECONDS = 5.0
 """How long each request may take: pods wait for it."""
+
+PATIENCE_SECONDS = 4.0
+"""For so long it is tried again at once: an earlier gang of the same name may have left its own, which goes soon."""
+
+FIRST_RETRY_SECONDS = 0.2
 
 AGAIN_SECONDS = 60.0
 """After how long, at the earliest, what failed is tried again."""
@@ -51,7 +59,14 @@ class Budgeting:
                 return
             good_until = math.inf
             try:
-                await self._have(job)
+                async for attempt in AsyncRetrying(
+                    retry=retry_if_exception_type((Retryable, Conflict)),
+                    stop=stop_after_delay(PATIENCE_SECONDS),
+                    wait=wait_random_exponential(FIRST_RETRY_SECONDS, PATIENCE_SECONDS / 2),
+                    reraise=True,
+                ):
+                    with attempt:
+                        await self._have(job)
             except ClusterError as error:
                 log.warning(
                     "gang %s has no PodDisruptionBudget, so a drain may take several of its pods at once: %s",
@@ -71,7 +86,10 @@ class Budgeting:
     async def _change(self, path: str, job: GangJob) -> None:
         found: dict[str, Any] = json.loads(await self._client.request("GET", path, timeout=BUDGET_SECONDS))
         metadata = found["metadata"]
-        if job.metadata.uid not in {owner.get("uid") for owner in metadata.get("ownerReferences", ())}:
+        owners = metadata.get("ownerReferences", ())
+        if job.metadata.uid not in {owner.get("uid") for owner in owners}:
+            if (KIND, job.metadata.name) in {(owner.get("kind"), owner.get("name")) for owner in owners}:
+                raise Retryable(f"the PodDisruptionBudget {job.metadata.name} of an earlier gang has to go first")
             raise Terminal(f"there is a PodDisruptionBudget {job.metadata.name} that isn't this gang's; rename it")
         wanted = min_available(job)
         if found["spec"].get("minAvailable") == wanted:

@@ -104,7 +104,10 @@ class KubeCluster:
     def refusals(self, uid: str) -> tuple[str, ...] | None:
         """Why the API server takes no pods of this gang, in its own words."""
         job = self.gang(uid)
-        return () if job is None or job.status.phase in _ENDED else self._admission.refusals(job)
+        if job is None or job.status.phase in _ENDED:
+            self._admission.forget(uid)
+            return ()
+        return self._admission.refusals(job)
 
     async def identify(self, token: str) -> Identity | Refusal:
         """Whose token this is, or why it is nobody's."""

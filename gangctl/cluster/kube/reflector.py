@@ -140,6 +140,7 @@ class Reflector(Generic[T]):
         await self._list()
 
     async def _list(self) -> str:
+        deleted = set(self._deleted)
         try:
             found, version = await self._parts(PAGE)
         except Expired:
@@ -153,7 +154,9 @@ class Reflector(Generic[T]):
             if uid not in found and not _is_after(item, version):
                 self.drop(uid)
         for item in found.values():
-            self._keep(item)
+            # What a watch has told to be gone while the list was on its way isn't brought back by it.
+            if item.uid in deleted or item.uid not in self._deleted:
+                self._keep(item)
         return version
 
     async def _parts(self, limit: int) -> tuple[dict[str, T], str]:

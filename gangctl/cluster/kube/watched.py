@@ -160,7 +160,7 @@ class Watched:
         if new is not None:
             self._named[new.name] = new
             self._deleted.discard(new.name)
-        elif old is not None and self._named[old.name].uid == old.uid:
+        elif old is not None and old.name in self._named and self._named[old.name].uid == old.uid:
             del self._named[old.name]
             self._deleted.add(old.name)
         if self.complete:

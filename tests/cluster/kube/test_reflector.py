@@ -320,6 +320,33 @@ async def test_what_was_written_after_a_list_was_made_is_not_lost_by_it() -> Non
         task.cancel()
 
 
+async def test_a_list_does_not_bring_back_what_a_watch_has_told_to_be_gone_meanwhile() -> None:
+    async with kept("a", "b") as one:
+        await one.watches()
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: web.Request) -> web.Response | None:
+            if request.method != "GET" or "watch" in request.query:
+                return None
+            listed = [item for (kind, _, _), item in one.api.objects.items() if kind == "nodes"]
+            version = str(one.api.history[-1][0])
+            answer = web.json_response(
+                {"metadata": {"resourceVersion": version}, "items": json.loads(json.dumps(listed))}
+            )
+            arrived.set()
+            await go_on.wait()
+            return answer
+
+        one.api.faults.append(slow)
+        refreshing = asyncio.create_task(one.reflector.refresh())
+        await arrived.wait()
+        await one.api.remove("nodes", "", "b")
+        await one.sees("a")
+        go_on.set()
+        await refreshing
+        assert one.names() == {"a"}
+
+
 async def test_a_refresh_overtakes_a_watch_that_lags_behind() -> None:
     async with kept("a", "b") as one:
         await one.watches()
