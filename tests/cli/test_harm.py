@@ -22,11 +22,13 @@ for number in (signal.SIGCHLD, signal.SIGUSR1):
 workers = {subprocess.Popen(["sleep", "60"], env={"RANK": str(rank)}).pid: rank for rank in (0, 1)}
 if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-IS", *sys.argv[1:]])
-while workers:
+harming = True
+while workers or harming:
     pid, how = os.wait()
     if pid in workers:
         print("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how), flush=True)
     else:
+        harming = False
         print("harm ended with", os.waitstatus_to_exitcode(how), flush=True)
         if how:
             break
@@ -54,6 +56,7 @@ def test_a_signal_reaches_every_worker_process_or_that_of_one_rank(container: Pa
     said = harm(container, signal=("SIGKILL", 9)).stdout
     assert "rank 0 ended by -9" in said
     assert "rank 1 ended by -9" in said
+    assert "harm ended with 0" in said
     said = harm(container, signal=("SIGTERM", 15), rank=1).stdout
     assert "rank 1 ended by -15" in said
     assert "rank 0" not in said

@@ -66,7 +66,7 @@ def _chosen(wanted: Request) -> list[int]:
         raise Terminal(f"no {owner} process is seen in this container")
     if wanted.process != "worker":
         return [first]
-    found = [pid for pid in _pids() if _parent(pid) == first]
+    found = [pid for pid in _pids() if _parent(pid) == first and pid != os.getpid()]
     if not found:
         raise Terminal("no worker process runs now; gangctl status shows what the gang does")
     if wanted.rank is not None:
