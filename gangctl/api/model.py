@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
+
+from gangctl.api.escaping import escaped
 
 BROKEN = "gangctl_constraint"
 """The error type of a broken :class:`Constraint`; its context holds all that are broken in one value."""
@@ -130,14 +132,36 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _writable(limit: int) -> Callable[[Any], Any]:
-    def writable(value: Any) -> Any:
+SENTENCE: Final = 1024
+"""Characters of the longest sentence: an API server refuses a status with a longer one."""
+
+
+def sentence(text: str, end: str = "") -> str:
+    """As a :data:`Sentence` keeps it: one line without control characters, cut with an ellipsis, never its ``end``.
+
+    Doing it twice is harmless. It is for what is copied into a model: copies aren't validated.
+    """
+    return _cut(escaped(text), SENTENCE - len(end)) + end
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _shown(limit: int) -> Callable[[Any], Any]:
+    """For what people read: whoever chose it can't reach their terminals by it."""
+    return lambda value: _cut(escaped(value), limit) if isinstance(value, str) else value
+
+
+def _exact(limit: int) -> Callable[[Any], Any]:
+    """For what is used and compared: as it is, but writable."""
+
+    def exact(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        text = value.encode(errors="replace").decode()  # a file's name may hold bytes that are no UTF-8
-        return text if len(text) <= limit else f"{text[: limit - 1]}…"
+        return _cut(value.encode(errors="replace").decode(), limit)  # a file's name may hold bytes that are no UTF-8
 
-    return writable
+    return exact
 
 
 Timestamp = Annotated[
@@ -156,14 +180,16 @@ Seconds = Annotated[int, Field(ge=0, le=YEAR)]
 PositiveSeconds = Annotated[int, Field(ge=1, le=YEAR)]
 """The same for what can't be nothing."""
 
-Label = Annotated[str, BeforeValidator(_writable(63)), Field(max_length=63)]
-"""A short name in a status. It is cut with an ellipsis rather than refused: a status must always be writable."""
-Name = Annotated[str, BeforeValidator(_writable(253)), Field(max_length=253)]
-"""A name or an address of Kubernetes in a status; cut as well."""
-Sentence = Annotated[str, BeforeValidator(_writable(1024)), Field(max_length=1024)]
-"""What gangctl says to people in a status; cut as well."""
-Text = Annotated[str, BeforeValidator(_writable(8192)), Field(max_length=8192)]
-"""A path or a marker that a member reported: as long as any text of a report, so never cut."""
+Label = Annotated[str, BeforeValidator(_shown(63)), Field(max_length=63)]
+"""A short name in a status. It is cut with an ellipsis rather than refused: a status must always be writable. Control
+characters in it are written out, as in ``\\x1b``: names come from nodes, devices and frameworks."""
+Name = Annotated[str, BeforeValidator(_shown(253)), Field(max_length=253)]
+"""A name or an address of Kubernetes in a status; the same holds."""
+Sentence = Annotated[str, BeforeValidator(_shown(SENTENCE)), Field(max_length=SENTENCE)]
+"""What gangctl says to people in a status; the same holds."""
+Text = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
+"""A path or a marker that a member reported: as long as any text of a report, so never cut; compared and used as it
+is, so whoever shows it escapes it."""
 
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,14}$", max_length=15)]
 """No dash in it: so a member's name can be read in one way only."""

@@ -18,6 +18,8 @@ ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
 """On a pod: of which roles it was made (see :func:`gangctl.api.hashing.roles_hash`)."""
 ANNOTATION_TRACEPARENT: Final = "gangctl.io/traceparent"
 """On a pod: the W3C trace context of the incident that it was created in."""
+ANNOTATION_TRACE_ID: Final = "gangctl.io/trace-id"
+"""On an Event: the trace of the incident that it belongs to."""
 
 MAX_GANG_NAME: Final = 42
 MAX_ROLE_NAME: Final = 15

@@ -107,6 +107,28 @@ class ProgressStatus(Model):
     """When it was reported. Brought up to date at most every 30 seconds."""
 
 
+class Spent(Model):
+    """What the time since the gang was first seen went to, in seconds.
+
+    Of a gang that never reports a step nothing is known to be training: it has no goodput.
+    """
+
+    training: float = 0.0
+    """From the first training step of an attempt to its end."""
+    lost_progress: float = 0.0
+    """The part of training that had to be done again."""
+    start_up: float = 0.0
+    """Gathering, starting and getting to the first step where no incident had led to the attempt."""
+    recovery: float = 0.0
+    """The same after an incident, from its fault on."""
+    suspended: float = 0.0
+    """Suspended, its pods being ended included."""
+    pending: float = 0.0
+    """Waiting for a place in the cluster, and for all pods to start."""
+    held: float = 0.0
+    """Held for a look."""
+
+
 class Restarts(Model):
     """Counts of attempts after the first."""
 
@@ -161,7 +183,31 @@ class PhaseMilliseconds(Model):
     start: int | None = None
     """Until the last worker was started, in milliseconds."""
     first_step: int | None = None
-    """Until the first training step, in milliseconds: the worker's own start-up."""
+    """Until every member had made its first training step, in milliseconds: the workers' own start-up. Members that
+    report none within 10 seconds of the first are not waited for."""
+
+
+class IncidentMember(Model):
+    """What one member that matters did in one phase of an incident."""
+
+    member: Label
+    """Name of the member."""
+    incarnation: int = 0
+    """Incarnation of its pod."""
+    node: Name = ""
+    """Node of the pod."""
+    device: Name | None = None
+    """The device at fault, if one of its is."""
+    part: Literal["Cause", "Replaced", "Slowest"]
+    """Why it is listed: it is at fault, its pod was replaced, or the others waited for it."""
+    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+    """What is measured: until its last process was gone, until its new pod was ready, until its worker was started,
+    the load of the restore point, or from its start (or, where the framework says how long the step took, from the
+    step's) to its first training step."""
+    begin_milliseconds: int = 0
+    """When that began, in milliseconds after the incident's beginning, on the controller's clock."""
+    milliseconds: int = 0
+    """How long it took, in milliseconds."""
 
 
 class Incident(Model):
@@ -191,8 +237,14 @@ class Incident(Model):
     """The step that the next attempt was restored from; absent = from the beginning."""
     lost_steps: int | None = None
     """How many steps have to be done again; absent where progress isn't known."""
+    lost_seconds: float | None = None
+    """How long the failed attempt had trained for those steps, in seconds; absent where that isn't known."""
+    members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()
+    """The members that matter: the one at fault, the replaced, the slowest of each phase."""
     trace_id: Label = Field("", alias="traceID")
     """The trace of the incident."""
+    linked_trace_id: Label = Field("", alias="linkedTraceID")
+    """The trace of the incident that this one followed at once; empty if there is none."""
 
 
 class LedgerEntry(Model):
@@ -326,6 +378,12 @@ class Status(Model):
     gangs that need more than 512 members."""
     progress: ProgressStatus | None = None
     """The highest step any rank has reported in this attempt."""
+    first_step: ProgressStatus | None = None
+    """The first training step that any rank has reported in the newest attempt that made one."""
+    spent: Spent = Field(default_factory=Spent)
+    """What the time until accountedTime went to."""
+    accounted_time: Timestamp = 0.0
+    """Until when time is accounted for in spent; the epoch if it isn't yet."""
     restarts: Restarts = Field(default_factory=Restarts)
     """Counts of attempts after the first."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()

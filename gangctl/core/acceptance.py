@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.conditions import ConditionType
+from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition, GangPhase, Status
 from gangctl.core.conditions import conditions
@@ -53,7 +54,7 @@ def refusal(gang: Gang, status: Status) -> str:
         return old.message if old is not None and old.status == "False" else ""
     if not words:
         return ""
-    text = "; ".join(words)
+    text = escaped("; ".join(words))
     said = f"the cluster refuses the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}"
     match status.phase:
         case GangPhase.SUSPENDED:
@@ -78,7 +79,7 @@ def shown(gang: Gang, plan: Plan) -> Plan:
     if status.phase is GangPhase.PENDING:
         status = status.model_copy(update={"message": text or plan.because})
     why = reason if text and status.phase is GangPhase.PENDING else None
-    told = conditions(status, gang.job.metadata.generation, gang.now, why, refused=text)
+    told = conditions(gang.job, status, gang.now, why, refused=text)
     event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
     return Plan(
         because, status.model_copy(update={"conditions": told}), plan.actions, (*plan.events, event), plan.requeue_after

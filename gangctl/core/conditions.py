@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from gangctl.api.conditions import ConditionType
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.core.incidents import told_of
+from gangctl.core.tracing import trace_of
 
 State = Literal["True", "False", "Unknown"]
 Warned = tuple[Reason, str]
@@ -24,20 +28,22 @@ PHASE_REASONS = {
 
 
 def conditions(
+    job: GangJob,
     status: Status,
-    generation: int,
     now: float,
     reason: Reason | None = None,
     degraded: Warned | None = None,
     *,
     refused: str = "",
 ) -> tuple[Condition, ...]:
-    """All conditions of the status, in a fixed order.
+    """All conditions of the job's next status, in a fixed order. Where they tell of an incident, they name its trace.
 
     ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, ``refused`` why the cluster
     takes no pods of the gang.
     """
-    phase = status.phase
+    phase, generation = status.phase, job.metadata.generation
+    incident = told_of(status)
+    text = sentence(status.message, "" if incident is None else f" (trace {trace_of(job, incident)})")
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
     progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
@@ -53,9 +59,7 @@ def conditions(
     old = {condition.type: condition for condition in status.conditions}
     accepted = _accepted(old.get(ConditionType.ACCEPTED), why, status.message, refused, at=(generation, now))
     rest = (
-        _condition(
-            old.get(kind), kind, state="True" if holds else "False", why=why, text=status.message, at=(generation, now)
-        )
+        _condition(old.get(kind), kind, state="True" if holds else "False", why=why, text=text, at=(generation, now))
         for kind, holds in states
     )
     found = (accepted, *rest)
@@ -67,7 +71,7 @@ def conditions(
         ConditionType.DEGRADED,
         state="True" if degraded else "False",
         why=degraded[0] if degraded else why,
-        text=degraded[1] if degraded else status.message,
+        text=degraded[1] if degraded else text,
         at=(generation, now),
     )
     return (*found, looking)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core import acceptance, incidents
+from gangctl.core import acceptance, incidents, timings
 from gangctl.core.drafting import moved, write
 from gangctl.core.gang import Gang
 from gangctl.core.gathering import gathering
+from gangctl.core.goodput import accounted
 from gangctl.core.plan import Plan
 from gangctl.core.resting import begin, finished, held, is_to_be_suspended, suspend, suspended
 from gangctl.core.running import progressed, running
@@ -25,17 +26,21 @@ _ACTIVE = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
-    status = job.status
+    return accounted(gang, _decided(gang))
+
+
+def _decided(gang: Gang) -> Plan:
+    now, job, status = gang.now, gang.job, gang.status
     if job.metadata.deletion_timestamp is not None:
         return Plan("the gang is being deleted, and its pods go with it")
     if status.phase is GangPhase.RUNNING and has_succeeded(gang):
-        done = progressed(gang, incidents.timed(gang, status))
+        done = progressed(gang, timings.timed(gang, status, more=False))
         done = moved(gang, done, GangPhase.SUCCEEDED, completion_time=now)
         return write(gang, done, Reason.SUCCEEDED, "every worker that counts has ended with 0")
     if status.phase in _ACTIVE:
         limit = job.spec.active_deadline_seconds
         if limit is not None and status.start_time is not None and now >= status.start_time + limit:
-            failed = moved(gang, incidents.finished(status, "Failed", now), GangPhase.FAILED, completion_time=now)
+            failed = moved(gang, incidents.finished(gang, status, "Failed"), GangPhase.FAILED, completion_time=now)
             return write(gang, failed, Reason.DEADLINE_EXCEEDED, f"the gang was active for longer than {limit} s")
         if is_to_be_suspended(gang):
             return suspend(gang)

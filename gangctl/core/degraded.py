@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
 from gangctl.core.conditions import Warned
@@ -47,7 +48,7 @@ def _flags(gang: Gang) -> Warned | None:
         if role.launch is Launch.TORCHRUN:
             bad = _bad_flag(role)
             if bad:
-                text = f"the command of role {role.name} has {bad}, which beats the environment"
+                text = f"the command of role {role.name} has {escaped(bad)}, which beats the environment"
                 return Reason.LAUNCHER_FLAGS, f"{text}: torchrun would restart by itself; remove the flag"
     return None
 

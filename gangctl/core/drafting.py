@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
+from gangctl.api.events import is_warning
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RoleStatus, Status
 from gangctl.core import acceptance, pods
 from gangctl.core.conditions import conditions
 from gangctl.core.degraded import degraded
 from gangctl.core.gang import Gang, holders
+from gangctl.core.incidents import told_of
 from gangctl.core.plan import Action, Event, EventType, Plan
 from gangctl.core.success import has_finished
-
-LONGEST: Final = 1024
-"""Characters of a message: an API server refuses a status with a longer one."""
-_WARNINGS = frozenset(
-    {
-        Reason.RESTARTING,
-        Reason.HELD,
-        Reason.HANG,
-        Reason.NO_RESTORE_POINT,
-        Reason.GANG_RECREATED,
-        Reason.TEMPLATE_REFUSED,
-        Reason.REPLACEMENT_TIMEOUT,
-    }
-)
+from gangctl.core.tracing import trace_of
 
 
 def moved(gang: Gang, status: Status, phase: GangPhase, **update: Any) -> Status:
@@ -47,31 +38,40 @@ def write(
     requeue_after: float | None = None,
 ) -> Plan:
     """The plan that stores ``status``, says why, and brings the pods to it."""
-    because = because if len(because) <= LONGEST else f"{because[: LONGEST - 1]}…"
+    because = sentence(because)
     refused = acceptance.refusal(gang, status)
     if refused and status.phase is GangPhase.PENDING and not acceptance.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
     status = summarised(gang, status.model_copy(update={"message": because}))
     generation = gang.job.metadata.generation
     warned = degraded(gang, None) if status.phase is GangPhase.RUNNING else None
-    told = conditions(status, generation, gang.now, reason, warned, refused=refused)
+    told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = status.model_copy(update={"conditions": told, "observed_generation": generation})
-    bad = status.phase is GangPhase.FAILED or reason in _WARNINGS
-    event = Event(EventType.WARNING if bad else EventType.NORMAL, reason, because)
+    event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
+    trace = _trace(gang, status)
     return Plan(
         because=because,
         status=status,
         actions=(*pods.actions(gang, status, create=create), *extra),
-        events=(event, *events),
+        events=tuple(replace(one, trace_id=one.trace_id or trace) for one in (event, *events)),
         requeue_after=requeue_after,
     )
+
+
+def _trace(gang: Gang, status: Status) -> str:
+    """The trace of the incident that this write opens, settles or finds open; empty if there is none."""
+    incident = told_of(status)
+    before = gang.status.incidents[0] if gang.status.incidents else None
+    if incident is None or (before is not None and before.attempt == incident.attempt and before.settled):
+        return ""
+    return trace_of(gang.job, incident)
 
 
 def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
     known = [time for time in times if time is not None]
     after = max(0.05, min(known) - gang.now) if known else None
-    return Plan(because=because, actions=tuple(actions), requeue_after=after)
+    return Plan(because=sentence(because), actions=tuple(actions), requeue_after=after)
 
 
 def summarised(gang: Gang, status: Status) -> Status:

@@ -18,7 +18,7 @@ from gangctl.core.success import has_succeeded
 
 def succeed(gang: Gang, status: Status) -> Plan:
     """The gang had succeeded when its barrier settled, whatever its teardown looked like."""
-    status = incidents.finished(status, "Succeeded", gang.now)
+    status = incidents.finished(gang, status, "Succeeded")
     status = moved(gang, status, GangPhase.SUCCEEDED, completion_time=gang.now)
     return write(
         gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
@@ -38,8 +38,8 @@ def end(gang: Gang, settlement: Settlement) -> Plan:
 def give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
     """The end after a deadline. ``how``: Fail, or anything else for Held."""
     if how == "Fail":
-        return _fail(gang, incidents.finished(gang.status, "Failed", gang.now), reason, because)
-    return _hold(gang, incidents.finished(gang.status, "Held", gang.now), reason, because)
+        return _fail(gang, incidents.finished(gang, gang.status, "Failed"), reason, because)
+    return _hold(gang, incidents.finished(gang, gang.status, "Held"), reason, because)
 
 
 def _fail(gang: Gang, status: Status, reason: Reason, because: str) -> Plan:

@@ -6,21 +6,21 @@ timings are folded into the next status write. Never is a duration negative, wha
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final, Literal
 
-from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
-from gangctl.core import budget, ladder
+from gangctl.core import budget, ladder, loss, slowest, timings
 from gangctl.core.evidence import Fault, Strength, as_cause, from_cause
-from gangctl.core.faults import failed_attempt
 from gangctl.core.gang import Gang
+from gangctl.core.goodput import first_step
 from gangctl.core.policy import verdict
 from gangctl.core.settling import Settlement, describe
-from gangsidecar.wire import Phase
+from gangctl.core.tracing import trace_id, trace_of
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""
+AT_ONCE_SECONDS: Final = 60.0
+"""A fault within so long after a restart was decided followed it at once, also if a step was made before."""
 
 
 def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = False) -> tuple[Incident, ...]:
@@ -32,16 +32,19 @@ def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = Fa
         cause=cause,
         level=level,
         planned=planned,
-        milliseconds=PhaseMilliseconds(detect=_milliseconds(gang.now - cause.time)),
-        lost_steps=None,
+        milliseconds=PhaseMilliseconds(detect=timings.milliseconds(gang.now - cause.time)),
         trace_id=trace_id(gang.job, attempt),
+        linked_trace_id=_followed(gang),
     )
     return (incident, *gang.status.incidents)[:KEPT]
 
 
-def trace_id(job: GangJob, attempt: int) -> str:
-    """The same for everybody who computes it: a new leader finishes the trace that the old one began."""
-    return hashlib.sha256(f"{job.metadata.uid}/{attempt}".encode()).hexdigest()[:32]
+def told_of(status: Status) -> Incident | None:
+    """The incident that the status' message is about: it is open, or the attempt began, or ended, by its settling."""
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.attempt != status.attempt:
+        return None
+    return last if not last.settled or last.settled_time == status.phase_time else None
 
 
 def is_open(gang: Gang) -> bool:
@@ -54,6 +57,9 @@ def settled(gang: Gang, status: Status, settlement: Settlement, point: RestorePo
     """The status with its open incident settled: cause, level, charge, timings, ledger and counts."""
     incident = status.incidents[0]
     restarted = settlement.outcome == "Restarted"
+    lost = loss.steps(gang, point) if restarted else None
+    seconds = loss.seconds(gang, lost)
+    gathered = slowest.gathering(gang)
     closed = incident.model_copy(
         update={
             "cause": settlement.cause,
@@ -63,8 +69,10 @@ def settled(gang: Gang, status: Status, settlement: Settlement, point: RestorePo
             "settled_time": gang.now,
             "outcome": settlement.outcome,
             "restored_step": None if point is None else point.step,
-            "lost_steps": lost_steps(gang, point) if restarted else None,
-            "milliseconds": _settled_milliseconds(gang, incident),
+            "lost_steps": lost,
+            "lost_seconds": seconds,
+            "milliseconds": timings.settled(gang, incident, gathered),
+            "members": slowest.settled(gang, incident.model_copy(update={"cause": settlement.cause}), gathered),
         }
     )
     entry = LedgerEntry(
@@ -77,7 +85,7 @@ def settled(gang: Gang, status: Status, settlement: Settlement, point: RestorePo
         progressed=ladder.has_progressed(gang),
     )
     status = status.model_copy(update={"incidents": (closed, *status.incidents[1:])})
-    return entered(gang, status, entry) if restarted else status
+    return entered(gang, loss.noted(status, seconds), entry) if restarted else status
 
 
 def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
@@ -92,12 +100,20 @@ def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
     return status.model_copy(update={"ledger": ledger, "restarts": restarts.model_copy(update=counts)})
 
 
-def finished(status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"], now: float) -> Status:
+def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"]) -> Status:
     """The status whose open incident, if there is one, came to this end."""
     incidents = status.incidents
     if not incidents or incidents[0].settled:
         return status
-    closed = incidents[0].model_copy(update={"settled": True, "settled_time": now, "outcome": outcome})
+    gathered = slowest.gathering(gang)
+    update = {
+        "settled": True,
+        "settled_time": gang.now,
+        "outcome": outcome,
+        "milliseconds": timings.settled(gang, incidents[0], gathered),
+        "members": slowest.settled(gang, incidents[0], gathered),
+    }
+    closed = incidents[0].model_copy(update=update)
     return status.model_copy(update={"incidents": (closed, *incidents[1:])})
 
 
@@ -142,73 +158,21 @@ def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
     return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
 
 
-def timed(gang: Gang, status: Status) -> Status:
-    """The status with the timings of its last incident, as far as the members have told them."""
-    if not status.incidents or status.incidents[0].attempt != status.attempt or not status.incidents[0].settled:
-        return status
-    incident = status.incidents[0]
-    began = incident.settled_time or 0.0
-    starts: list[float] = []
-    firsts: list[float] = []
-    for holder in gang.holders.values():
-        pod = gang.pods.get(holder)
-        heard = None if pod is None else gang.heard.get(pod.uid)
-        if heard is None or heard.report.attempt != status.attempt or heard.report.phase is not Phase.RUNNING:
-            return status
-        starts.append(heard.at - heard.report.phase_age_ms / 1000)
-        progress = heard.report.progress
-        if progress is not None and progress.attempt == status.attempt and progress.first_age_ms is not None:
-            firsts.append(heard.at - progress.first_age_ms / 1000)
-    times = incident.milliseconds
-    started = max(starts, default=began)
-    update = {
-        "start": times.start if times.start is not None else _milliseconds(started - began),
-        "first_step": times.first_step
-        if times.first_step is not None or not firsts
-        else _milliseconds(min(firsts) - started),
-    }
-    told = incident.model_copy(update={"milliseconds": times.model_copy(update=update)})
-    return status.model_copy(update={"incidents": (told, *status.incidents[1:])})
-
-
-def lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Steps that the failed attempt had made beyond the restore point; None where progress is unknown."""
-    attempt = failed_attempt(gang)
-    steps = [
-        heard.report.progress.step
-        for heard in gang.observed.heard
-        if heard.report.progress is not None and heard.report.progress.attempt == attempt
-    ]
-    if gang.status.progress is not None and gang.status.progress.attempt == attempt:
-        steps.append(gang.status.progress.step)
-    return max(0, max(steps) - (0 if point is None else point.step)) if steps else None
-
-
 def summary(incident: Incident) -> str:
     """One line for people."""
     return f"attempt {incident.attempt}: {describe(incident.cause)}"
 
 
-def _settled_milliseconds(gang: Gang, incident: Incident) -> PhaseMilliseconds:
-    """Stop: until the last process of the kept pods was gone. Barrier: what was waited for beyond that."""
-    kept = [
-        heard.at - heard.report.phase_age_ms / 1000
-        for heard in gang.observed.heard
-        if heard.report.phase is Phase.READY
-        and heard.report.attempt == incident.attempt
-        and not gang.is_fresh(heard.report.member)
-    ]
-    stopped = max(incident.time, max(kept, default=incident.time))
-    replacing = any(entry.time >= incident.time for entry in gang.status.replaced)
-    waited = _milliseconds(gang.now - stopped)
-    return incident.milliseconds.model_copy(
-        update={
-            "stop": _milliseconds(stopped - incident.time),
-            "replace": waited if replacing else None,
-            "barrier": 0 if replacing else waited,
-        }
-    )
+def _followed(gang: Gang) -> str:
+    """The trace of the incident that led to the attempt that fails now, if it fails right after its start.
 
-
-def _milliseconds(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+    That is without a step, in a gang that has reported steps before, or a moment after it began.
+    """
+    status = gang.status
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.attempt != status.attempt or last.outcome != "Restarted" or last.settled_time is None:
+        return ""
+    first = first_step(gang)
+    without_step = first is not None and first.attempt != status.attempt
+    at_once = gang.now <= last.settled_time + AT_ONCE_SECONDS
+    return trace_of(gang.job, last) if at_once or without_step else ""

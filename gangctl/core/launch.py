@@ -112,7 +112,7 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
         ("GANG_MEMBER", member),
         ("GANG_ATTEMPT", str(status.attempt)),
     ]
-    if status.incidents:
+    if status.incidents and status.incidents[0].attempt == status.attempt:
         variables.append(("TRACEPARENT", trace_parent(status.incidents[0])))
     point = status.restore_point
     if job.spec.checkpoint is not None and point is not None:

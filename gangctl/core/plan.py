@@ -60,6 +60,8 @@ class Event:
     reason: str
     message: str
     member: str = ""
+    trace_id: str = ""
+    """The trace of the incident that it belongs to; empty if it belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)

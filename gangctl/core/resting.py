@@ -9,7 +9,7 @@ from __future__ import annotations
 from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry, Status
-from gangctl.core import barrier, incidents, pods, registered, replacement
+from gangctl.core import barrier, incidents, pods, registered, replacement, timings
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.gang import Gang
 from gangctl.core.plan import DeleteGang, Plan
@@ -48,7 +48,8 @@ def give_back(gang: Gang, why: str) -> Plan:
 
 
 def _stopped(gang: Gang) -> Status:
-    status = progressed(gang, incidents.finished(incidents.timed(gang, gang.status), "Suspended", gang.now))
+    status = timings.timed(gang, gang.status, more=False)
+    status = progressed(gang, incidents.finished(gang, status, "Suspended"))
     status = registered.remembered(gang, status)
     # Roles that have changed may name members that never were: the status knows who was.
     before = {role.name: role.desired for role in status.roles}

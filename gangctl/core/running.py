@@ -10,7 +10,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
-from gangctl.core import acceptance, hangs, incidents, pods, registered, replacement
+from gangctl.core import acceptance, hangs, incidents, pods, registered, replacement, timings
 from gangctl.core.conditions import conditions, warned_of
 from gangctl.core.degraded import degraded
 from gangctl.core.drafting import moved, summarised, wait, write
@@ -21,6 +21,7 @@ from gangctl.core.ladder import level
 from gangctl.core.plan import Event, EventType, Plan
 from gangctl.core.policy import verdict
 from gangctl.core.settling import describe, settle
+from gangctl.core.tracing import trace_of
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -52,8 +53,8 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     said = verdict(gang.spec, first)
     cause = as_cause(first, said.rule, tied(first, found))
     better = incidents.corrected(gang, gang.status, first)
-    events = () if better is gang.status else (_correction(better),)
-    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, better)))
+    events = () if better is gang.status else (_correction(gang, better),)
+    status = registered.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
     opened = incidents.opened(_with(gang, status), cause, level(gang, first, said), planned=gentle)
     status = status.model_copy(update={"incidents": opened})
@@ -63,7 +64,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
     cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
-    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, gang.status)))
+    status = registered.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
     found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
     status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
     return _gathering(gang, status, "restartToken was changed")
@@ -71,7 +72,7 @@ def restart_by_hand(gang: Gang) -> Plan:
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
-    status = registered.remembered(gang, progressed(gang, incidents.timed(gang, gang.status)))
+    status = registered.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
     warned = degraded(gang, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
@@ -82,7 +83,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         generation = gang.job.metadata.generation
         told = told.model_copy(update={"observed_generation": generation})
         refused = acceptance.refusal(gang, told)
-        shown = conditions(told, generation, gang.now, Reason.RUNNING, warned, refused=refused)
+        shown = conditions(gang.job, told, gang.now, Reason.RUNNING, warned, refused=refused)
         told = told.model_copy(update={"conditions": shown})
         events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         because = warned[1] if warned is not None and news else text
@@ -121,10 +122,10 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
-def _correction(status: Status) -> Event:
+def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
     text = f"the cause of attempt {last.attempt} was {describe(last.cause)}; {'' if last.charged else 'not '}charged"
-    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, last.cause.member)
+    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, last.cause.member, trace_of(gang.job, last))
 
 
 def _with(gang: Gang, status: Status) -> Gang:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core import barrier, incidents, pods, registered, restore
+from gangctl.core import barrier, incidents, loss, pods, registered, restore
 from gangctl.core.drafting import moved, wait, write
 from gangctl.core.ending import give_up, succeed
 from gangctl.core.faults import is_unseen_by_most
@@ -43,6 +43,8 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     point = None if chosen is None else chosen.point
     if settlement is not None:
         status = incidents.settled(gang, status, settlement, point)
+    else:  # It was suspended: what came after the restore point is done again all the same.
+        status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
     status = moved(
         gang,
         status,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
 from gangctl.core import acceptance
 from gangctl.core.gang import Gang
@@ -48,7 +49,7 @@ def trouble(gang: Gang) -> str:
     if not found:
         return ""
     member, reason = found[0]
-    return f"{member} {'and others ' if len(found) > 1 else ''}{_SAID}{reason}"
+    return escaped(f"{member} {'and others ' if len(found) > 1 else ''}{_SAID}{reason}")
 
 
 def is_to_be_said(gang: Gang, text: str) -> bool:

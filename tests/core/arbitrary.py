@@ -20,18 +20,21 @@ from gangctl.api.status import (
     HeldRank,
     Incident,
     IncidentLevel,
+    IncidentMember,
     LedgerEntry,
     Master,
+    PhaseMilliseconds,
     ProgressStatus,
     RecordedStep,
     RejectedStep,
     Replaced,
     RestorePoint,
+    Spent,
     Status,
 )
 from gangctl.core.gang import members_of
 from gangctl.core.world import Device, Heard, Observed, Pod
-from gangsidecar.wire import Checkpoint, End, Found, Level, Phase, Progress, Report, Request, Scanned
+from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned
 from tests.core.world import MANIFEST, START
 
 Made = TypeVar("Made")
@@ -86,6 +89,8 @@ members = st.sampled_from(["worker-0", "worker-1", "worker-2", "worker-3", "chie
 codes = st.sampled_from([0, 1, 2, 137, 255])
 signals = st.sampled_from([6, 7, 9, 15, 64])
 tiers = st.sampled_from(["shared", "api", "ram", "gone"])
+took = st.none() | st.sampled_from([0, 1, 999, 60_000, -5])
+traces = st.sampled_from(["", "0" * 32, "a1" * 16, "b2" * 16, "no trace"])
 
 
 @st.composite
@@ -129,9 +134,20 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         charged=st.booleans(),
         settled=st.booleans(),
         settled_time=optional,
+        outcome=st.sampled_from(["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"]),
         planned=st.booleans(),
-        trace_id=st.just("0" * 32),
+        milliseconds=_of(
+            PhaseMilliseconds,
+            **dict.fromkeys(("detect", "stop", "replace", "barrier", "start", "first_step"), took),
+        ),
+        restored_step=st.none() | steps,
+        lost_steps=st.none() | some,
+        lost_seconds=st.none() | st.just(1.5),
+        members=_few(_MEMBERS, most=8),
+        trace_id=traces,
+        linked_trace_id=traces,
     )
+    firsts = st.none() | _of(ProgressStatus, attempt=some, step=steps, time=times)
     return _of(
         Status,
         phase=st.sampled_from(list(GangPhase)),
@@ -139,6 +155,9 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         message=st.just("as before"),
         attempt=some,
         start_time=optional,
+        first_step=firsts,
+        spent=_of(Spent, **dict.fromkeys(Spent.model_fields, st.sampled_from([0.0, 1.5, 100.0]))),
+        accounted_time=st.just(0.0) | times,
         restore_point=st.none() | _of(RestorePoint, step=steps, tier=tiers),
         masters=_few(_of(Master, process_group=st.sampled_from(["worker", "all"]), address=st.just("::1"), port=some)),
         progress=st.none() | _of(ProgressStatus, attempt=some, step=steps, time=times),
@@ -222,6 +241,17 @@ _ACCEPTED = _of(
     reason=st.just("AsBefore"),
     last_transition_time=times,
 )
+_MEMBERS = _of(
+    IncidentMember,
+    member=members,
+    incarnation=some,
+    node=st.sampled_from(["", "node-a"]),
+    device=st.none() | st.just("gpu-0"),
+    part=st.sampled_from(["Cause", "Replaced", "Slowest"]),
+    phase=st.sampled_from(["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]),
+    begin_milliseconds=st.sampled_from([0, 1, 500, 10**6, -7]),
+    milliseconds=st.sampled_from([0, 3, 10**6, -7]),
+)
 _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]))
 
 
@@ -280,7 +310,10 @@ def _heard(job: GangJob, uid: str, member: str, incarnation: int) -> st.SearchSt
         missing_step=st.none() | steps,
         missing_attempt=some,
         progress=st.none()
-        | st.builds(Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age),
+        | st.builds(
+            Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age, st.none() | age
+        ),
+        loaded=st.none() | st.builds(Loaded, some, age, age, rank),
         request=st.none()
         | st.builds(Request, some, age, st.just("NaN"), rank, st.sampled_from(list(Level)), st.booleans()),
         address=st.just("10.0.0.1"),

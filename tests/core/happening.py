@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangctl.api.signals import SIGNALS
 from gangctl.core.directive import directive
 from gangctl.core.world import Device
-from gangsidecar.wire import Checkpoint, Found, Level, Phase, Progress, Request, Scanned
+from gangsidecar.wire import Checkpoint, Found, Level, Loaded, Phase, Progress, Request, Scanned
 from tests.core.world import World
 
 
@@ -76,8 +76,18 @@ def ended(world: World, process: str | None, member: str, how: str, *words: str 
 
 def steps(world: World, member: str, step: str, first: str | None) -> None:
     """It reported a step."""
+    world.again(member)
+    report = world.heard[world.newest(member)].report
+    old = report.progress
+    known = old is not None and old.attempt == report.attempt and old.first_step is not None
+    begun, age = (old.first_step, old.first_age_ms) if old is not None and known else (int(first or step), 0)
+    world.again(member, progress=Progress(report.attempt, int(step), 0, first_step=begun, first_age_ms=age))
+
+
+def loaded(world: World, member: str, milliseconds: str) -> None:
+    """A rank of it says how long it took to load the restore point, a moment ago."""
     attempt = world.heard[world.newest(member)].report.attempt
-    world.again(member, progress=Progress(attempt, int(step), 0, first_step=int(first or step), first_age_ms=0))
+    world.again(member, loaded=Loaded(attempt, 0, int(milliseconds)))
 
 
 def phase(world: World, member: str, name: str) -> None:

@@ -21,6 +21,7 @@ from tests.core.happening import (
     each,
     ended,
     heard,
+    loaded,
     missing,
     new_session,
     new_session_unseen,
@@ -41,7 +42,7 @@ from tests.core.happening import (
     steps,
     vanish,
 )
-from tests.core.showing import conditions, decide, environment, told
+from tests.core.showing import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
 RULE = "----"
@@ -120,6 +121,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (ENDS, ended),
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
+    (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point", missing),
@@ -158,4 +160,6 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"the cluster takes the pods", lambda world: setattr(world, "refused", ())),
     (r"somebody deletes the gang", delete),
     (r"what does the user see\?", conditions),
+    (r"what did the restart take\?", trace),
+    (r"what did the time go to\?", account),
 ]

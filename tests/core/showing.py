@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gangctl.api.status import Status
+from gangctl.core import tracing
 from gangctl.core.directive import directive
+from gangctl.core.goodput import goodput
 from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangsidecar.wire import Directive
 from tests.core.world import World
@@ -60,7 +62,11 @@ def changes(before: Status, after: Status) -> list[str]:
         state = f"{incident.outcome}{', charged' if incident.charged else ''}" if incident.settled else f"open{planned}"
         lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
         what = f"{cause.reason} {cause.member or '-'}{rule}{ties}"
-        lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}")
+        seconds = "" if incident.lost_seconds is None else f" ({incident.lost_seconds:g} s of training)"
+        lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}{seconds}")
+        links = [one.attempt for one in after.incidents if one.trace_id == incident.linked_trace_id]
+        if links and before.attempt != after.attempt:
+            lines.append(f"it followed incident {links[0]} at once")
     old = next(
         (one for one in after.incidents[1:] if before.incidents and one.attempt == before.incidents[0].attempt), None
     )
@@ -105,6 +111,34 @@ def _words(said: Directive | None) -> str:
         ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)
         text += f", ranks {ranks}, only session {said.run.session}{restore}"
     return text
+
+
+def trace(world: World) -> list[str]:
+    """The newest incident's spans, in seconds after its beginning."""
+    spans = tracing.spans(world.job, world.job.status.incidents[0])
+    depths = {"": -1}
+    lines = []
+    for span in spans:
+        depths[span.span_id] = depths[span.parent_id] + 1
+        about = dict(span.attributes)
+        who = (
+            f" {about['gang.member']}.{about['gang.incarnation']} ({about['gang.part']})"
+            if span.name.startswith("member")
+            else ""
+        )
+        end = "" if span.end is None else f"{span.end - spans[0].begin:.3f}"
+        failed = f", failed: {span.failed}" if span.failed else ""
+        lines.append(f"{'  ' * depths[span.span_id]}{span.name}{who} {span.begin - spans[0].begin:.3f}-{end}{failed}")
+    complete = tracing.is_complete(world.job, world.job.status.incidents[0], world.now)
+    return [*lines, f"it is {'complete' if complete else 'not complete yet'}"]
+
+
+def account(world: World) -> list[str]:
+    """What the time went to, as it is stored."""
+    spent = world.job.status.spent
+    lines = [f"{name.replace('_', ' ')}: {seconds:g} s" for name, seconds in spent if seconds]
+    good = goodput(spent)
+    return [*lines, f"goodput: {'unknown' if good is None else f'{good:.0%}'}"]
 
 
 def conditions(world: World) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Awaited, GangPhase, Incident, LedgerEntry, RejectedStep, Replaced, Status
-from gangctl.core import barrier, budget, incidents, replacement, restore
+from gangctl.api.status import Awaited, GangPhase, Incident, IncidentMember, LedgerEntry, RejectedStep, Replaced, Status
+from gangctl.core import barrier, budget, incidents, replacement, restore, slowest
 from gangctl.core.decide import decide
 from gangctl.core.evidence import Fault, as_cause
 from gangctl.core.gang import Gang
@@ -110,11 +110,30 @@ def test_the_largest_status_that_recoveries_lead_to_is_bounded() -> None:
     made = world(10_000)
     spec = made.job.spec
     cause = as_cause(Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 200, node="n" * 60), "r" * 60)
+    member = IncidentMember(
+        member="worker-9999",
+        incarnation=1,
+        node="n" * 30,
+        part="Slowest",
+        phase="CheckpointLoad",
+        begin_milliseconds=10**6,
+        milliseconds=10**5,
+    )
     status = made.job.status.model_copy(
         update={
             "roles_hash": roles_hash(spec.roles),
             "message": "m" * 1024,
-            "incidents": tuple(Incident(attempt=at, time=START, cause=cause, trace_id="0" * 32) for at in range(10)),
+            "incidents": tuple(
+                Incident(
+                    attempt=at,
+                    time=START,
+                    cause=cause,
+                    members=(member,) * slowest.LISTED,
+                    trace_id="0" * 32,
+                    linked_trace_id="0" * 32,
+                )
+                for at in range(10)
+            ),
             "ledger": tuple(
                 LedgerEntry(time=START, attempt=at, member="worker-9999", charged=False, restored_step=10**6)
                 for at in range(budget.LEDGER_ENTRIES)

@@ -107,7 +107,9 @@ class World:
         )
         passed = 0 if old is None else round((self.now - old.at) * 1000)
         told = aged(base, passed)
-        new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": 0, **more}
+        same = old is not None and (base.phase, base.attempt) == (phase, attempt)
+        age = told.phase_age_ms if same else 0
+        new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": age, **more}
         self.heard[uid] = Heard(replace(told, **new), self.now)
 
     def again(self, member: str, **more: Any) -> None:

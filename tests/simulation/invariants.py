@@ -1,4 +1,4 @@
-"""What must always hold: the six invariants of the design, asserted where they could break.
+"""What must always hold: the six invariants of the design, asserted where they could break, and that time adds up (7).
 
 They look at how it really was (the fake kernel's processes, every status that was stored), not at what the code under
 test believes. A pod counts as lost only after the whole grace: before that, two attempts at once are a violation.
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.gang import holders, incarnation, processes_of
+from gangctl.core.goodput import total
 from gangctl.core.launch import Numbering
 from gangctl.core.plan import DeletePod
+from gangctl.core.slowest import LISTED
 from gangsidecar import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.simulation.setups import FATAL_CODE
@@ -132,10 +134,22 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
         _failure(u, leader, old, new)
     _budget(u, new)
+    _accounted(old, new)
     if new.barrier_timeouts > old.barrier_timeouts and not u.skew:
         listened = u.wall - max(old.phase_time, seconds(leader.since))
         timeout = u.spec.recovery.barrier_timeout_seconds
         require(listened >= timeout, 5, f"the barrier's deadline passed after {listened} s with a leader")
+
+
+def _accounted(old: Status, new: Status) -> None:
+    buckets = [(name, getattr(old.spent, name), getattr(new.spent, name)) for name in Spent.model_fields]
+    require(all(after >= before for _, before, after in buckets), 7, f"time that was spent is not any more: {buckets}")
+    if old.accounted_time:
+        passed, added = new.accounted_time - old.accounted_time, total(new.spent) - total(old.spent)
+        require(passed >= 0 and abs(passed - added) < 0.01, 7, f"{added} s are accounted for {passed} s")
+    for one in new.incidents[:1]:
+        require(min((part.milliseconds for part in one.members), default=0) >= 0, 7, f"negative: {one.members}")
+        require(len(one.members) <= LISTED, 7, f"{len(one.members)} members in an incident")
 
 
 def _barrier(u: Universe, new: Status) -> None:

@@ -169,7 +169,7 @@ MISTAKES = (
     _one(
         "the budget is charged twice",
         CORE + "incidents.py",
-        "    return entered(gang, status, entry) if restarted else status\n",
+        "    return entered(gang, loss.noted(status, seconds), entry) if restarted else status\n",
         "    return entered(gang, entered(gang, status, entry), entry) if restarted else status\n",
     ),
     _one(
@@ -235,5 +235,17 @@ MISTAKES = (
                 "def _replace(",
             ),
         ),
+    ),
+    _one(
+        "time that a clock repeats is accounted for again",
+        CORE + "goodput.py",
+        "        until = max(gang.now, before.accounted_time)\n",
+        "        until = gang.now\n",
+    ),
+    _one(
+        "a loss of progress is counted twice",
+        CORE + "loss.py",
+        "status.spent.lost_progress + lost, 3)",
+        "status.spent.lost_progress + lost + lost, 3)",
     ),
 )

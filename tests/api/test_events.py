@@ -1,0 +1,126 @@
+"""The reasons of Events are a promise: the list here is changed on purpose or not at all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gangctl.api.eventreference import page
+from gangctl.api.events import EVENTS, action, is_warning
+from gangctl.api.reasons import Reason
+from gangctl.core.conditions import PHASE_REASONS
+
+ROOT = Path(__file__).parents[2]
+STABLE = {
+    "Warning": {
+        "BarrierTimeout",
+        "BudgetExhausted",
+        "DeadlineExceeded",
+        "FailedByRule",
+        "GangRecreated",
+        "Hang",
+        "HoldTimeout",
+        "LauncherFlags",
+        "NoProgress",
+        "NoRestorePoint",
+        "ReplacementTimeout",
+        "RestorePointIgnored",
+        "Restarting",
+        "StepRejected",
+        "TemplateRefused",
+        "Unschedulable",
+    },
+    "Normal": {
+        "CauseCorrected",
+        "Gathering",
+        "Pending",
+        "PodReplaced",
+        "Restarted",
+        "Resumed",
+        "Running",
+        "SpareTookRank",
+        "Submitted",
+        "Succeeded",
+        "Suspended",
+        "TemplateAccepted",
+    },
+}
+"""Alerts are made of these. Taking one away, or giving it another type, breaks them: say so in the release's notes."""
+TELLING = {"write", "give_up", "_hold", "_fail", "Settlement", "Event"}
+"""What in the core is given the reason of an Event."""
+
+
+def test_no_reason_of_an_event_was_removed_or_has_another_type() -> None:
+    found = {kind: {one.value for one in EVENTS if is_warning(one) is (kind == "Warning")} for kind in STABLE}
+    assert found == STABLE
+
+
+def test_every_reason_that_the_core_tells_is_in_the_table() -> None:
+    told = {reason for file in (ROOT / "gangctl" / "core").glob("*.py") for reason in _told(file)}
+    assert len(told) > 20
+    assert told <= set(EVENTS), "a new reason of an Event: add it to gangctl/api/events.py"
+    assert set(EVENTS) <= told, "a reason that nothing tells"
+
+
+def test_the_core_gives_every_event_the_type_that_the_table_promises() -> None:
+    found = 0
+    for file in (ROOT / "gangctl" / "core").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="Event"),
+                    args=[ast.Attribute(attr=kind), ast.Attribute(value=ast.Name(id="Reason"), attr=name), *_],
+                ):
+                    found += 1
+                    assert is_warning(Reason[name]) is (kind == "WARNING"), f"{file.name}: {name}"
+    assert found >= 3
+
+
+def test_the_file_in_docs_is_up_to_date() -> None:
+    text = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+    assert text == page(), "make generate"
+
+
+def test_every_reason_has_a_row_under_its_type() -> None:
+    warnings, _, normal = page().partition("## Type Normal")
+    for reason in EVENTS:
+        assert f"| `{reason}` |" in (warnings if is_warning(reason) else normal)
+
+
+@pytest.mark.parametrize("reason", list(EVENTS))
+def test_an_action_says_what_is_done_and_a_sentence_what_to_do(reason: Reason) -> None:
+    assert re.fullmatch(r"([A-Z][a-z]+){1,3}", action(reason))
+    assert EVENTS[reason].todo.endswith(".")
+
+
+def test_a_reason_that_is_not_known_is_its_own_action_and_no_warning() -> None:
+    assert (action("Dancing"), is_warning("Dancing")) == ("Dancing", False)
+
+
+def test_conditions_and_events_use_the_same_words() -> None:
+    assert set(PHASE_REASONS.values()) - {Reason.HELD} <= set(EVENTS)
+
+
+def _told(file: Path) -> Iterator[Reason]:
+    """Reasons in calls of what makes Events, in names that hold one, and in what is said of a degraded gang."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=args) if name in TELLING:
+                for argument in args:
+                    yield from _reasons(argument)
+            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "acceptance"}:
+                yield from _reasons(value)
+            case ast.Return(value=ast.Tuple(elts=[first, *_])) if file.stem == "degraded":
+                yield from _reasons(first)
+
+
+def _reasons(node: ast.expr) -> Iterator[Reason]:
+    for one in ast.walk(node):
+        match one:
+            case ast.Attribute(value=ast.Name(id="Reason"), attr=name):
+                yield Reason[name]

@@ -1,0 +1,243 @@
+"""Spans: whatever is stored, they are a tree in which everything is in its place, and the same for everybody."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Cause, GangPhase, Incident, IncidentMember, PhaseMilliseconds, ProgressStatus, Status
+from gangctl.core import tracing
+from gangctl.core.decide import decide
+from gangctl.core.launch import trace_parent
+from gangctl.core.tracing import Span, is_complete, spans
+from tests.core.arbitrary import jobs, worlds
+from tests.core.world import MANIFEST, START
+
+CALM = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+TRACE = "c3" * 16
+LINKED = "d4" * 16
+
+
+def job(*incidents: Incident, **status: object) -> GangJob:
+    """A gang with these incidents, newest first, which runs the newest's attempt if nothing else is said."""
+    newest = incidents[0].attempt if incidents else 1
+    made = Status.model_validate({"phase": GangPhase.RUNNING, "attempt": newest, "incidents": incidents, **status})
+    return GangJob.model_validate(MANIFEST).model_copy(update={"status": made})
+
+
+def incident(attempt: int = 2, begins: float = START, **update: object) -> Incident:
+    """One that led to a restart and came to its first step: detected after 0.5 s, 10 s in all."""
+    took = PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000, first_step=5000)
+    made = Incident(
+        attempt=attempt,
+        time=begins + 0.5,
+        cause=Cause(reason="ExitCode", member="worker-1", exit_code=3, message="exit code 3", time=begins),
+        outcome="Restarted",
+        settled=True,
+        settled_time=begins + 3,
+        milliseconds=took,
+        trace_id=TRACE,
+    )
+    return made.model_copy(update=update)
+
+
+STEPPED = ProgressStatus(attempt=1, step=1, time=START - 100)
+
+
+def named(found: tuple[Span, ...]) -> dict[str, Span]:
+    """By name."""
+    return {span.name: span for span in found}
+
+
+@CALM
+@given(jobs())
+def test_whatever_is_stored_the_spans_are_a_tree_and_everything_lies_within_its_parent(made: GangJob) -> None:
+    for one in made.status.incidents:
+        found = spans(made, one)
+        root, by_id = found[0], {span.span_id: span for span in found}
+        assert len(by_id) == len(found), "an id twice"
+        assert (root.parent_id, root.span_id) == ("", root.trace_id[:16])
+        seen: list[Span] = []
+        for span in found:
+            assert re.fullmatch("[0-9a-f]{32}", span.trace_id)
+            assert span.trace_id == root.trace_id
+            assert re.fullmatch("[0-9a-f]{16}", span.span_id)
+            assert span.end is None or span.end >= span.begin
+            if span is not root:
+                parent = by_id[span.parent_id]
+                assert parent in seen, "a child before its parent"
+                assert parent.begin <= span.begin
+                assert parent.end is None or (span.end is not None and span.end <= parent.end)
+            seen.append(span)
+        for parent in found:
+            siblings = [span for span in found if span.parent_id == parent.span_id]
+            assert all(one.begin <= other.begin for one, other in pairwise(siblings))
+
+
+@CALM
+@given(jobs())
+def test_the_same_status_gives_the_same_spans_to_whoever_reads_it(made: GangJob) -> None:
+    read = GangJob.model_validate_json(made.model_dump_json(by_alias=True, exclude_none=True))
+    for mine, theirs in zip(made.status.incidents, read.status.incidents, strict=True):
+        assert spans(made, mine) == spans(read, theirs)
+        assert is_complete(made, mine, START) == is_complete(read, theirs, START)
+
+
+@CALM
+@given(jobs())
+def test_what_is_complete_has_an_end_and_so_has_all_of_it(made: GangJob) -> None:
+    for one in made.status.incidents:
+        if is_complete(made, one, START + 10_000):
+            assert all(span.end is not None for span in spans(made, one))
+
+
+@CALM
+@given(st.data())
+def test_what_is_complete_is_not_changed_by_a_decision(data: st.DataObject) -> None:
+    made = data.draw(jobs())
+    after = decide(START, made, data.draw(worlds(made))).status
+    complete = [one for one in made.status.incidents if is_complete(made, one, START) and _is_whole(made, one)]
+    if after is not None:
+        later = {one.attempt: one for one in after.incidents}
+        for one in complete:
+            again = later.get(one.attempt, one)
+            assert again == one
+            assert spans(made.model_copy(update={"status": after}), again) == spans(made, one)
+
+
+def _is_whole(made: GangJob, one: Incident) -> bool:
+    """Whether a controller could have stored it: the newest alone is changed, and each attempt is there once."""
+    attempts = [other.attempt for other in made.status.incidents]
+    in_order = attempts == sorted(set(attempts), reverse=True) and max(attempts) <= made.status.attempt
+    stepped = one.milliseconds.first_step is not None
+    return in_order and one.settled and one.outcome == "Restarted" and stepped
+
+
+def test_phases_lie_one_after_the_other() -> None:
+    made = incident()
+    found = spans(job(made), made)
+    begins = {span.name: round(span.begin - START, 3) for span in found}
+    assert begins == {"gang.restart": 0, "detect": 0, "stop": 0.5, "barrier": 2, "start": 3, "first_step": 5}
+    assert found[0].end == START + 10
+
+
+def test_the_root_is_the_span_that_workers_are_told_to_join() -> None:
+    made = incident()
+    root = spans(job(made), made)[0]
+    assert trace_parent(made) == f"00-{root.trace_id}-{root.span_id}-01"
+
+
+def test_a_member_is_fitted_into_its_phase() -> None:
+    late = IncidentMember(member="worker-2", part="Slowest", phase="Stop", begin_milliseconds=100, milliseconds=9000)
+    made = incident(members=(late,))
+    found = named(spans(job(made), made))
+    member, stop = found["member.stop"], found["stop"]
+    assert (member.parent_id, member.begin, member.end) == (stop.span_id, stop.begin, stop.end)
+
+
+def test_members_are_told_apart_by_their_incarnation() -> None:
+    members = tuple(
+        IncidentMember(member="worker-2", incarnation=at, part="Replaced", phase="Replace") for at in range(2)
+    )
+    made = incident(members=members, milliseconds=PhaseMilliseconds(replace=5))
+    found = [span for span in spans(job(made), made) if span.name == "member.replace"]
+    assert [dict(span.attributes)["k8s.pod.name"] for span in sorted(found, key=lambda one: str(one.attributes))] == [
+        "g-worker-2-0",
+        "g-worker-2-1",
+    ]
+
+
+def test_the_member_at_fault_has_failed_unless_it_was_planned() -> None:
+    at_fault = IncidentMember(member="worker-1", part="Cause", phase="Stop")
+    made = incident(members=(at_fault,))
+    assert named(spans(job(made), made))["member.stop"].failed == "exit code 3"
+    planned = made.model_copy(update={"planned": True})
+    assert not named(spans(job(planned), planned))["member.stop"].failed
+
+
+def test_a_linked_incident_names_the_trace_before_it_and_never_itself() -> None:
+    made = incident(linked_trace_id=LINKED)
+    assert spans(job(made), made)[0].link == LINKED
+    itself = incident(linked_trace_id=TRACE)
+    assert spans(job(itself), itself)[0].link == ""
+
+
+def test_what_goes_on_has_no_end() -> None:
+    opened = incident(
+        outcome="Open", settled=False, settled_time=None, milliseconds=PhaseMilliseconds(detect=500), trace_id=TRACE
+    )
+    found = spans(job(opened, phase=GangPhase.GATHERING), opened)
+    assert [(span.name, span.end) for span in found if span.name != "detect"] == [
+        ("gang.restart", None),
+        ("stop", None),
+    ]
+    starting = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1, barrier=0))
+    assert named(spans(job(starting), starting))["start"].end is None
+
+
+def test_a_next_fault_before_the_first_step_ends_what_was_going_on() -> None:
+    first = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    second = incident(attempt=3, begins=START + 60, trace_id=LINKED)
+    made = job(second, first, first_step=STEPPED)
+    found = named(spans(made, first))
+    assert (found["first_step"].end, found["gang.restart"].end) == (START + 60, START + 60)
+    assert found["first_step"].failed == "attempt 3 came first"
+    assert is_complete(made, first, START + 61)
+
+
+def test_a_restart_is_complete_when_stronger_evidence_can_not_come_any_more() -> None:
+    made = incident()
+    window = job().spec.recovery.evidence_window_seconds
+    assert not is_complete(job(made), made, START + 3 + window)
+    assert is_complete(job(made), made, START + 3.1 + window)
+
+
+def test_a_restart_of_a_gang_that_reports_steps_is_not_complete_without_one() -> None:
+    made = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    assert not is_complete(job(made, first_step=STEPPED), made, START + 10**6)
+    assert spans(job(made, first_step=STEPPED), made)[0].end is None
+
+
+def test_a_restart_of_a_gang_that_reports_no_steps_is_over_when_the_last_worker_was_started() -> None:
+    made = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    assert spans(job(made), made)[0].end == START + 5
+    assert not is_complete(job(made), made, START + 3 + tracing.QUIET_SECONDS)
+    assert is_complete(job(made), made, START + 4 + tracing.QUIET_SECONDS)
+
+
+@pytest.mark.parametrize("phase", [GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED, GangPhase.HELD])
+def test_a_restart_is_complete_when_its_attempt_has_ended(phase: GangPhase) -> None:
+    made = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    ended = job(made, phase=phase, first_step=STEPPED)
+    assert is_complete(ended, made, START + 60)
+    assert spans(ended, made)[0].end == START + 5
+
+
+@pytest.mark.parametrize("outcome", ["Failed", "Held"])
+def test_an_incident_that_ends_the_job_has_failed(outcome: str) -> None:
+    made = incident(outcome=outcome, milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000))
+    root = spans(job(made, phase=GangPhase.FAILED), made)[0]
+    assert (root.failed, root.end) == ("exit code 3", START + 3)
+
+
+def test_a_status_of_an_older_version_has_traces_as_well() -> None:
+    old = {
+        "attempt": 2,
+        "time": "2026-01-31T12:00:00Z",
+        "cause": {"reason": "ExitCode", "time": "2026-01-31T12:00:00Z"},
+        "settled": True,
+        "settledTime": "2026-01-31T12:00:09Z",
+        "outcome": "Failed",
+    }
+    made = Incident.model_validate(old)
+    found = spans(job(made, phase=GangPhase.FAILED), made)
+    assert found[0].trace_id == tracing.trace_id(job(), 2)
+    assert (found[0].end or 0) - found[0].begin == 9
+    assert is_complete(job(made), made, made.time + 60)
