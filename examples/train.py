@@ -12,8 +12,9 @@ happened. What a framework has to do for that is marked below with (1) to (6):
 5. End at once, when told to (SIGTERM) and when a peer is gone, and say why with the exit code.
 6. Start quickly, because every restart pays for it: here rank 0 compiles once, and for all.
 
-gangclient adds one line, ``gang.progress(step)``: gangctl then shows the step, sees when a recovery is over, and when
-the gang hangs. ``train_plain.py`` does without it.
+gangclient adds two lines: ``gang.progress(...)``, so that gangctl shows the step, sees when a recovery is over and when
+the gang hangs, and ``with gang.loading()``, so that a recovery's trace shows what the checkpoint took of it.
+``train_plain.py`` does without them.
 """
 
 import argparse
@@ -114,7 +115,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
     start, state = 0, transformer.new_state(seed)
     if gang.restore:  # (2)
         start = gang.restore.step
-        with np.load(Path(gang.restore.path) / "state.npz") as saved:
+        with gang.loading(), np.load(Path(gang.restore.path) / "state.npz") as saved:
             state = dict(saved)
     say(f"restored step {start} from {gang.restore.path}" if gang.restore else "starts from the beginning")
     corpus = transformer.library()
@@ -137,7 +138,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
         began = time.monotonic()
         state = step_once(state, np.float32(step), text(step))
         loss = float(state["loss"])  # waits until all ranks are through
-        gang.progress(step)
+        gang.progress(step, seconds=time.monotonic() - began)
         if RANK == 0 and step % 10 == 0:
             print(f"step {step:4} loss {loss:.4f} in {1000 * (time.monotonic() - began):.0f} ms", flush=True)
         if RANK == 0 and (step % save_every == 0 or step == steps):

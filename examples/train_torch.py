@@ -72,20 +72,23 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     gang, start = gangclient.connect(), 0
     if gang.restore:  # (2)
-        saved = torch.load(Path(gang.restore.path) / "state.pt", weights_only=True)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+        with gang.loading():  # how long this takes stands in the trace of the recovery
+            saved = torch.load(Path(gang.restore.path) / "state.pt", weights_only=True)
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
         start = gang.restore.step
     say(f"restored step {start}" if gang.restore else "starts from the beginning")
 
     dist.init_process_group("gloo")  # (1) env://
     rank, world, loss = dist.get_rank(), dist.get_world_size(), torch.zeros(1)
     for step in range(start + 1, steps + 1):
+        began = time.monotonic()
         x, y = batch(step, rank)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(x), y)
         loss.backward()
         gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()] + [loss.detach().view(1)])
+        mine = time.monotonic() - began  # without waiting for the others
         dist.all_reduce(gradients)
         gradients /= world
         sizes = [parameter.numel() for parameter in model.parameters()]
@@ -93,7 +96,7 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
             parameter.grad = part.view_as(parameter)
         optimizer.step()
         loss = gradients[-1]
-        gang.progress(step)
+        gang.progress(step, seconds=mine)
         if rank == 0 and step % 50 == 0:
             say(f"step {step} loss {loss.item():.6f}")
         if rank == 0 and (step % save_every == 0 or step == steps):

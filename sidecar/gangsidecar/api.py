@@ -60,6 +60,7 @@ class Api:
         bodies: dict[str, Callable[[Any], Answer]] = {
             "postProgress": self._progress,
             "postCheckpoint": self._checkpoint,
+            "postLoaded": self._loaded,
             "postRestart": self._restart,
         }
         plain: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
@@ -130,10 +131,11 @@ class Api:
         if self._ending():
             return 200, {"ignored": "AttemptEnding"}
         attempt, rank, step = body["attempt"], body["rank"], body["step"]
-        self._relay.pacing.add(attempt, body["phase"], step)
-        if body["phase"] != "Step" or not self._first_step(attempt, rank):
-            return 200, {}
-        message = _restore_ignored(standing.run_of(self._relay.standing), step)
+        first = body["phase"] == "Step" and self._first_step(attempt, rank)
+        message = _restore_ignored(standing.run_of(self._relay.standing), step) if first else ""
+        # A step that doesn't go on from the restore point isn't known to be the first: that one may have got lost.
+        timed = first and not message and "seconds" in body
+        self._relay.pacing.add(attempt, body["phase"], step, _milliseconds(body["seconds"]) if timed else None)
         if not message:
             return 200, {}
         log("warning", "RestorePointIgnored", attempt=attempt, rank=rank, found=message)
@@ -151,6 +153,14 @@ class Api:
         # One that is begun exists no more than one that was dropped: it is being written over.
         message = wire.Checkpoint(**place, path=body.get("path", "")) if completed else wire.Dropped(**place)
         if not self._relay.hand(message):
+            raise _no_supervisor()
+        return 200, {}
+
+    def _loaded(self, body: Any) -> Answer:
+        if self._ending():
+            return 200, {"ignored": "AttemptEnding"}
+        took = _milliseconds(body["seconds"])
+        if not self._relay.hand(wire.Loaded(body["attempt"], age_ms=0, milliseconds=took, rank=body["rank"])):
             raise _no_supervisor()
         return 200, {}
 
@@ -277,6 +287,10 @@ def _event(now: standing.Standing, now_ms: int) -> tuple[str, dict[str, Any]] | 
     if stop is not None:
         return "stop", {"attempt": stop.attempt, **_stopping(stop)}
     return None if attempt is None or standing.ending(now) else ("run", {"attempt": attempt})
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
 
 
 def _number(text: str) -> int | None:

@@ -6,8 +6,10 @@ everywhere. A loop that is restartable in full::
     import gangclient
 
     gang = gangclient.connect()
-    start = gang.restore.step if gang.restore else 0        # the same step on every rank
-    model = load(gang.restore.path) if gang.restore else new_model()
+    start, model = 0, new_model()
+    if gang.restore:
+        with gang.loading():                                # its time appears in the incident
+            start, model = gang.restore.step, load(gang.restore.path)   # the same step on every rank
     gang.on_stop(lambda stop: abort_collectives())          # a peer has failed: don't wait for it
     for step in range(start + 1, STEPS + 1):
         train(model)
@@ -17,7 +19,8 @@ everywhere. A loop that is restartable in full::
             save(model, path)
             gang.checkpoint_completed(step, "ram", path)    # now a restart may go back to it
 
-``progress`` is the heartbeat: a daemon thread sends the newest one and forgets the others. The calls about checkpoints
+``progress`` is the heartbeat: a daemon thread sends the newest one and forgets the others. What ``loading`` (or
+``checkpoint_loaded``) measures goes the same way: it never raises and never waits either. The calls about checkpoints
 and restarts wait for the sidecar, five seconds at most, and raise :class:`GangError` if it can't be reached or refuses.
 """
 
@@ -32,6 +35,7 @@ import socket
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, Callable, Deque, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 
@@ -49,6 +53,8 @@ _PAUSE = 0.1
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
 _STEP = "Step"
+_LONGEST = 1e9
+"""Seconds: what the API takes."""
 Path = Union[str, "os.PathLike[str]"]
 _log = logging.getLogger("gangclient")
 
@@ -85,6 +91,13 @@ class _Progress(NamedTuple):
     phase: str
     step: Any
     seconds: Any
+
+
+class _Loaded(NamedTuple):
+    seconds: Any
+
+
+_Word = Union[_Progress, _Loaded]
 
 
 class _Connection(http.client.HTTPConnection):
@@ -125,7 +138,7 @@ class Client:
         self._path = path
         self._attempt = attempt
         self._rank = _integer("RANK") if rank is None else rank
-        self._sender = _Sender(self._send_progress)
+        self._sender = _Sender(self._send)
 
     @property
     def restore(self) -> Optional[Restore]:
@@ -149,10 +162,30 @@ class Client:
         Args:
             step: the step that was finished, or the one that the phase belongs to.
             phase: Startup, Step, Checkpoint or Evaluation: each has its own patience before it counts as a hang.
-            seconds: this rank's own work in the step, without waiting for others.
+            seconds: how long the step took, without waiting for others where that can be told. That of the rank's first
+                step in the attempt appears in the incident.
         """
         if self._path:
             self._sender.put(_Progress(phase, step, seconds))
+
+    def checkpoint_loaded(self, seconds: float) -> None:
+        """Say that this rank has just loaded the restore point. Never raises and never waits.
+
+        It appears in the incident, and in its trace. Call it once in an attempt, when everything is loaded: a second
+        time, or after the first step, changes nothing.
+
+        Args:
+            seconds: how long it took.
+        """
+        if self._path:
+            self._sender.put(_Loaded(seconds))
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Measure what is done within, and say it with :meth:`checkpoint_loaded`; nothing if it raises."""
+        began = time.monotonic()
+        yield
+        self.checkpoint_loaded(time.monotonic() - began)
 
     def checkpoint_begun(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
         """This rank begins to write: an older checkpoint of this step doesn't exist any more.
@@ -258,11 +291,22 @@ class Client:
                 raise GangError(reason, f"{message} (given up after {deadline:g} s)")
             time.sleep(min(_PAUSE, left))
 
-    def _send_progress(self, progress: _Progress) -> None:
-        body = {"phase": progress.phase, "step": int(progress.step), **self._who()}
-        if progress.seconds is not None:
-            body["seconds"] = float(progress.seconds)
-        status, answer = _call(_Connection(self._path, PATIENCE), "POST", "/v1/progress", body)
+    def _send(self, word: _Word) -> str:
+        """Say it; gives what is wrong with it although it was taken."""
+        if isinstance(word, _Loaded):
+            self._post("/v1/checkpoints/loaded", {"seconds": _duration(word.seconds), **self._who()})
+            return ""
+        body, wrong = {"phase": word.phase, "step": int(word.step), **self._who()}, ""
+        if word.seconds is not None:
+            try:
+                body["seconds"] = _duration(word.seconds)
+            except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
+                wrong = f"the step is reported, its duration is not: {error}"
+        self._post("/v1/progress", body)
+        return wrong
+
+    def _post(self, path: str, body: Dict[str, Any]) -> None:
+        status, answer = _call(_Connection(self._path, PATIENCE), "POST", path, body)
         if "warning" in answer:
             _log.warning("%s: %s", answer["warning"], answer.get("message", ""))
         elif status >= http.client.BAD_REQUEST:
@@ -270,18 +314,19 @@ class Client:
 
 
 class _Sender:
-    """A daemon thread that sends the first step and, after that, whatever is the newest.
+    """A daemon thread that sends what was loaded, the first step and, after that, whatever is the newest.
 
     The caller takes no lock: setting an attribute, appending to a deque and SimpleQueue.put are safe at any moment, in
     a signal handler too.
     """
 
-    def __init__(self, send: Callable[[_Progress], None]) -> None:
+    def __init__(self, send: Callable[[_Word], str]) -> None:
         self._send = send
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._loaded: Optional[_Loaded] = None
         self._first: Optional[_Progress] = None
         self._newest: Deque[_Progress] = deque(maxlen=1)
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -289,13 +334,16 @@ class _Sender:
         self._thread: Optional[threading.Thread] = None
         self._complaint = ""
 
-    def put(self, progress: _Progress) -> None:
+    def put(self, word: _Word) -> None:
         """Leave it for the thread."""
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there, and its locks may be held for ever.
-        if self._first is None and progress.phase == _STEP:
-            self._first = progress
-        self._newest.append(progress)
+        if isinstance(word, _Loaded):
+            self._loaded = self._loaded or word
+        else:
+            if self._first is None and word.phase == _STEP:
+                self._first = word
+            self._newest.append(word)
         if self._thread is None:
             self._start()
         if self._wake.empty():
@@ -311,29 +359,31 @@ class _Sender:
         atexit.register(self._flush)
 
     def _run(self) -> None:
-        first = None
+        loaded, first = None, None
         while True:
             if not self._closing.is_set():
                 self._wake.get()
+            if loaded is None and self._loaded is not None:
+                loaded = self._loaded
+                self._try(loaded, "the loading of the checkpoint is not reported")
             if first is None and self._first is not None:
                 first = self._first
-                self._try(first)
+                self._try(first, "progress is not reported")
             newest = self._newest.pop() if self._newest else None
             if newest is not None and newest is not first:
-                self._try(newest)
+                self._try(newest, "progress is not reported")
             if self._closing.is_set() and not self._newest:
                 return  # What came while the last one was being sent has been sent as well.
             if first is not None:
                 self._closing.wait(INTERVAL)
 
-    def _try(self, progress: _Progress) -> None:
-        complaint = ""
+    def _try(self, word: _Word, failure: str) -> None:
         try:
-            self._send(progress)
+            complaint = self._send(word)
         except Exception as error:  # noqa: BLE001 - a step may be any object of a framework, and nothing may escape
-            complaint = f"{type(error).__name__}: {error}"
+            complaint = f"{failure}: {type(error).__name__}: {error}"
         if complaint and complaint != self._complaint:
-            _log.warning("progress is not reported: %s", complaint)
+            _log.warning("%s", complaint)
         self._complaint = complaint
 
     def _flush(self) -> None:
@@ -363,6 +413,13 @@ def _event(kind: str, data: Dict[str, Any]) -> Event:
     left = data.get("millisecondsLeft")
     seconds = None if left is None else left / 1000
     return Event(kind, data["attempt"], data.get("reason", ""), data.get("planned", False), seconds)
+
+
+def _duration(value: Any) -> float:
+    seconds = float(value)  # numpy's and torch's scalars as well
+    if not 0 <= seconds <= _LONGEST:  # NaN isn't either
+        raise ValueError(f"{seconds} is no duration in seconds")
+    return seconds
 
 
 def _integer(name: str) -> int:

@@ -19,7 +19,7 @@ class Identity:
     address: str = ""
 
 
-# Events: besides these, Directive, Ping, Checkpoint, Dropped, Progress and Request as they come from the wire.
+# Events: besides these, Directive, Ping, Checkpoint, Dropped, Loaded, Progress and Request as they come from the wire.
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ Event = Union[
     wire.Ping,
     wire.Checkpoint,
     wire.Dropped,
+    wire.Loaded,
     wire.Progress,
     wire.Request,
     Exited,

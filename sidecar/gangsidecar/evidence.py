@@ -1,4 +1,4 @@
-"""What a supervisor remembers for the controller, in bounds: ends, checkpoints, progress and a request for a restart.
+"""What a supervisor remembers for the controller, in bounds: ends, checkpoints, progress, loading, a request.
 
 Pure, like :mod:`gangsidecar.machine` whose state holds it. Times are CLOCK_BOOTTIME milliseconds; a report turns them
 into ages. The bounds keep a report below 64 KiB; what is cut is always the oldest.
@@ -20,6 +20,8 @@ CHECKPOINTS = 256
 CHECKPOINTS_PER_RANK = 32
 """In one tier: further back no restart will go."""
 CHECKPOINT_BYTES = 40_000
+LOADS = 64
+"""Ranks of one member that are heard."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,17 @@ class Pace:
     phase: str
     first_step: int | None = None
     first_at: int | None = None
+    first_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """When the rank that was ready last had loaded the restore point; the ``age_ms`` inside has no meaning."""
+
+    at: int
+    loaded: wire.Loaded
+    ranks: tuple[int | None, ...]
+    """Who has said so in this attempt. A rank is heard once."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ class Evidence:
     ends: tuple[Ended, ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
     pace: Pace | None = None
+    load: Load | None = None
     asked: Asked | None = None
 
 
@@ -100,14 +114,34 @@ def add_progress(evidence: Evidence, now_ms: int, progress: wire.Progress) -> Ev
     old = evidence.pace
     if old is None or old.attempt != progress.attempt:
         first = None if first_step is None else first_at
-        pace = Pace(progress.attempt, progress.step, at, progress.phase, first_step, first)
+        pace = Pace(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
         return replace(evidence, pace=pace)
     pace = replace(old, step=max(old.step, progress.step))
     if at >= old.at:
         pace = replace(pace, at=at, phase=progress.phase)
+    if first_step is not None and first_step == old.first_step:
+        pace = replace(pace, first_ms=_longest(old.first_ms, progress.first_ms))
     if first_step is not None and (old.first_at is None or first_at < old.first_at):
-        pace = replace(pace, first_step=first_step, first_at=first_at)
+        first_ms = pace.first_ms if first_step == old.first_step else progress.first_ms
+        pace = replace(pace, first_step=first_step, first_at=first_at, first_ms=first_ms)
     return replace(evidence, pace=pace)
+
+
+def add_loaded(evidence: Evidence, now_ms: int, loaded: wire.Loaded) -> Evidence:
+    """Keep the rank that was ready last: each rank's first word, and none after the member's first step.
+
+    What is loaded later, or again, is no part of the restart.
+    """
+    load, pace = evidence.load, evidence.pace
+    if pace is not None and pace.attempt == loaded.attempt and pace.first_step is not None:
+        return evidence
+    at, said = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
+    if load is None or load.loaded.attempt != loaded.attempt:
+        return replace(evidence, load=Load(at, said, (loaded.rank,)))
+    if loaded.rank in load.ranks or len(load.ranks) == LOADS:
+        return evidence
+    ranks = (*load.ranks, loaded.rank)
+    return replace(evidence, load=Load(at, said, ranks) if at >= load.at else replace(load, ranks=ranks))
 
 
 def add_request(evidence: Evidence, now_ms: int, request: wire.Request) -> Evidence:
@@ -130,7 +164,14 @@ def progress(evidence: Evidence, now_ms: int) -> wire.Progress | None:
     if pace is None:
         return None
     first_age = None if pace.first_at is None else max(0, now_ms - pace.first_at)
-    return wire.Progress(pace.attempt, pace.step, max(0, now_ms - pace.at), pace.phase, pace.first_step, first_age)
+    age = max(0, now_ms - pace.at)
+    return wire.Progress(pace.attempt, pace.step, age, pace.phase, pace.first_step, first_age, pace.first_ms)
+
+
+def loaded(evidence: Evidence, now_ms: int) -> wire.Loaded | None:
+    """The loading of the restore point with its age at ``now_ms``."""
+    load = evidence.load
+    return None if load is None else replace(load.loaded, age_ms=max(0, now_ms - load.at))
 
 
 def request(evidence: Evidence, now_ms: int) -> wire.Request | None:
@@ -141,6 +182,10 @@ def request(evidence: Evidence, now_ms: int) -> wire.Request | None:
 
 def _place(checkpoint: wire.Checkpoint) -> tuple[str, int, int]:
     return checkpoint.tier, checkpoint.step, checkpoint.rank
+
+
+def _longest(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
 
 
 def _bounded(checkpoints: tuple[wire.Checkpoint, ...]) -> tuple[wire.Checkpoint, ...]:

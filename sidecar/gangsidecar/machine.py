@@ -40,12 +40,15 @@ from .events import (
 )
 from .evidence import (
     Evidence,
+    Pace,
     add_checkpoint,
     add_end,
+    add_loaded,
     add_progress,
     add_request,
     drop_checkpoint,
     ends,
+    loaded,
     progress,
     request,
     restored,
@@ -211,6 +214,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         ports=state.ports,
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
+        loaded=loaded(state.evidence, now_ms),
     )
 
 
@@ -328,7 +332,7 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
 
 def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
     """Start the worker; what an earlier attempt registered beyond the restore point has not happened any more."""
-    evidence = replace(state.evidence, pace=None, asked=None)
+    evidence = replace(state.evidence, pace=None, load=None, asked=None)
     if run.checkpointed:
         evidence = restored(evidence, None if run.restore is None else run.restore.step)
     spawned = replace(
@@ -466,10 +470,23 @@ def _progress(state: State, now_ms: int, event: wire.Progress) -> Result:
         return state, ()
     old, evidence = state.evidence.pace, add_progress(state.evidence, now_ms, event)
     new = evidence.pace
-    news = old is None or new is None or (old.phase, old.first_step) != (new.phase, new.first_step)
+    news = old is None or new is None or _marks(old) != _marks(new)
     if not news and state.paced_at is not None and now_ms - state.paced_at < PROGRESS_MS:
         return replace(state, evidence=evidence), ()
     return replace(state, evidence=evidence, paced_at=now_ms), (Send(),)
+
+
+def _marks(pace: Pace) -> Tuple[object, ...]:
+    return pace.phase, pace.first_step, pace.first_ms
+
+
+def _loaded(state: State, now_ms: int, event: wire.Loaded) -> Result:
+    if not _current(state, event.attempt):
+        return state, ()
+    evidence = add_loaded(state.evidence, now_ms, event)
+    if evidence == state.evidence:
+        return state, ()
+    return replace(state, evidence=evidence), (Send(),)
 
 
 def _request(state: State, now_ms: int, event: wire.Request) -> Result:
@@ -488,6 +505,7 @@ _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
     wire.Ping: _ping,
     wire.Checkpoint: _checkpoint,
     wire.Dropped: _dropped,
+    wire.Loaded: _loaded,
     wire.Progress: _progress,
     wire.Request: _request,
     Exited: _exited,

@@ -69,7 +69,12 @@ PROGRESS = Shape(
         RANK,
         Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
         Field("step", _STEP, "the training step that was finished, or the one it is at"),
-        Field("seconds", Number(1e9), "the rank's own work in the step; not acted on yet", required=False),
+        Field(
+            "seconds",
+            Number(1e9),
+            "how long the step took, without waiting for others; of a first step it appears in the incident",
+            required=False,
+        ),
     ),
 )
 TAKEN = Shape(
@@ -98,6 +103,15 @@ CHECKPOINT = Shape(
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
         Field("path", Text(4096), "where this rank finds it again", required=False),
+    ),
+)
+LOADED = Shape(
+    "Loaded",
+    "A rank has loaded the restore point.",
+    (
+        ATTEMPT,
+        RANK,
+        Field("seconds", Number(1e9), "how long that took"),
     ),
 )
 RESTART = Shape(
@@ -183,6 +197,14 @@ OPERATIONS = (
         "Say that this rank has begun, completed or dropped a checkpoint. 200: the supervisor has it.",
         {200: TAKEN, **_POST_ERRORS},
         CHECKPOINT,
+    ),
+    Operation(
+        "postLoaded",
+        "POST",
+        "/v1/checkpoints/loaded",
+        "Say that this rank has just loaded the restore point. A rank's first word in an attempt counts.",
+        {200: TAKEN, **_POST_ERRORS},
+        LOADED,
     ),
     Operation("postRestart", "POST", "/v1/restart", "Ask for a restart.", {202: ASKED, **_POST_ERRORS}, RESTART),
     Operation(

@@ -26,6 +26,7 @@ class _Pace:
     at: float
     first_step: int | None = None
     first_at: float = 0.0
+    first_ms: int | None = None
 
 
 class Pacing:
@@ -39,17 +40,27 @@ class Pacing:
         self._unsent = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, attempt: int, phase: str, step: int) -> None:
-        """Take one call; it goes out now, or with the next message."""
+    def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None) -> None:
+        """Take one call; it goes out now, or with the next message.
+
+        Args:
+            attempt: the caller's.
+            phase: what it is doing.
+            step: where it is.
+            first_ms: how long this step took, if it is the caller's first. The longest of all ranks counts.
+        """
         now, old = self._loop.time(), self._pace
         if old is None or old.attempt != attempt:
             old = _Pace(attempt, step, phase, now)
             self._handed_at = None
         first = phase == "Step" and old.first_step is None
         pace = replace(old, step=max(old.step, step), phase=phase, at=now)
-        self._pace = replace(pace, first_step=step, first_at=now) if first else pace
+        if first:
+            pace = replace(pace, first_step=step, first_at=now)
+        longer = first_ms is not None and step == pace.first_step and first_ms > (pace.first_ms or -1)
+        self._pace = replace(pace, first_ms=first_ms) if longer else pace
         self._unsent = True
-        if first or self._handed_at is None or now - self._handed_at >= INTERVAL:
+        if first or longer or self._handed_at is None or now - self._handed_at >= INTERVAL:
             self.flush()
         elif self._timer is None:
             self._timer = self._loop.call_at(self._handed_at + INTERVAL, self.flush)
@@ -67,6 +78,7 @@ class Pacing:
             phase=pace.phase,
             first_step=pace.first_step,
             first_age_ms=None if pace.first_step is None else _ms(now - pace.first_at),
+            first_ms=pace.first_ms,
         )
         if self._hand(progress):
             self._unsent = False

@@ -76,13 +76,16 @@ class Relay:
         """What it said is not handed to another supervisor: the next controller says what it wants itself."""
         self._directive = self._scan = self._scanned = None
 
-    def report_after(self, number: int) -> tuple[int, str] | None:
-        """The newest report, if it is newer than ``number``; its ages have grown by the time that it waited here."""
+    def report_after(self, number: int, revision: int) -> tuple[int, str] | None:
+        """The newest report, if it is newer than ``number``, as a controller of this revision of the wire takes it.
+
+        Its ages have grown by the time that it waited here.
+        """
         if self._report is None or self._reports == number:
             return None
         text, report, at = self._report
-        waited = now_ms() - at
-        return self._reports, text if waited <= 0 else wire.encode(wire.aged(report, waited))
+        told = wire.in_revision(wire.aged(report, now_ms() - at), revision)
+        return self._reports, text if told is report else wire.encode(told)
 
     def take_scanned(self) -> str | None:
         """The answer to a scan, once."""
@@ -126,7 +129,7 @@ class Relay:
 
     # The framework's side.
 
-    def hand(self, message: wire.Checkpoint | wire.Dropped | wire.Progress | wire.Request) -> bool:
+    def hand(self, message: wire.Checkpoint | wire.Dropped | wire.Loaded | wire.Progress | wire.Request) -> bool:
         """Hand a message of the framework to the supervisor; False = none is connected that takes it."""
         return self._supervisor is not None and self._supervisor(wire.encode(message))
 

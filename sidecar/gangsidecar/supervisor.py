@@ -37,7 +37,7 @@ LAST_KILL_AGAIN_MS = 1_000
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
-_HEARD = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Progress, wire.Request)
+_HEARD = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded, wire.Progress, wire.Request)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -36,6 +37,7 @@ SILENCE = 15.0
 GOODBYE = 1.0
 """Seconds for the closing handshake."""
 REFUSALS = frozenset({401, 403, 409})
+_NUMBER = re.compile("[0-9]{1,6}")
 _CLOSE_REASON = 120
 """Bytes: a close frame takes 123."""
 _ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
@@ -74,14 +76,19 @@ class _StandbyError(_LostError):
         self.leader = leader
 
 
-class _Refusal:
-    """The body of a refused upgrade, which says why: aiohttp's exception doesn't carry it."""
+class _Answer:
+    """What the controller answered to the upgrade, as far as aiohttp keeps it to itself."""
 
     def __init__(self) -> None:
         self.text = ""
+        """The body of a refusal, which says why."""
+        self.revision = 1
+        """Of the wire: what the controller takes."""
 
     async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
         """Read some of it."""
+        told = end.response.headers.get(wire.REVISION_HEADER, "")
+        self.revision = int(told) if _NUMBER.fullmatch(told) else 1
         if end.response.status != HTTPStatus.SWITCHING_PROTOCOLS:
             self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
 
@@ -126,9 +133,9 @@ async def _connection(address: Address, relay: Relay) -> None:
 
 
 async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> None:
-    refusal = _Refusal()
+    answer = _Answer()
     tracing = aiohttp.TraceConfig()
-    tracing.on_request_end.append(refusal.read)
+    tracing.on_request_end.append(answer.read)
     async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
         try:
             async with asyncio.timeout(seconds):
@@ -142,7 +149,7 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
                     server_hostname=address.server_name or None,
                 )
         except aiohttp.WSServerHandshakeError as error:
-            text = f"the controller answered {error.status}: {refusal.text or error.message}"
+            text = f"the controller answered {error.status}: {answer.text or error.message}"
             leader = error.headers.get(LEADER, "") if error.headers else ""
             if leader and error.status == HTTPStatus.SERVICE_UNAVAILABLE:
                 raise _StandbyError(text, leader) from None
@@ -150,14 +157,14 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
         except TimeoutError:
             raise _LostError(f"the controller didn't answer within {seconds:.0f} s") from None
         log("info", "connected to the controller")
-        await _converse(socket, relay)
+        await _converse(socket, relay, answer.revision)
 
 
-async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
+async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
     code, reason = aiohttp.WSCloseCode.GOING_AWAY, b"the sidecar ends"
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_speak(socket, relay))
+            tasks.create_task(_speak(socket, relay, revision))
             tasks.create_task(_listen(socket, relay))
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
@@ -168,11 +175,11 @@ async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> No
         await socket.close(code=code, message=reason)
 
 
-async def _speak(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
+async def _speak(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
     """Send each report, at once; while the controller is slow, only the newest."""
     sent = 0
     while True:
-        report, scanned = relay.report_after(sent), relay.take_scanned()
+        report, scanned = relay.report_after(sent, revision), relay.take_scanned()
         if report is not None:
             sent, text = report
             await socket.send_str(text)

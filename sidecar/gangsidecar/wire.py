@@ -7,6 +7,9 @@ Decoding is strict: a wrong version, type, field, kind or size raises :class:`Wi
 receives one closes that one connection. Durations are integer milliseconds. Nothing carries a wall time: what happened
 is told as an *age* at the moment of sending, so that clocks of different machines never meet.
 
+A controller and a sidecar may be of different releases: a field that came later has a default and a :data:`REVISION`,
+and the sidecar leaves out what its controller doesn't know yet. A sidecar and its supervisor are of one release.
+
 Python 3.8 and the standard library only: the supervisor runs in images that we don't choose.
 """
 
@@ -19,10 +22,16 @@ from functools import lru_cache
 from typing import Any, Dict, Mapping, Optional, Tuple, Union, get_type_hints
 
 VERSION = 1
+REVISION = 2
+"""2 of version 1: with ``Report.loaded`` and ``Progress.first_ms``. A controller tells its own when it upgrades."""
+REVISION_HEADER = "Gang-Wire-Revision"
+"""Who doesn't send it has revision 1."""
 MAX_BYTES = 1 << 20
 """The largest message that is sent or taken: a report of a member is some kilobytes."""
 MAX_STRING = 8192
 MAX_ITEMS = 4096
+MAX_MS = 10**12
+"""The longest age or duration: over 30 years, and no time of a calendar gets out of range by it."""
 
 
 class WireError(ValueError):
@@ -108,6 +117,19 @@ class Progress:
     first_step: Optional[int] = None
     first_age_ms: Optional[int] = None
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
+    first_ms: Optional[int] = None
+    """How long the framework says that its first step took, of the member's ranks the longest. From revision 2 on."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A rank has loaded the restore point, within so long; of the member's ranks the one that was ready last."""
+
+    attempt: int
+    age_ms: int
+    milliseconds: int
+    """As the framework measured it."""
+    rank: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +179,8 @@ class Report:
     """Age of the current phase: of Ready, how long ago the last process was gone; of Running, of the last exec."""
     stop_ms: Optional[int] = None
     """How long the last stop took, from the directive's arrival to the last process gone."""
+    loaded: Optional[Loaded] = None
+    """What the framework said about loading the restore point of its attempt. From revision 2 on."""
 
 
 @dataclass(frozen=True)
@@ -262,9 +286,10 @@ class Ping:
     """The controller is there. The sidecar hands it to the supervisor, whose isolation timer it feeds."""
 
 
-Message = Union[Report, Directive, Scan, Scanned, Ping, Checkpoint, Progress, Request]
-"""``Checkpoint`` (completed), ``Progress`` and ``Request`` alone are what the sidecar hands to the supervisor from the
-framework API; the supervisor folds them into its report. A dropped checkpoint is a :class:`Dropped`."""
+Message = Union[Report, Directive, Scan, Scanned, Ping, Checkpoint, Loaded, Progress, Request]
+"""``Checkpoint`` (completed), ``Loaded``, ``Progress`` and ``Request`` alone are what the sidecar hands to the
+supervisor from the framework API; the supervisor folds them into its report. A dropped checkpoint is a
+:class:`Dropped`."""
 
 
 @dataclass(frozen=True)
@@ -277,8 +302,12 @@ class Dropped:
     attempt: int
 
 
+_DURATIONS = ("_ms", ".milliseconds")
+"""How the names of ages and durations end."""
+
 _MESSAGES: Dict[str, type] = {
-    kind.__name__: kind for kind in (Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Progress, Request)
+    kind.__name__: kind
+    for kind in (Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Loaded, Progress, Request)
 }
 
 
@@ -333,13 +362,25 @@ def aged(report: Report, by_ms: int) -> Report:
     request = report.request
     if request is not None:
         request = replace(request, age_ms=request.age_ms + by_ms)
+    loaded = report.loaded
+    if loaded is not None:
+        loaded = replace(loaded, age_ms=loaded.age_ms + by_ms)
     return replace(
         report,
         ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
         progress=progress,
         request=request,
         phase_age_ms=report.phase_age_ms + by_ms,
+        loaded=loaded,
     )
+
+
+def in_revision(report: Report, revision: int) -> Report:
+    """The same report without what a controller of that revision would refuse."""
+    progress = report.progress
+    if revision >= REVISION or (report.loaded is None and (progress is None or progress.first_ms is None)):
+        return report
+    return replace(report, loaded=None, progress=None if progress is None else replace(progress, first_ms=None))
 
 
 def _plain(value: Any) -> Any:
@@ -406,4 +447,6 @@ def _value(hint: Any, item: Any, path: str) -> Any:
         raise WireError(f"{path}: {len(item)} characters are over the limit of {MAX_STRING}")
     if hint is int and not -(2**63) <= item < 2**63:
         raise WireError(f"{path}: the number is out of range")
+    if hint is int and path.endswith(_DURATIONS) and not 0 <= item <= MAX_MS:
+        raise WireError(f"{path}: no duration in milliseconds, which is 0 to {MAX_MS}")
     return item

@@ -79,6 +79,8 @@ class Controller:
         self.refused = 0
         self.reads = asyncio.Event()
         self.reads.set()
+        self.revision = str(wire.REVISION)
+        """What it says that it takes; empty = an older release, which says nothing."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -105,6 +107,8 @@ class Controller:
             self.refused += 1
             return web.Response(status=self.refusal[0], text=self.refusal[1])
         socket = web.WebSocketResponse(max_msg_size=wire.MAX_BYTES + 1, timeout=0.5)
+        if self.revision:
+            socket.headers[wire.REVISION_HEADER] = self.revision
         await socket.prepare(request)
         connection = Connection(socket, request.headers["Authorization"])
         self.connections.append(connection)

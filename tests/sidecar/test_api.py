@@ -39,6 +39,7 @@ RESTORE = wire.Restore(1200, "shared", "/checkpoints/1200")
 WHO = {"attempt": 3, "rank": 4}
 STEP = {**WHO, "phase": "Step", "step": 1201}
 CHECKPOINT = {**WHO, "tier": "ram", "step": 1300, "state": "Completed", "path": "/dev/shm/1300"}
+LOADED = {**WHO, "seconds": 2.5}
 RESTART = {**WHO, "reason": "the loss is NaN", "level": "Pod", "excludeThisNode": True}
 DOCUMENT = operations.document()
 
@@ -161,6 +162,32 @@ async def test_a_first_step_from_elsewhere_is_said(directory: Path, restore: wir
         assert await call(here, "POST", "/v1/progress", {**STEP, "step": step + 1}) == (200, {})
 
 
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(2.5, 2500), (0, 0), (0.0004, 0), (1e9, 10**12)])
+async def test_what_was_loaded_goes_to_the_supervisor(directory: Path, seconds: float, milliseconds: int) -> None:
+    async with training(directory) as here:
+        assert await call(here, "POST", "/v1/checkpoints/loaded", {**LOADED, "seconds": seconds}) == (200, {})
+        assert await here.supervisor.heard(wire.Loaded) == wire.Loaded(3, 0, milliseconds, rank=4)
+
+
+async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_once(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        for rank, seconds in ((4, 0.25), (5, 0.75), (4, 9.0)):  # rank 4 does its second step
+            step = {**STEP, "rank": rank, "step": 1202 if seconds == 9.0 else 1201, "seconds": seconds}
+            assert await call(here, "POST", "/v1/progress", step) == (200, {})
+        both = await here.supervisor.heard(wire.Progress, 2)
+        assert [one.first_ms for one in here.supervisor.all(wire.Progress)] == [250, 750]
+        assert both.first_step == 1201
+        third = await here.supervisor.heard(wire.Progress, 3)
+        assert (third.step, third.first_ms) == (1202, 750)
+
+
+async def test_a_sidecar_that_has_restarted_doesnt_take_a_later_step_for_the_first(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": 5000, "seconds": 60})
+        assert answer["warning"] == "RestorePointIgnored"
+        assert (await here.supervisor.heard(wire.Progress)).first_ms is None
+
+
 async def test_checkpoints_go_to_the_supervisor(directory: Path) -> None:
     async with training(directory) as here:
         for state in ("Begun", "Completed", "Dropped"):
@@ -221,7 +248,12 @@ async def test_a_request_for_a_restart_goes_to_the_supervisor(directory: Path) -
         assert (await here.supervisor.heard(wire.Request, 2)).level is wire.Level.PROCESS
 
 
-POSTS = {"/v1/progress": STEP, "/v1/checkpoints": CHECKPOINT, "/v1/restart": RESTART}
+POSTS: dict[str, dict[str, Any]] = {
+    "/v1/progress": STEP,
+    "/v1/checkpoints": CHECKPOINT,
+    "/v1/checkpoints/loaded": LOADED,
+    "/v1/restart": RESTART,
+}
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -242,7 +274,7 @@ async def test_a_rank_of_another_member_gets_422(directory: Path, path: str) -> 
         assert "4, 5" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/v1/checkpoints", "/v1/restart"])
+@pytest.mark.parametrize("path", ["/v1/checkpoints", "/v1/checkpoints/loaded", "/v1/restart"])
 async def test_without_a_supervisor_there_is_503_until_it_is_back(directory: Path, path: str) -> None:
     async with training(directory) as here:
         here.supervisor.writer.transport.abort()
@@ -284,6 +316,13 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("/v1/progress", {**STEP, "phase": "Sleeping"}, "body.phase", "Startup, Step"),
     ("/v1/checkpoints", {**CHECKPOINT, "tier": ""}, "body.tier", "0 characters"),
     ("/v1/checkpoints", {**CHECKPOINT, "path": "p" * 5000}, "body.path", "5000 characters"),
+    ("/v1/checkpoints/loaded", WHO, "body.seconds", "missing"),
+    ("/v1/checkpoints/loaded", {**LOADED, "seconds": -0.1}, "body.seconds", "from 0"),
+    ("/v1/checkpoints/loaded", {**LOADED, "seconds": math.nan}, "body.seconds", "from 0"),
+    ("/v1/checkpoints/loaded", {**LOADED, "seconds": -math.inf}, "body.seconds", "from 0"),
+    ("/v1/checkpoints/loaded", {**LOADED, "seconds": 10**400}, "body.seconds", "from 0"),
+    ("/v1/checkpoints/loaded", {**LOADED, "seconds": "2.5"}, "body.seconds", "a string instead of a number"),
+    ("/v1/checkpoints/loaded", {**LOADED, "step": 7}, "body.step", "unknown"),
     ("/v1/restart", {**RESTART, "level": "Container"}, "body.level", "Process, Pod, Gang"),
     ("/v1/restart", {**RESTART, "excludeThisNode": 1}, "body.excludeThisNode", "a number instead of"),
 ]
@@ -297,6 +336,7 @@ async def test_a_wrong_body_gets_400_with_the_fields_path(directory: Path) -> No
             assert (answer["error"]["reason"], answer["error"]["field"]) == ("BodyInvalid", field)
             assert text in answer["error"]["message"]
         assert here.supervisor.all(wire.Checkpoint) == []
+        assert here.supervisor.all(wire.Loaded) == []
 
 
 async def test_a_body_over_64_kib_gets_413(directory: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 
 from gangsidecar import client, wire
 from tests.sidecar.sidecars import HOLD, REPORT, World, folder, sidecar, supervisor, training, until
@@ -74,6 +75,8 @@ import gangclient
 gang = gangclient.connect()
 assert gang.restore == (1200, "/checkpoints/1200", "shared"), gang.restore
 assert gang.attempt()["worldSize"] == 8
+with gang.loading():
+    pass
 gang.checkpoint_begun(1300, "ram", "/dev/shm/1300")
 gang.checkpoint_completed(1300, "ram", "/dev/shm/1300")
 gang.checkpoint_dropped(1100, "ram")
@@ -95,7 +98,11 @@ async def test_a_script_says_everything_that_it_can(module: Path, python: str) -
         assert printed.strip() == "run"
         progress = await here.supervisor.heard(wire.Progress)
         assert (progress.step, progress.phase) == (1201, "Step")
-        said = [one for one in here.supervisor.received if not isinstance(one, (wire.Directive, wire.Progress))]
+        loaded = await here.supervisor.heard(wire.Loaded)
+        assert (loaded.attempt, loaded.rank) == (3, 4)
+        assert 0 <= loaded.milliseconds < 1000
+        of_its_own_thread = (wire.Directive, wire.Progress, wire.Loaded)
+        said = [one for one in here.supervisor.received if not isinstance(one, of_its_own_thread)]
         assert said == [
             wire.Dropped("ram", 1300, 4, 3),
             wire.Checkpoint("ram", 1300, 4, 3, "/dev/shm/1300"),
@@ -109,12 +116,81 @@ import gangclient
 gang = gangclient.connect()
 assert gang.restore is None and gang.attempt() == {}
 gang.progress(1)
+gang.checkpoint_loaded(1.5)
+with gang.loading():
+    pass
 gang.checkpoint_begun(1, "ram"); gang.checkpoint_completed(1, "ram"); gang.checkpoint_dropped(1, "ram")
 gang.request_restart("no"); gang.on_stop(print)
 assert list(gang.events()) == []
 import threading
 assert threading.active_count() == 1
 """
+
+
+LOADS = """
+import gangclient
+gang = gangclient.connect()
+try:
+    with gang.loading():
+        raise KeyError("a checkpoint that can't be read")
+except KeyError:
+    print("raised")
+gang.checkpoint_loaded(2.5)
+gang.checkpoint_loaded(7.5)
+gang.progress(1201, seconds=0.75)
+"""
+
+
+async def test_what_was_loaded_is_said_once_and_before_the_first_step(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        assert await script(LOADS, environment(module, here.sidecar.socket)) == "raised\n"
+        progress = await here.supervisor.heard(wire.Progress)
+        assert progress.first_ms == 750
+        assert here.supervisor.all(wire.Loaded) == [wire.Loaded(3, 0, 2500, rank=4)]
+        assert here.supervisor.received.index(here.supervisor.all(wire.Loaded)[0]) < here.supervisor.received.index(
+            progress
+        )
+
+
+NO_DURATION = """
+import gangclient
+class Odd:
+    def __float__(self):
+        raise RuntimeError("no number")
+for wrong in (-1, float("nan"), float("inf"), 10**400, 1e10, "soon", None, [], Odd()):
+    gang = gangclient.connect()
+    gang.checkpoint_loaded(wrong)
+    if wrong is not None:
+        gang.progress(1201, seconds=wrong)
+    gang._sender._flush()
+"""
+
+
+async def test_what_is_no_duration_is_said_in_the_log_and_the_step_counts_all_the_same(module: Path) -> None:
+    async with training(module, RESTORE) as here:
+        printed = await script(NO_DURATION, environment(module, here.sidecar.socket))
+        assert printed.count("the loading of the checkpoint is not reported") == 9
+        assert printed.count("the step is reported, its duration is not") == 8
+        progress = await here.supervisor.heard(wire.Progress)
+        assert (progress.first_step, progress.first_ms) == (1201, None)
+        assert here.supervisor.all(wire.Loaded) == []
+
+
+async def test_a_client_that_is_newer_than_its_sidecar_only_says_so(module: Path) -> None:
+    async def unknown(_request: web.Request) -> web.Response:
+        return web.json_response({"error": {"reason": "PathUnknown", "message": "there is no such path"}}, status=404)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", unknown)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, str(module / "old.sock")).start()
+        printed = await script(LOADS, environment(module, module / "old.sock"))
+    finally:
+        await runner.cleanup()
+    assert "the loading of the checkpoint is not reported" in printed
+    assert "PathUnknown" in printed
 
 
 async def test_outside_of_gangctl_nothing_happens(module: Path) -> None:
@@ -124,6 +200,7 @@ async def test_outside_of_gangctl_nothing_happens(module: Path) -> None:
 FAST = """
 import time, gangclient
 gang = gangclient.connect()
+gang.checkpoint_loaded(1.5)
 slowest, began = 0.0, time.perf_counter()
 for step in range(1201, 21201):
     before = time.perf_counter()
@@ -195,7 +272,7 @@ async def test_a_forked_process_reports_as_well(module: Path) -> None:
 SIGNALLED = """
 import os, signal, gangclient
 gang = gangclient.connect()
-signal.signal(signal.SIGALRM, lambda *_: gang.progress(1201))
+signal.signal(signal.SIGALRM, lambda *_: (gang.progress(1201), gang.checkpoint_loaded(0.5)))
 signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
 for step in range(1201, 60000):
     gang.progress(step)

@@ -29,7 +29,20 @@ from gangsidecar.machine import (
     Tick,
     TreeGone,
 )
-from gangsidecar.wire import Checkpoint, Directive, Dropped, Phase, Ping, Process, Progress, Request, Restore, Run, Verb
+from gangsidecar.wire import (
+    Checkpoint,
+    Directive,
+    Dropped,
+    Loaded,
+    Phase,
+    Ping,
+    Process,
+    Progress,
+    Request,
+    Restore,
+    Run,
+    Verb,
+)
 
 IDENTITY = Identity(gang="g1", member="worker-0", incarnation=0, pod="p1", address="10.0.0.1")
 GRACE = 1_000
@@ -499,10 +512,74 @@ class TestWhatTheFrameworkSays:
         assert driver.feed(Progress(1, 3, 0), after=1) == [Send()]
         assert driver.feed(Progress(1, 3, 0, phase="Checkpoint")) == [Send()]
 
+    def test_the_longest_first_step_of_the_members_ranks_is_told_at_once(self) -> None:
+        driver = running(1)
+        driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=0, first_ms=400))
+        assert driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=10, first_ms=900), after=10) == [Send()]
+        assert driver.feed(Progress(1, 102, 0, first_step=101, first_age_ms=20, first_ms=300), after=10) == []
+        assert driver.report.progress == Progress(1, 102, 0, "Step", 101, 20, first_ms=900)
+
+    def test_a_sidecar_that_has_restarted_takes_no_later_step_for_the_first(self) -> None:
+        driver = running(1)
+        driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=0, first_ms=400))
+        driver.feed(Progress(1, 500, 0, first_step=500, first_age_ms=0, first_ms=9000), after=1000)
+        assert driver.report.progress == Progress(1, 500, 0, "Step", 101, 1000, first_ms=400)
+        driver.feed(Progress(1, 501, 0, first_step=500, first_age_ms=10), after=10)
+        assert driver.report.progress == Progress(1, 501, 0, "Step", 101, 1010, first_ms=400)
+
+    def test_the_rank_that_was_ready_last_is_told_with_its_age(self) -> None:
+        driver = running(1)
+        assert driver.feed(Loaded(1, 0, 2500, rank=3)) == [Send()]
+        assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == [Send()]
+        driver.feed(Loaded(1, 60, 9000, rank=1), after=50)  # its call was under way for longer
+        driver.now += 7
+        assert driver.report.loaded == Loaded(1, 57, 1500, rank=2)
+
+    def test_a_rank_that_says_twice_that_it_has_loaded_is_heard_once(self) -> None:
+        driver = running(1)
+        driver.feed(Loaded(1, 0, 2500, rank=3))
+        driver.feed(Loaded(1, 0, 1500, rank=2), after=100)
+        for again in (2, 3):
+            assert driver.feed(Loaded(1, 0, 7777, rank=again), after=100) == []
+        assert driver.report.loaded == Loaded(1, 200, 1500, rank=2)
+
+    def test_what_is_loaded_after_the_first_step_is_no_part_of_the_restart(self) -> None:
+        driver = running(1)
+        driver.feed(Progress(1, 10, 0, phase="Startup"), Loaded(1, 0, 2500, rank=3))
+        driver.feed(Progress(1, 11, 0))
+        assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == []
+        assert driver.report.loaded == Loaded(1, 100, 2500, rank=3)
+
+    def test_a_new_attempt_begins_without_what_the_last_one_measured(self) -> None:
+        driver = running(1)
+        driver.feed(Loaded(1, 0, 2500, rank=3), Progress(1, 11, 0, first_step=11, first_age_ms=0, first_ms=5))
+        driver.feed(hold(2), Exited(0, signal=15), TreeGone())
+        assert driver.report.loaded == Loaded(1, 0, 2500, rank=3), "evidence of the attempt that it belongs to"
+        driver.feed(PortsFound(2, (29400,)), run(2), Started())
+        assert driver.report.loaded is None
+        assert driver.report.progress is None
+        driver.feed(Loaded(2, 0, 10, rank=3))
+        assert driver.report.loaded == Loaded(2, 0, 10, rank=3), "the rank is heard again"
+
+    def test_many_ranks_and_odd_numbers_stay_bounded(self) -> None:
+        driver = running(1)
+        for rank in range(500):
+            driver.feed(Loaded(1, -5, 1, rank=rank), after=1)
+        assert driver.report.loaded is not None
+        assert driver.report.loaded.age_ms >= 0
+        assert driver.state.evidence.load is not None
+        assert len(driver.state.evidence.load.ranks) == 64
+
     def test_what_an_older_attempt_says_is_ignored(self) -> None:
         driver = restarted(1)
         driver.feed(run(2), Started())
-        for late in (Progress(1, 5, 0), Request(1, 0, "x"), Checkpoint("ram", 30, 10, 1), Dropped("ram", 10, 10, 1)):
+        for late in (
+            Progress(1, 5, 0),
+            Loaded(1, 0, 2500),
+            Request(1, 0, "x"),
+            Checkpoint("ram", 30, 10, 1),
+            Dropped("ram", 10, 10, 1),
+        ):
             before = driver.state
             assert driver.feed(late) == []
             assert driver.state == before
@@ -563,6 +640,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
         st.builds(Checkpoint, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
         st.builds(Dropped, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
         st.builds(Progress, attempts, st.integers(0, 9), st.integers(0, 9)),
+        st.builds(Loaded, attempts, st.integers(-9, 9), st.integers(-9, 9), st.none() | st.integers(0, 2)),
         st.builds(Request, attempts, st.integers(0, 9), st.just("why")),
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gangsidecar import wire
-from gangsidecar.wire import Directive, End, Phase, Process, Progress, Report, Request, Run, Verb, WireError
+from gangsidecar.wire import Directive, End, Loaded, Phase, Process, Progress, Report, Request, Run, Verb, WireError
 
 MESSAGES = [
     wire.Report,
@@ -22,16 +22,26 @@ MESSAGES = [
     wire.Ping,
     wire.Checkpoint,
     wire.Dropped,
+    wire.Loaded,
     wire.Progress,
     wire.Request,
 ]
+# fmt: off
+REVISION_1 = frozenset((
+    "v", "type", "gang", "member", "incarnation", "pod", "session", "seq", "attempt", "phase", "terminating", "ends",
+    "checkpoints", "missing_step", "missing_attempt", "progress", "request", "address", "ports", "phase_age_ms",
+    "stop_ms",
+))
+# fmt: on
+PROGRESS_1 = frozenset(("attempt", "step", "age_ms", "phase", "first_step", "first_age_ms"))
+"""The fields that a controller of revision 1 knows."""
 PING = '{"v":1,"type":"Ping"}'
 
 
-def values(hint: Any) -> st.SearchStrategy[Any]:
+def values(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Any value of that type, read from the types themselves so that a new field is tested at once."""
     if get_origin(hint) is Union:
-        return st.none() | values(get_args(hint)[0])
+        return st.none() | values(get_args(hint)[0], name)
     if get_origin(hint) is tuple:
         args = get_args(hint)
         if args[-1] is Ellipsis:
@@ -39,11 +49,13 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values, args))
     if isinstance(hint, type) and is_dataclass(hint):
         hints = get_type_hints(hint)
-        return st.builds(hint, **{field.name: values(hints[field.name]) for field in fields(hint)})
+        return st.builds(hint, **{field.name: values(hints[field.name], field.name) for field in fields(hint)})
     if issubclass(hint, Enum):
         return st.sampled_from(list(hint))
     return {
-        int: st.integers(-(2**63), 2**63 - 1),
+        int: st.integers(0, wire.MAX_MS)
+        if name.endswith(("_ms", "milliseconds"))
+        else st.integers(-(2**63), 2**63 - 1),
         str: st.text(max_size=20),
         bool: st.booleans(),
     }[hint]
@@ -112,6 +124,10 @@ def test_a_message_with_one_field_spoilt_raises_nothing_but_wire_error(message: 
         ('{"v":1,"type":"Scan","attempt":true,"tiers":[]}', "Scan.attempt: a bool instead of int"),
         ('{"v":1,"type":"Scan","attempt":1.0,"tiers":[]}', "Scan.attempt: a float instead of int"),
         ('{"v":1,"type":"Scan","attempt":9223372036854775808,"tiers":[]}', "out of range"),
+        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":-1,"milliseconds":1}', "Loaded.age_ms: no duration"),
+        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":1,"milliseconds":-1}', "Loaded.milliseconds: no duration"),
+        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":1,"milliseconds":1000000000001}', "no duration"),
+        ('{"v":1,"type":"Progress","attempt":1,"step":-1,"age_ms":1,"first_ms":-1}', "Progress.first_ms: no duration"),
         ('{"v":1,"type":"Scan","attempt":1,"tiers":{}}', "Scan.tiers: a dict instead of a list"),
         ('{"v":1,"type":"Scan","attempt":1,"tiers":[1]}', "Scan.tiers[0]: a int instead of an object"),
         ('{"v":1,"type":"Scanned","attempt":1,"pod":null}', "Scanned.pod: a NoneType instead of str"),
@@ -183,6 +199,7 @@ class TestAges:
             ends=(End(1, 0, 10, exit_code=1), End(1, 1, 20, signal=9)),
             progress=Progress(1, 5, 30, first_step=2, first_age_ms=40),
             request=Request(1, 50, "why"),
+            loaded=Loaded(1, 80, 2500, rank=3),
             phase_age_ms=60,
             stop_ms=70,
         )
@@ -190,7 +207,44 @@ class TestAges:
         assert [end.age_ms for end in later.ends] == [15, 25]
         assert later.progress == Progress(1, 5, 35, first_step=2, first_age_ms=45)
         assert later.request == Request(1, 55, "why")
+        assert later.loaded == Loaded(1, 85, 2500, rank=3), "an age grows, a duration doesn't"
         assert (later.phase_age_ms, later.stop_ms) == (65, 70)
 
     def test_a_report_never_gets_younger(self) -> None:
         assert wire.aged(report(phase_age_ms=5), -3) == report(phase_age_ms=5)
+
+
+class TestRevisions:
+    """What a sidecar says to a controller of another release."""
+
+    LATER = report(
+        loaded=Loaded(3, 5, 2500, rank=1), progress=Progress(3, 7, 1, first_step=7, first_age_ms=1, first_ms=90)
+    )
+
+    def test_a_controller_of_this_release_gets_everything(self) -> None:
+        assert wire.in_revision(self.LATER, wire.REVISION) is self.LATER
+        assert wire.in_revision(self.LATER, wire.REVISION + 1) is self.LATER
+
+    def test_an_older_controller_gets_nothing_that_it_would_refuse(self) -> None:
+        told = json.loads(wire.encode(wire.in_revision(self.LATER, 1)))
+        assert set(told) <= REVISION_1
+        assert set(told["progress"]) <= PROGRESS_1
+        assert wire.in_revision(self.LATER, 1).progress == Progress(3, 7, 1, first_step=7, first_age_ms=1)
+
+    def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
+        old = report(progress=Progress(3, 7, 1))
+        assert wire.in_revision(old, 1) is old
+
+    def test_an_older_sidecars_report_is_taken(self) -> None:
+        text = (
+            '{"v":1,"type":"Report","gang":"g","member":"w-0","incarnation":0,"pod":"p","session":"s","seq":9,'
+            '"attempt":3,"phase":"Running","progress":{"attempt":3,"step":8,"age_ms":4,"first_step":7,"first_age_ms":9}}'
+        )
+        told = wire.decode(text)
+        assert told.loaded is None
+        assert told.progress == Progress(3, 8, 4, first_step=7, first_age_ms=9)
+
+    def test_every_field_that_came_later_may_be_absent(self) -> None:
+        for kind, first in ((Report, REVISION_1), (Progress, PROGRESS_1)):
+            later = [field for field in fields(kind) if field.name not in first]
+            assert all(field.default is not MISSING for field in later)
