@@ -122,7 +122,7 @@ def _answer(job: GangJob, fault: Fault) -> _Answer:
 
 
 def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
-    say(f"fault:  {fault.message}")
+    say(f"fault:  {clean(fault.message)}")
     by_answer: dict[tuple[Verdict, IncidentLevel], list[str]] = {}
     for answer in answers:
         by_answer.setdefault(answer.key, []).append(parse_member_name(answer.member)[0])

@@ -13,6 +13,7 @@ from gangctl.cli.places import choosing
 from gangctl.cli.places.port import DEFAULT_LEASE, Harm
 from gangctl.cli.program import program
 from gangctl.cli.signals import exit_code, signal_number
+from gangctl.cli.text import clean
 from gangctl.cluster.local.inject import Target
 
 _CONTROLLER: Final = "controller"
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         if target is None:
             raise UserError(f"whom? name a member, as in: {program()} inject NAME worker-1 --signal SIGKILL")
         for text in place.harm(job, numbered.known_member(job, target), harm):
-            say(text)
+            say(clean(text))
     return ExitCode.OK
 
 

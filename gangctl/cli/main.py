@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import Final, Protocol, cast
 
 from gangctl import __version__
+from gangctl.api.escaping import escaped
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.program import is_plugin, program
 from gangctl.cluster.errors import ClusterError
@@ -22,6 +23,7 @@ from gangctl.cluster.errors import ClusterError
 _VERBS: Final = {
     "run": "Run a gang on this machine and watch it",
     "status": "Show gangs, or one gang in detail",
+    "trace": "Draw one incident to scale: what failed, what was decided, what each second was spent on",
     "restart": "Start a new attempt of a gang, uncharged",
     "suspend": "Stop a gang and give its pods back; attempt and restore point stay",
     "resume": "Let a suspended gang go on",
@@ -36,6 +38,7 @@ examples:
   gangctl run examples/demo.yaml              run a gang here, watch it, Ctrl-C ends it
   gangctl inject demo worker-1 --signal KILL  in another terminal: kill a worker, see the gang come back
   gangctl status demo                         why it restarted, what was lost, what happens next
+  gangctl trace demo                          what each second of its last restart was spent on
   gangctl classify job.yaml --exit-code 78    what would your failure policy do?
 
 `gangctl VERB --help` says more. GANGCTL_DEBUG=1 shows tracebacks.
@@ -44,6 +47,7 @@ _PLUGIN_EXAMPLES: Final = """\
 examples:
   gangctl status -A                               all gangs of the cluster
   gangctl status demo -n research                 why it restarted, what was lost, what happens next
+  gangctl trace demo -n research                  what each second of its last restart was spent on
   gangctl logs demo --rank 3 -f                   what the worker of one rank says
   gangctl inject demo worker-1 --signal KILL      kill a worker, see the gang come back
 
@@ -138,5 +142,4 @@ def _as_called(text: str | None) -> str | None:
 
 
 def _said(text: str) -> None:
-    line = "".join(letter if letter.isprintable() or letter == "\n" else f"\\x{ord(letter):02x}" for letter in text)
-    sys.stderr.write(f"error: {line}\n")
+    sys.stderr.write("error: " + "\n".join(escaped(line) for line in text.split("\n")) + "\n")

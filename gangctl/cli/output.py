@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
+import yaml
 from rich.console import Console
 
 from gangctl.cli.text import clean
 
-WIDE = 10_000
+WIDE: Final = 10_000
 """Columns where nobody has a terminal: lines are never cut in a pipe."""
+_NOT_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
 def say(text: str) -> None:
@@ -31,8 +34,24 @@ def tell(text: str) -> None:
 
 
 def as_json(value: Any) -> str:
-    """JSON as people and programs read it."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    r"""JSON as people and programs read it. What would control a terminal is written as ``\u202e``: the same value."""
+    return _NOT_ASCII.sub(_in_json, json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def as_yaml(value: Any) -> str:
+    """The same as YAML, where only a text without anything beyond ASCII can have such characters written out."""
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    if any(clean(line) != line for line in text.split("\n")):
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
+    return text.rstrip()
+
+
+def _in_json(found: re.Match[str]) -> str:
+    letter = found[0]
+    if clean(letter) == letter:
+        return letter
+    units = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def console(stream: TextIO) -> Console:

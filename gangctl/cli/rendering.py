@@ -135,6 +135,12 @@ def incidents(found: Sequence[Incident]) -> Table:
     return table(columns, [_incident(one) for one in found], fold="CAUSE")
 
 
+def trace_hint(job: GangJob) -> str:
+    """How to see what an incident's time was spent on."""
+    last = job.status.incidents[0].attempt if job.status.incidents else 0
+    return clean(f"{program()} trace {job.metadata.name} --incident {last} draws what its time was spent on")
+
+
 def phases(incident: Incident) -> dict[str, int | None]:
     """The phases of an incident with their milliseconds, in their order."""
     took = incident.milliseconds

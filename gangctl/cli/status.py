@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import yaml
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -16,7 +15,7 @@ from rich.text import Text
 from gangctl.cli import rendering
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.live import Look
-from gangctl.cli.output import as_json, console, is_terminal, say, tell
+from gangctl.cli.output import as_json, as_yaml, console, is_terminal, say, tell
 from gangctl.cli.places import choosing
 from gangctl.cli.places.port import Place
 from gangctl.cli.text import clean
@@ -28,6 +27,7 @@ examples:
   gangctl status demo               why it restarted, what was thrown away, what to do next
   gangctl status demo --watch       the same, kept up to date until Ctrl-C
   gangctl status demo -o json       the stored object, for programs (status as in the API)
+  gangctl trace demo                what each second of its last incident was spent on
 
 On this machine, without a running controller, the table shows what was stored last. On a cluster it needs the rights
 get and list on gangjobs, for one gang list on pods, and watch on them with --watch.
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(place: Place, arguments: argparse.Namespace) -> None:
     looks = place.looks(arguments.name)
     if not looks:
-        say(f"there are no gangs in {place.where}: {place.beginning}")
+        say(clean(f"there are no gangs in {place.where}: {place.beginning}"))
         return
     if not arguments.name:
         tell(f"gangs in {place.where}")
@@ -96,10 +96,7 @@ def _watch(place: Place, arguments: argparse.Namespace) -> None:
 def _print_objects(place: Place, arguments: argparse.Namespace) -> None:
     found = place.documents(arguments.name)
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
-    if arguments.output == "json":
-        say(as_json(value))
-    else:
-        say(yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip())
+    say(as_json(value) if arguments.output == "json" else as_yaml(value))
 
 
 def _shown(place: Place, arguments: argparse.Namespace, looks: Sequence[Look]) -> RenderableType:
@@ -129,7 +126,7 @@ def _details(place: Place, found: Look, now: float) -> RenderableType:
     parts += [Text(), rendering.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]
-        parts.append(rendering.incidents(status.incidents))
+        parts += [rendering.incidents(status.incidents), Text(rendering.trace_hint(found.job), style="dim")]
     conditions = [one for one in status.conditions if one.status != "False"]
     if conditions:
         rows = [(clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in conditions]

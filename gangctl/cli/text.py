@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
+
+from gangctl.api.escaping import escaped
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
-_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Categories of characters that control rather than show: escapes, line breaks, changes of direction."""
 
 
 def clean(value: object) -> str:
     r"""The text with every control character written out, as in ``\x1b``; always one line that can be encoded."""
-    text = str(value)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_shown(letter) for letter in text)
+    return escaped(str(value))
 
 
 def output_line(line: str) -> str:
@@ -40,6 +36,21 @@ def duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
 
 
+def took(seconds: float) -> str:
+    """How long something took, to about three digits: ``8 ms``, ``2.31 s``, ``42.0 s``, ``15 min 03 s``."""
+    milliseconds = max(0, round(seconds * 1000))
+    if milliseconds < 1000:  # noqa: PLR2004 - a second
+        return f"{milliseconds} ms"
+    if milliseconds < 9_995:  # noqa: PLR2004 - what would be shown as 10.00
+        return f"{milliseconds / 1000:.2f} s"
+    if milliseconds < 59_950:  # noqa: PLR2004 - what would be shown as 60.0
+        return f"{milliseconds / 1000:.1f} s"
+    whole = round(milliseconds / 1000)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
+
+
 def seconds(milliseconds: int | None) -> str:
     """A phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
     return "-" if milliseconds is None else f"{milliseconds / 1000:.3f}"
@@ -48,10 +59,3 @@ def seconds(milliseconds: int | None) -> str:
 def shown(value: object) -> str:
     """The value; ``-`` if there is none."""
     return "-" if value is None or value == "" else clean(value)
-
-
-def _shown(letter: str) -> str:
-    if unicodedata.category(letter) not in _UNSAFE:
-        return letter
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004

@@ -16,9 +16,11 @@ from gangctl.cluster.local.inject import Target
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 SUPERVISOR = """
 import os, signal, subprocess, sys
+def say(*words):  # at once: others write there, too
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 signal.signal(signal.SIGALRM, lambda *_: sys.exit())
 for number in (signal.SIGCHLD, signal.SIGUSR1):
-    signal.signal(number, lambda number, _: print("caught", number, flush=True))
+    signal.signal(number, lambda number, _: say("caught", number))
 workers = {subprocess.Popen(["sleep", "60"], env={"RANK": str(rank)}).pid: rank for rank in (0, 1)}
 if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-IS", *sys.argv[1:]])
@@ -26,10 +28,10 @@ harming = True
 while workers or harming:
     pid, how = os.wait()
     if pid in workers:
-        print("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how), flush=True)
+        say("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how))
     else:
         harming = False
-        print("harm ended with", os.waitstatus_to_exitcode(how), flush=True)
+        say("harm ended with", os.waitstatus_to_exitcode(how))
         if how:
             break
         signal.alarm(3)

@@ -12,7 +12,7 @@ import yaml
 from gangctl.api.crd import crd
 from gangctl.cli.main import main
 
-VERBS = ["run", "status", "restart", "suspend", "resume", "inject", "classify", "crd", "version"]
+VERBS = ["run", "status", "trace", "restart", "suspend", "resume", "inject", "classify", "crd", "version"]
 
 
 def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
@@ -42,7 +42,7 @@ def test_a_verb_that_does_not_exist_gives_the_nearest(capsys: pytest.CaptureFixt
 
 
 def test_a_gang_that_does_not_exist_is_said_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for verb in (["status"], ["restart"], ["suspend"], ["resume"], ["inject", "--kill-controller"]):
+    for verb in (["status"], ["trace"], ["restart"], ["suspend"], ["resume"], ["inject", "--kill-controller"]):
         assert main([*verb, "demo", "--state-dir", str(tmp_path)]) == 2
         err = capsys.readouterr().err
         assert err.startswith("error: there is no gang 'demo'")
@@ -76,3 +76,5 @@ def test_control_characters_of_a_file_name_are_written_out(capsys: pytest.Captur
     err = capsys.readouterr().err
     assert "\x1b" not in err
     assert "doesn't exist" in err
+    assert main(["classify", "no\x9b31m\u202esuch.yaml", "--exit-code", "1"]) == 2
+    assert r"no\x9b31m\u202esuch.yaml" in capsys.readouterr().err

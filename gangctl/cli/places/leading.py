@@ -11,6 +11,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.output import say, tell
 from gangctl.cli.places.gangjobs import checked
 from gangctl.cli.places.port import DEFAULT_LEASE
+from gangctl.cli.text import clean
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound
 
@@ -33,7 +34,7 @@ async def kill_leader(client: Client, lease: str) -> None:
     pod = holder.partition("_")[0]
     if not pod:
         raise UserError(f"nobody holds the Lease {lease}: no controller leads now")
-    say(f"controller: pod {pod} in namespace {namespace} leads; it is deleted with no time to end")
+    say(clean(f"controller: pod {pod} in namespace {namespace} leads; it is deleted with no time to end"))
     try:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         await client.request("DELETE", path, body=json.dumps({"gracePeriodSeconds": 0}).encode())

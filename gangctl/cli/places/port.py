@@ -67,6 +67,9 @@ class Place(Protocol):
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
 
+    def latest(self, name: str) -> GangJob:
+        """The same, with what the controller knows beyond it where it can be asked for that."""
+
     def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
         """Set fields of the spec, by their names in YAML; the gang as it is stored then."""
 

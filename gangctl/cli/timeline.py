@@ -1,0 +1,202 @@
+"""Spans as a tree in the terminal, drawn to scale: one line a span, its bar at its place and in its length.
+
+What is too short for its scale is drawn as a sliver: nothing that took place is invisible. Where there is no room for
+who a span is about, that stands in a line of its own below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from gangctl.cli.text import clean, took
+from gangctl.core.tracing import Span
+
+NARROW: Final = 72
+"""Below so many columns who a span is about has its own line, and names are short."""
+_LEAST_BAR: Final = 8
+_GAP: Final = 2
+_PREFIX: Final = "member."
+_LEFT: Final = " ▏▎▍▌▋▊▉"
+"""A cell that is filled from its left by so many eighths."""
+_FULL, _RIGHT_HALF, _RIGHT_EIGHTH = "█", "▐", "▕"
+_EIGHTHS: Final = 8
+_STYLES: Final = {
+    "gang.restart": "bold",
+    "detect": "red",
+    "stop": "yellow",
+    "replace": "magenta",
+    "barrier": "blue",
+    "start": "cyan",
+    "first_step": "green",
+    "checkpoint_load": "bright_green",
+}
+_PARTS: Final = {"Cause": "the cause", "Replaced": "replaced", "Slowest": "slowest"}
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """What can be drawn on."""
+
+    columns: int
+    blocks: bool
+    """Whether its encoding has block and line characters; else all is ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    span: Span
+    tree: str
+    """Lines to the left of the name."""
+    below: str
+    """The same for a second line."""
+    who: tuple[str, ...]
+    """Most important first."""
+
+
+def timeline(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
+    """The lines. ``spans``: root first, then depth first; ``now``: until when a span that isn't over is drawn."""
+    rows = list(_rows(spans, _TREES[canvas.blocks]))
+    root = spans[0]
+    total = max(0.0, _end(root, now) - root.begin)
+    narrow = canvas.columns < NARROW
+    names = [row.tree + _name(row.span, short=narrow) for row in rows]
+    durations = _durations(spans, now)
+    name_width = max(cell_len("SPAN"), *map(cell_len, names))
+    took_width = max(cell_len("TOOK"), *map(len, durations))
+    room = canvas.columns - name_width - took_width - 2 * _GAP
+    who_width = 0 if narrow else min(max(cell_len(", ".join(row.who)) for row in rows), room // 2 - _GAP)
+    bar_width = max(_LEAST_BAR, room - (who_width + _GAP if who_width else 0))
+    gap = " " * _GAP
+    head = f"{'SPAN'.ljust(name_width)}{gap}{_axis(total, bar_width)}{gap}{'TOOK'.rjust(took_width)}"
+    lines = [Text(f"{head}{gap}WHO" if who_width else head, style="bold")]
+    for row, name, duration in zip(rows, names, durations, strict=True):
+        span, style = row.span, _STYLES.get(row.span.name.removeprefix(_PREFIX), "")
+        begin, end = span.begin - root.begin, _end(span, now) - root.begin
+        bar = (_blocks if canvas.blocks else _ascii)(begin, end, total, bar_width)
+        line = Text(set_cell_size(name, name_width), style="bold red" if span.failed else "")
+        line.append(gap).append(bar, style=style).append(gap).append(duration.rjust(took_width), style="")
+        who = Text(_fitting(row.who, who_width or canvas.columns - cell_len(row.below)), style="dim")
+        lines.append(line.append(gap).append_text(who) if who_width and row.who else line)
+        if not who_width and row.who:
+            lines.append(Text(row.below).append_text(who))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    child: str
+    last: str
+    passing: str
+
+
+_TREES: Final = {True: _Tree("├─ ", "└─ ", "│  "), False: _Tree("|- ", "`- ", "|  ")}
+
+
+def _rows(spans: Sequence[Span], tree: _Tree) -> Iterator[_Row]:
+    """Spans with the lines that show whose child each is."""
+    last = {span.parent_id: span.span_id for span in spans}
+    lines = {"": ("", "")}
+    """Span -> what stands to the left of its children."""
+    for span, following in pairwise([*spans, None]):
+        assert span is not None
+        beside = lines.get(span.parent_id, ("", ""))[1]
+        is_last = last[span.parent_id] == span.span_id
+        name = "" if not span.parent_id else beside + (tree.last if is_last else tree.child)
+        below = "" if not span.parent_id else beside + (" " * len(tree.last) if is_last else tree.passing)
+        lines[span.span_id] = (name, below)
+        has_children = following is not None and following.parent_id == span.span_id
+        yield _Row(span, name, below + (tree.passing if has_children else " " * len(tree.last)), tuple(_who(span)))
+
+
+def _who(span: Span) -> Iterator[str]:
+    """What the span is about, in few words."""
+    told = dict(span.attributes)
+    if span.end is None:
+        yield "not over yet"
+    if "gang.member" in told:
+        yield clean(told["gang.member"])
+        if part := _PARTS.get(str(told.get("gang.part", ""))):
+            yield part
+        yield from (clean(told[key]) for key in ("k8s.node.name", "gang.device", "k8s.pod.name") if told.get(key))
+    elif span.failed:
+        yield clean(span.failed)
+
+
+def _name(span: Span, *, short: bool) -> str:
+    return clean(span.name.removeprefix(_PREFIX) if short else span.name)
+
+
+def _end(span: Span, now: float) -> float:
+    return max(span.begin, now if span.end is None else span.end)
+
+
+def _durations(spans: Sequence[Span], now: float) -> list[str]:
+    """One below the other; with a plus while it grows."""
+    over = " " if any(span.end is None for span in spans) else ""
+    return [took(_end(span, now) - span.begin) + ("+" if span.end is None else over) for span in spans]
+
+
+def _fitting(pieces: Sequence[str], width: int) -> str:
+    """As many whole pieces as there is room for, at least the first one, cut."""
+    text = ""
+    for piece in pieces:
+        more = f"{text}, {piece}" if text else piece
+        if cell_len(more) > width:
+            break
+        text = more
+    if text or not pieces:
+        return text
+    return set_cell_size(pieces[0], max(0, width - 2)).rstrip() + ".."
+
+
+def _axis(total: float, width: int) -> str:
+    """Zero at the left, the whole at the right, the half between them where there is room."""
+    whole, half = took(total), took(total / 2)
+    if width < len(whole) + 2:
+        return "0".ljust(width)
+    line = "0" + whole.rjust(width - 1)
+    at = width // 2
+    if total and at + len(half) + 2 <= width - len(whole) and at > 1:
+        line = line[:at] + half + line[at + len(half) :]
+    return line
+
+
+def _blocks(begin: float, end: float, total: float, width: int) -> str:
+    """To an eighth of a cell where the font's blocks can show it: ends exactly, beginnings to about a third."""
+    first, behind = _edges(begin, end, total, width * _EIGHTHS)
+    at, offset = divmod(first, _EIGHTHS)
+    if behind <= (at + 1) * _EIGHTHS:
+        return (" " * at + _within(offset, behind - first)).ljust(width)
+    whole, rest = divmod(behind, _EIGHTHS)
+    begins = (_FULL, _FULL, _FULL, _RIGHT_HALF, _RIGHT_HALF, _RIGHT_HALF, _RIGHT_EIGHTH, _RIGHT_EIGHTH)[offset]
+    return (" " * at + begins + _FULL * (whole - at - 1) + (_LEFT[rest] if rest else "")).ljust(width)
+
+
+def _within(offset: int, eighths: int) -> str:
+    """One cell that is filled from ``offset`` on."""
+    if eighths == _EIGHTHS:
+        return _FULL
+    if offset + eighths / 2 < _EIGHTHS / 2:
+        return _LEFT[eighths]
+    return _RIGHT_HALF if eighths > 2 else _RIGHT_EIGHTH  # noqa: PLR2004 - what is nearer
+
+
+def _ascii(begin: float, end: float, total: float, width: int) -> str:
+    first, behind = _edges(begin, end, total, width)
+    return (" " * first + "#" * (behind - first)).ljust(width)
+
+
+def _edges(begin: float, end: float, total: float, units: int) -> tuple[int, int]:
+    """The first unit of a bar and the one behind its last; at least one unit, never outside."""
+    if total <= 0:
+        return 0, 1
+    first = min(units - 1, max(0, round(begin / total * units)))
+    return first, min(units, max(first + 1, round(end / total * units)))

@@ -1,0 +1,211 @@
+"""``gangctl trace``: one incident as a tree drawn to scale, from the status alone; with a link to Jaeger."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from typing import Any, Final, TextIO
+from urllib.parse import quote, urlsplit
+
+from rich.text import Text
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import rfc3339
+from gangctl.api.status import Incident
+from gangctl.cli import explaining
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.output import as_json, as_yaml, console, say
+from gangctl.cli.places import choosing
+from gangctl.cli.program import program
+from gangctl.cli.text import clean
+from gangctl.cli.timeline import Canvas, timeline
+from gangctl.core import tracing
+from gangctl.core.tracing import Span
+
+UI_URL: Final = "OTEL_UI_URL"
+"""The environment variable that says where Jaeger is."""
+COLUMNS: Final = 100
+"""Where nobody has a terminal and COLUMNS doesn't say otherwise."""
+_LEAST_COLUMNS: Final = 40
+_BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
+_EPILOG: Final = """\
+examples:
+  gangctl trace demo                      the last incident
+  gangctl trace demo --incident 3         the one that led to attempt 3 (TO ATTEMPT in gangctl status demo)
+  gangctl trace demo --ui-url https://jaeger.example.com
+                                          with a link to the same trace there; $OTEL_UI_URL does it for good
+  gangctl trace demo -o json              incident and spans, for programs
+
+what it looks like:
+  demo: attempt 1 to 2, restarted, 2.46 s, 2026-01-31 12:00:00 UTC
+  worker-1 (rank 1): ended by SIGKILL in attempt 1. No rule of podFailurePolicy named it: level Process (every
+  worker starts again inside its pod), charged to the budget. It began again from step 50; 5 steps were lost.
+  Everybody waited for worker-3 to stop (111 ms) and the first step of worker-0 (2.30 s).
+
+  SPAN                      0            1.23 s           2.46 s     TOOK  WHO
+  gang.restart              ####################################   2.46 s
+  |- stop                   ##                                     111 ms
+  |  `- member.stop         ##                                     111 ms  worker-3, slowest
+  |- barrier                  #                                      8 ms
+  |- start                    #                                     44 ms
+  `- first_step                ##################################  2.30 s
+     `- member.first_step      ##################################  2.30 s  worker-0, slowest
+
+Bars are to scale; what is too short for it is a sliver. Phases that didn't take place are absent. A duration with a
+plus still grows. All of it comes from the status, where the last 10 incidents are kept: it needs no Jaeger, and on a
+cluster only the right to get gangjobs.
+
+exit codes: 0 shown (also if there was no incident yet), 2 bad input, or there is no such incident
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    parser.add_argument(
+        "--incident", metavar="N", type=_attempt, help="the one that led to attempt N, as status lists them (the last)"
+    )
+    parser.add_argument("--ui-url", metavar="URL", help=f"where Jaeger's pages are (default: ${UI_URL})")
+    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="incident and spans, for programs")
+    choosing.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw it."""
+    base = _base(arguments.ui_url)
+    with choosing.place(arguments) as place:
+        job = place.latest(arguments.name)
+    incident = _chosen(job, arguments.incident)
+    now = time.time()
+    if arguments.output:
+        document = _document(job, incident, base, now)
+        say(as_json(document) if arguments.output == "json" else as_yaml(document))
+    elif incident is None:
+        name = job.metadata.name
+        say(clean(f"{name} has had no incident: nothing has gone wrong so far; {program()} status {name} shows it"))
+    else:
+        show(job, incident, base, now, sys.stdout)
+    return ExitCode.OK
+
+
+def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
+    """Draw an incident. ``base``: where Jaeger's pages are, or empty; ``now``: in seconds since the epoch."""
+    out = console(stream)
+    columns = out.width if stream.isatty() else shutil.get_terminal_size((COLUMNS, 0)).columns
+    out.width = max(_LEAST_COLUMNS, columns)
+    spans = tracing.spans(job, incident)
+    sentences = [
+        Text(explaining.headline(job, incident, spans, now), style="bold"),
+        Text(explaining.paragraph(incident, spans, now)),
+    ]
+    lines = [
+        *(Text(line) for line in _links(job, incident, spans[0], base)),
+        Text(),
+        *timeline(spans, now, Canvas(out.width, blocks=_can_encode(stream))),
+    ]
+    with out.capture() as captured:
+        for one in sentences:
+            out.print(one, soft_wrap=False)
+        for one in lines:
+            out.print(one, soft_wrap=True)  # an address that is broken into lines can't be opened
+    stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    stream.flush()
+
+
+def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]:
+    found = []
+    if root.link:
+        before = next((one for one in job.status.incidents if tracing.trace_of(job, one) == root.link), None)
+        where = f"trace {root.link}"
+        if before is not None and before.attempt != incident.attempt:
+            where = f"{program()} trace {job.metadata.name} --incident {before.attempt}"
+        found.append(clean(f"before: it followed another incident at once: {where}"))
+    found.append(clean(f"trace: {root.trace_id}"))
+    if base:
+        found.append(clean(f"Jaeger: {_url(base, root)}"))
+    return found
+
+
+def _document(job: GangJob, incident: Incident | None, base: str, now: float) -> dict[str, Any]:
+    """For programs: names are stable; what isn't known, or isn't over, is absent."""
+    metadata = job.metadata
+    made: dict[str, Any] = {"gang": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}}
+    if incident is None:
+        return {**made, "spans": []}
+    spans = tracing.spans(job, incident)
+    made |= {"traceID": spans[0].trace_id, "complete": tracing.is_complete(job, incident, now)}
+    if base:
+        made["url"] = _url(base, spans[0])
+    made["incident"] = incident.model_dump(mode="json", by_alias=True, exclude_none=True)
+    made["spans"] = [_span(one) for one in spans]
+    return made
+
+
+def _span(span: Span) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": span.name, "spanID": span.span_id}
+    if span.parent_id:
+        made["parentSpanID"] = span.parent_id
+    made["begin"] = rfc3339(span.begin)
+    if span.end is not None:
+        made |= {"end": rfc3339(span.end), "milliseconds": round((span.end - span.begin) * 1000)}
+    if span.link:
+        made["linkedTraceID"] = span.link
+    if span.failed:
+        made["failed"] = span.failed
+    made["attributes"] = dict(span.attributes)
+    return made
+
+
+def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
+    """The incident that is meant; None if none is and there was none."""
+    found = job.status.incidents
+    if attempt is None:
+        return found[0] if found else None
+    for one in found:
+        if one.attempt == attempt:
+            return one
+    known = ", ".join(str(one.attempt) for one in found)
+    there = f"those that are kept led to attempts {known} (the newest first)" if known else "there was none so far"
+    raise UserError(f"no incident of {job.metadata.name} led to attempt {attempt}: {there}")
+
+
+def _attempt(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} instead of the number of the attempt that an incident led to")
+    return int(text)
+
+
+def _base(flag: str | None) -> str:
+    """The address of Jaeger's pages; empty if nobody says.
+
+    Raises:
+        UserError: it can't be one.
+    """
+    source, text = ("--ui-url", flag) if flag is not None else (f"${UI_URL}", os.environ.get(UI_URL, ""))
+    if not text and flag is None:
+        return ""
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or set(text) & set(' <>"?#'):
+        example = "https://jaeger.example.com"
+        raise UserError(f"{source} is {text!r}, which is no address of Jaeger's pages: give one such as {example}")
+    return text.rstrip("/")
+
+
+def _url(base: str, root: Span) -> str:
+    return f"{base}/trace/{quote(root.trace_id, safe='')}"
+
+
+def _can_encode(stream: TextIO) -> bool:
+    try:
+        _BLOCKS.encode(stream.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
