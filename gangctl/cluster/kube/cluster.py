@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
@@ -19,12 +20,13 @@ from gangctl.cluster.kube import paths, pods
 from gangctl.cluster.kube.admission import Admission
 from gangctl.cluster.kube.budgeting import Budgeting
 from gangctl.cluster.kube.client import AlreadyExists, Client, NotFound, Refused, Unknown
+from gangctl.cluster.kube.eventing import related_pod
 from gangctl.cluster.kube.identity import Identifier
 from gangctl.cluster.kube.projections import GANGS, PODS
 from gangctl.cluster.kube.reading import kind_of
 from gangctl.cluster.kube.settings import Settings
 from gangctl.cluster.kube.telling import Telling
-from gangctl.cluster.kube.watched import Watched
+from gangctl.cluster.kube.watched import Watch, Watched
 from gangctl.cluster.port import Identity, Refusal
 from gangctl.core.plan import CreatePod, DeletePod, Event
 from gangctl.core.world import Pod
@@ -46,6 +48,8 @@ class KubeCluster:
         """``ca``: PEM text of what sidecars trust, as of now."""
         self.leading_since = 0.0
         """Since when this process has led, in seconds since the epoch."""
+        self.unwritten: Counter[str] = Counter()
+        """How many writes of a status failed: Conflict, Terminal or Retryable."""
         self._client = client
         self._settings = settings
         self._ca = ca
@@ -73,9 +77,19 @@ class KubeCluster:
         return self._watched.stale_seconds
 
     @property
+    def watches(self) -> tuple[Watch, ...]:
+        """How fresh each watch is."""
+        return self._watched.watches
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Why what is shown isn't fresh, or nothing is shown, in sentences."""
         return self._watched.problems
+
+    @property
+    def told(self) -> Mapping[str, int]:
+        """What became of the Events that were to be sent: how many were sent, combined, left out, lost."""
+        return self._telling.tally.counts
 
     async def listed(self) -> None:
         """Wait until everything was listed for the first time."""
@@ -84,6 +98,7 @@ class KubeCluster:
     def resign(self) -> None:
         """This process leads no more: what it knows is kept fresh, and nothing is asked for decisions."""
         self._admission.forget_all()
+        self._telling.resign()
 
     def uids(self) -> tuple[str, ...]:
         """UIDs of all gangs that are there."""
@@ -147,16 +162,20 @@ class KubeCluster:
         try:
             answer = await self._client.request("PUT", f"{path}/status", body=content)
         except (Conflict, NotFound) as error:
+            self.unwritten["Conflict"] += 1
             await self._read_again(job)
             raise Conflict(f"gang {metadata.name} was changed meanwhile: {error}") from error
         except Refused as error:
+            self.unwritten["Terminal"] += 1
             raise Terminal(f"the status of gang {metadata.name} can't be stored: {error.said}") from error
         except Retryable as error:
             # It may have been stored all the same.
             stored = await self._read_again(job)
             if stored is not None and stored.status == status:
                 return stored
-            if len(content) > LARGE and not isinstance(error, Unknown):  # etcd's own limit is an error like any other
+            too_large = len(content) > LARGE and not isinstance(error, Unknown)  # etcd's own limit is just any error
+            self.unwritten["Terminal" if too_large else "Retryable"] += 1
+            if too_large:
                 raise Terminal(
                     f"the status of gang {metadata.name}, {len(content)} bytes, is refused: {error}"
                 ) from error
@@ -228,9 +247,9 @@ class KubeCluster:
         Raises:
             Retryable: too many wait to be sent.
         """
-        found = [one for one in self._watched.pods_of(job.metadata.uid) if one.pod.member == event.member]
-        newest = max(found, key=lambda one: one.pod.incarnation, default=None)
-        self._telling.tell(job, event, newest)
+        name = related_pod(job, event)
+        uid = next((one.uid for one in self._watched.pods_of(job.metadata.uid) if one.pod.name == name), "")
+        self._telling.tell(job, event, uid)
 
     def _name_of(self, uid: str) -> tuple[str, str] | None:
         job = self.gang(uid)

@@ -72,6 +72,7 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._broken_at: float | None = time.monotonic()
         self._since = 0.0
+        self._heard_at = time.monotonic()
         self.listed = asyncio.Event()
         """Set once everything was listed in this run."""
         self.problem = ""
@@ -86,6 +87,11 @@ class Reflector(Generic[T]):
     def stale_seconds(self) -> float:
         """For how long nothing was heard because the watch is broken; 0 while it stands."""
         return 0.0 if self._broken_at is None else time.monotonic() - self._broken_at
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the API server said something; a watch that stands brings a bookmark every minute or so."""
+        return time.monotonic() - self._heard_at
 
     @property
     def synced_since(self) -> float:
@@ -190,10 +196,12 @@ class Reflector(Generic[T]):
         if self._since == 0 or self.stale_seconds > BREAK_SECONDS:
             self._since = time.time()
         self._broken_at = None
+        self._heard_at = time.monotonic()
         self.problem = ""
         self.listed.set()
 
     def _take(self, seen: Seen[T]) -> None:
+        self._heard_at = time.monotonic()
         is_news = _number(seen.resource_version) > self._listed  # a list may have overtaken the watch
         if is_news and seen.item is not None:
             self._keep(seen.item)

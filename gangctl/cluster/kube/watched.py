@@ -11,6 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
@@ -30,6 +31,18 @@ NO_CRD: Final = (
     "this cluster doesn't know GangJobs: install the CRD gangjobs.gangctl.io "
     "(gangctl crd | kubectl apply --server-side -f -); it is looked for again all the time"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How fresh what is known of one kind of objects is, in seconds."""
+
+    kind: str
+    """gangjobs, pods or nodes."""
+    broken: float
+    """For how long the watch has been broken; 0 while it stands."""
+    silent: float
+    """How long ago something was heard on it."""
 
 
 class Watched:
@@ -92,6 +105,12 @@ class Watched:
     def stale_seconds(self) -> float:
         """For how long the worst of them has heard nothing because its watch is broken."""
         return max(one.stale_seconds for one in (self.gangs, self.pods, self.nodes))
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """Each of them."""
+        kinds = (("gangjobs", self.gangs), ("pods", self.pods), ("nodes", self.nodes))
+        return tuple(Watch(kind, one.stale_seconds, one.silent_seconds) for kind, one in kinds)
 
     @property
     def problems(self) -> tuple[str, ...]:

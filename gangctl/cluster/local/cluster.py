@@ -168,6 +168,7 @@ class LocalCluster:
             "reason": event.reason,
             "message": event.message,
             "member": event.member,
+            "traceID": event.trace_id,
         }
         await asyncio.to_thread(_append, gang.store.folder.events, json.dumps(line))
 

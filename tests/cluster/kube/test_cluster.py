@@ -19,7 +19,7 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.identity import Identifier
 from gangctl.cluster.kube.settings import Settings
 from gangctl.cluster.kube.watched import Watched
-from gangctl.core.plan import CreatePod, DeletePod, Event, EventType
+from gangctl.core.plan import CreatePod, DeletePod
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, node, pod
 
@@ -409,29 +409,6 @@ async def test_a_gang_that_was_deleted_is_gone_at_once() -> None:
         assert one.cluster.gang(UID) is None
         assert ("gangjobs", "default", "g") not in one.api.objects
         await one.cluster.delete_gang(old)
-
-
-async def test_an_event_is_about_the_gang_and_the_pod_and_is_cut_to_what_is_taken() -> None:
-    async with world(GANG, ("pods", pod("worker-0", 1)), ("pods", pod("worker-0", 0))) as one:
-        await one.cluster.emit(one.job, Event(EventType.WARNING, "Restarting", "ü" * 1000, "worker-0"))
-        await eventually(lambda: one.api.count("POST", "events") == 1)
-        await eventually(lambda: any(key[0] == "events" for key in one.api.objects))
-        made = next(value for key, value in one.api.objects.items() if key[0] == "events")
-    assert (made["type"], made["reason"], made["regarding"]["uid"]) == ("Warning", "Restarting", UID)
-    assert made["related"]["name"] == "g-worker-0-1"
-    assert len(made["note"].encode()) <= 1024
-    assert made["note"].endswith("ü…")
-
-
-async def test_events_that_can_not_be_sent_hold_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    async with world(GANG) as one:
-
-        async def fail(request: web.Request) -> web.Response | None:
-            return status(500, "InternalError", "no events today") if request.path.endswith("/events") else None
-
-        one.api.faults.append(fail)
-        await one.cluster.emit(one.job, Event(EventType.NORMAL, "Running", "all is well"))
-        await eventually(lambda: any("no events today" in text for text in caplog.messages))
 
 
 async def test_while_a_watch_is_broken_nobody_has_listened_for_long() -> None:
