@@ -49,6 +49,7 @@ e2e-down: $(VENV)/.ready ## Take it down
 bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions, and (as root) restarts on real Kubernetes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/restart.py
 	@$(BIN)/python bench/decide.py
+	@$(BIN)/python bench/metrics.py
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster; else echo "bench/cluster.py needs root"; fi
 
 simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
@@ -61,6 +62,7 @@ generate: $(VENV)/.ready ## Write the CRD and the reference from the types
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
 	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/crds/
 	@$(BIN)/python -m gangctl.api.reference > docs/reference/gangjob.md
+	@$(BIN)/python -m gangctl.api.eventreference > docs/reference/events.md
 
 scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files anew (then read the diff)
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate

@@ -33,6 +33,11 @@ Outside of a cluster it stands for election like any other; sidecars must be abl
 
   python -m gangctl.controller.kube --kubeconfig ~/.kube/config --namespace gangctl-system --pod-ip 192.0.2.7
 
+Traces of restarts are sent by OTLP over HTTP when OTEL_EXPORTER_OTLP_ENDPOINT is set, such as to
+http://collector:4318; the other standard OTEL_* variables hold as well (_HEADERS, _TIMEOUT and _CERTIFICATE of the
+exporter, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_*; times in milliseconds). What is wrong with one of
+them is said in the log, and means no traces.
+
 A flag beats its environment variable. Exit codes: 0 after SIGTERM or SIGINT, 1 if it can't run, 2 for wrong flags.
 """
 

@@ -1,5 +1,7 @@
 """Health for the kubelet, in plain text over plain HTTP: ``/healthz`` (restart it if not), ``/readyz`` (use it if so).
 
+Beside them is ``/metrics``, for Prometheus.
+
 Alive means that this process still does things in time; what others do (an API server that is away, a CRD that isn't
 there) never makes it less alive, since a restart wouldn't help. A standby is ready like a leader.
 """
@@ -14,6 +16,8 @@ from typing import Final
 
 from aiohttp import web
 
+from gangctl.controller.exposition import Exposition
+
 BEAT_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 15.0
 """Without a heartbeat for so long, this process does nothing in time any more."""
@@ -26,8 +30,9 @@ Problems = Callable[[], Iterable[str]]
 class Health:
     """Answers of one process."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, exposition: Exposition) -> None:
         self._problems = problems
+        self._exposition = exposition
         self._beaten = time.monotonic()
 
     async def beat(self) -> None:
@@ -46,6 +51,7 @@ class Health:
         application = web.Application()
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
         await runner.setup()
         try:
@@ -65,3 +71,7 @@ class Health:
         if problems:
             return web.Response(status=503, text="".join(f"{one}\n" for one in problems))
         return web.Response(text="ok\n")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text = await self._exposition.text(request.headers.get("Accept", ""))
+        return web.Response(body=text.body, headers={"Content-Type": text.content_type})

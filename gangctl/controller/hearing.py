@@ -98,6 +98,7 @@ def _substance(report: Report) -> Report:
         ends=tuple(replace(end, age_ms=0) for end in report.ends),
         progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
         request=None if report.request is None else replace(report.request, age_ms=0),
+        loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
     )
 
 

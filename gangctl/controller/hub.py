@@ -24,7 +24,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import Identity, Refusal, RefusalReason
-from gangctl.controller import clock
+from gangctl.controller import clock, logs
 from gangctl.controller.connection import Connection, Ending, Said
 from gangctl.controller.hearing import Hearing, News
 from gangctl.controller.listening import listen
@@ -71,6 +71,8 @@ class Hub:
             leader: None while this process leads; else the URL of who does, empty if nobody is known to.
         """
         self._refusals = Refusals()
+        self.stale: Counter[str] = Counter()
+        """How many messages came too late to change anything: OlderAttempt, Overtaken or Superseded."""
         self._identify = identify
         self._directive = tell
         self._wake = wake
@@ -192,6 +194,7 @@ class Hub:
         refusal = self._standby()  # it may have lost its Lease while it asked whose token this is
         if refusal is not None:
             return refusal
+        socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
         await socket.prepare(request)
         admit()
         connection = Connection(identity, socket, request.transport, time.monotonic())
@@ -238,6 +241,7 @@ class Hub:
             if isinstance(result, Ending):
                 return result
             if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):
+                self._log_about(connection.identity)
                 log.error("%s: its connection has crashed, which is a bug", connection.identity.member, exc_info=result)
         return Ending(aiohttp.WSCloseCode.GOING_AWAY, "")
 
@@ -249,11 +253,13 @@ class Hub:
                 code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
                 return self._refuse(connection, "Broken", Ending(code, str(frame.data)))
             if self._connections.get(who.pod) is not connection:
+                self.stale["Superseded"] += 1
                 continue  # Cut off, or superseded: what was still in a buffer says nothing to whoever leads by now.
             wrong = self._take(connection, frame)
             if wrong:
                 reason = "WrongIdentity" if wrong.startswith("identity") else "Malformed"
                 return self._refuse(connection, reason, Ending(aiohttp.WSCloseCode.POLICY_VIOLATION, wrong))
+        self._log_about(who)
         log.info("%s (pod %s): its sidecar closed the connection, code %s", who.member, who.pod, socket.close_code)
         return Ending(aiohttp.WSCloseCode.OK, "")
 
@@ -284,6 +290,11 @@ class Hub:
         connection.spoke_at = time.monotonic()
         connection.has_spoken = True
         news = self._hearing.take(report, clock.now())
+        job = self._jobs.get(report.gang)
+        if news is News.OLD:
+            self.stale["Overtaken"] += 1
+        elif job is not None and report.attempt < job.status.attempt:
+            self.stale["OlderAttempt"] += 1
         if news is not News.OLD:
             self._tell(connection)
         if news is News.NEW:
@@ -314,9 +325,16 @@ class Hub:
         if self._hearing.fall_silent(who.gang, who.pod):
             self._wake(who.gang)
 
+    def _log_about(self, who: Identity) -> None:
+        """What this connection's task logs is about its gang, in the attempt that it is in by now."""
+        job = self._jobs.get(who.gang)
+        if job is not None:
+            logs.about(job)
+
     def _refuse(self, connection: Connection, reason: str, ending: Ending) -> Ending:
         who = connection.identity
         self.refused[reason] += 1
+        self._log_about(who)
         log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, ending.reason)
         return ending
 

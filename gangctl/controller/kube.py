@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
@@ -28,7 +29,11 @@ from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
+from gangctl.controller.metrics import Metrics
+from gangctl.controller.sources import Sources
+from gangctl.controller.telemetry import Telemetries
 from gangctl.controller.telling import Telling
+from gangctl.controller.tracing import tracing
 from gangctl.controller.wakes import Wakes
 from gangctl.core.decide import decide
 
@@ -95,7 +100,21 @@ class Controller:
         self._wakes: Wakes | None = None
         """Of the term, while this process leads."""
         self._hub = Hub(self._cluster.identify, Telling().directive, self._wake, self._wake_later, self._leader)
-        self._health = Health(self.problems)
+        self._tracing = tracing()
+        self._metrics = Metrics(
+            Sources(
+                leads=self._election.may_write,
+                connections=lambda: self._hub.connected,
+                refused=lambda: self._hub.refused,
+                stale=lambda: self._hub.stale,
+                unwritten=lambda: self._cluster.unwritten,
+                watches=lambda: self._cluster.watches,
+                events=lambda: self._cluster.told,
+                spans=lambda: asdict(self._tracing.counts()),
+            )
+        )
+        self._telemetry = Telemetries(self._tracing, self._metrics)
+        self._health = Health(self.problems, self._metrics.exposition)
 
     def problems(self) -> tuple[str, ...]:
         """Why this replica is of no use now."""
@@ -116,6 +135,8 @@ class Controller:
             await asyncio.wait((serving,))
             for task in background:
                 task.cancel()
+        # Somebody else leads by now, and nothing waits for this.
+        await self._tracing.close()
 
     async def _serve(self, ended: asyncio.Event) -> None:
         """Once everything is there: answer sidecars and stand for election."""
@@ -151,7 +172,8 @@ class Controller:
                 self._wakes, self._cluster.leading_since = wakes, clock.now()
                 for uid in self._cluster.uids():
                     wakes.wake(uid)
-                tasks.create_task(Loop(self._cluster, self._hub, wakes, decide).run())
+                tasks.create_task(Loop(self._cluster, self._hub, wakes, decide, self._telemetry).run())
+                tasks.create_task(self._tracing.run())
                 tasks.create_task(self._hub.keep_alive())
                 await asyncio.get_running_loop().create_future()
             finally:
@@ -159,6 +181,8 @@ class Controller:
                 self._hub.close_all()
                 self._wakes = None
                 self._cluster.resign()
+                self._tracing.resigned()
+                self._metrics.resigned()
 
     async def _catch_up(self) -> None:
         """See all that the last leader wrote: a watch may lag behind, and no decision may be made on that."""

@@ -18,9 +18,11 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.port import Cluster
-from gangctl.controller import clock
+from gangctl.controller import clock, logs
 from gangctl.controller.backoff import Backoff
 from gangctl.controller.hub import Hub
+from gangctl.controller.saying import Saying
+from gangctl.controller.telemetry import Telemetry
 from gangctl.controller.wakes import Wakes
 from gangctl.core.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangctl.core.world import Observed
@@ -37,11 +39,12 @@ Decide = Callable[[float, GangJob, Observed], Plan]
 class Loop:
     """Reconciles every gang of a cluster."""
 
-    def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide) -> None:
+    def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide, telemetry: Telemetry) -> None:
         self._cluster = cluster
         self._hub = hub
         self._wakes = wakes
         self._decide = decide
+        self._telemetry = telemetry
 
     async def run(self) -> None:
         """Look after gangs until cancelled."""
@@ -52,7 +55,7 @@ class Loop:
 
     async def _look_after(self, uid: str) -> None:
         """One gang, until it is gone."""
-        backoff = Backoff()
+        backoff, saying = Backoff(), Saying()
         while self._cluster.gang(uid) is not None:
             pause: float | None = None
             async for attempt in AsyncRetrying(
@@ -61,12 +64,13 @@ class Loop:
             ):
                 with attempt:
                     self._wakes.begin(uid)
-                    pause = await self._round(uid, backoff)
+                    pause = await self._round(uid, backoff, saying)
             await self._wakes.wait(uid, pause)
         self._hub.forget(uid)
         self._wakes.forget(uid)
+        self._telemetry.gone(uid)
 
-    async def _round(self, uid: str, backoff: Backoff) -> float | None:
+    async def _round(self, uid: str, backoff: Backoff, saying: Saying) -> float | None:
         """Observe, decide, apply; the seconds until the next round is due though nothing happens.
 
         Raises:
@@ -75,19 +79,26 @@ class Loop:
         job = self._cluster.gang(uid)
         if job is None:
             return None
+        logs.about(job)
+        self._telemetry.looked(job)
         observed = self.observed(uid)
+        began = time.monotonic()
         plan = self._decide(clock.now(), job, observed)
+        decided = time.monotonic()
+        self._telemetry.decided(decided - began)
         if plan.status is not None and plan.status != job.status:
-            job = await self._cluster.write_status(job, plan.status)
+            before, job = job, await self._cluster.write_status(job, plan.status)
+            self._telemetry.wrote(before, job, time.monotonic() - decided)
             self._wakes.wake(uid)  # What was written may have consequences at once.
-        _say_what(job, plan)
+            logs.about(job)
+        saying.decided(job, plan)
         self._hub.publish(job)
         await self._act(job, plan.actions, backoff)
         for event in plan.events:
             try:
                 await self._cluster.emit(job, event)
             except ClusterError as error:
-                log.warning("gang %s: an event was lost: %s", job.metadata.name, error)
+                log.warning("an event was lost: %s", error)
         # A pod that vanished meanwhile was not decided upon yet: what it said may be the last that is known of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
@@ -115,6 +126,7 @@ class Loop:
                     tasks.create_task(self._do(job, action, backoff))
 
     async def _do(self, job: GangJob, action: Action, backoff: Backoff) -> None:
+        name, began = type(action).__name__, time.monotonic()
         try:
             match action:
                 case CreatePod():
@@ -127,32 +139,11 @@ class Loop:
                     self._hub.ask(job.metadata.uid, action)
         except ClusterError as error:
             backoff.failed(action, time.monotonic())
-            log.warning(
-                "gang %s: %s has failed and is tried again: %s", job.metadata.name, type(action).__name__, error
-            )
+            log.warning("%s has failed and is tried again: %s", name, error)
+            self._telemetry.acted(name, time.monotonic() - began, done=False)
         else:
             backoff.succeeded(action)
-
-
-def _say_what(job: GangJob, plan: Plan) -> None:
-    """One line for each decision that changed something."""
-    if plan.status is None and not plan.actions and not plan.events:
-        return
-    status = job.status
-    log.info(
-        "gang %s attempt %d %s: %s",
-        job.metadata.name,
-        status.attempt,
-        status.phase.value,
-        plan.because,
-        extra={
-            "gang": job.metadata.name,
-            "attempt": status.attempt,
-            "phase": status.phase.value,
-            "because": plan.because,
-            "actions": [type(action).__name__ for action in plan.actions],
-        },
-    )
+            self._telemetry.acted(name, time.monotonic() - began, done=True)
 
 
 def _say_why(state: RetryCallState) -> None:

@@ -26,7 +26,9 @@ from gangctl.cluster.local.lock import only_controller
 from gangctl.controller import live, logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
+from gangctl.controller.telemetry import Telemetries
 from gangctl.controller.telling import Telling
+from gangctl.controller.tracing import tracing
 from gangctl.controller.wakes import Wakes
 from gangctl.core.decide import decide
 from gangctl.core.world import Observed
@@ -71,7 +73,8 @@ async def control(state: StateDirectory) -> None:
     wakes = Wakes()
     cluster = LocalCluster(state)
     hub = Hub(cluster.identify, Telling().directive, wakes.wake, wakes.wake_later)
-    loop = Loop(cluster, hub, wakes, decide)
+    traces = tracing()
+    loop = Loop(cluster, hub, wakes, decide, Telemetries(traces))
 
     def look(name: str) -> tuple[GangJob, Observed] | None:
         job = cluster.named(name)
@@ -81,17 +84,17 @@ async def control(state: StateDirectory) -> None:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d listens on %s", os.getpid(), url)
+        parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), traces.run())
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [
-                    tasks.create_task(part) for part in (cluster.watch(wakes.wake), hub.keep_alive(), loop.run())
-                ]
+                running = [tasks.create_task(part) for part in parts]
                 await ended.wait()
                 log.info("the controller ends; gangs go on")
                 for task in running:
                     task.cancel()
         except* ClusterError as errors:
             raise errors.exceptions[0] from None
+    await traces.close()
 
 
 def _watch_for_the_end(ended: asyncio.Event) -> None:

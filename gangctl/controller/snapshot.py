@@ -12,9 +12,9 @@ from gangctl.api.model import Model, Timestamp
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.drafting import summarised
 from gangctl.core.gang import Gang, Member
-from gangctl.core.incidents import timed
 from gangctl.core.launch import Numbering
 from gangctl.core.running import progressed
+from gangctl.core.timings import timed
 from gangctl.core.world import Observed
 
 _OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
@@ -68,7 +68,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     gang = Gang(now, job, observed)
     status = job.status
     if status.phase not in _OVER:
-        status = summarised(gang, progressed(gang, timed(gang, status)))
+        status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
     numbering = Numbering(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
     return Snapshot(

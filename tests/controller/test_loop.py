@@ -11,6 +11,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.controller import logs
 from gangctl.core.decide import decide as real_decide
 from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Event, EventType, Plan
 from gangctl.core.world import Observed, Pod
@@ -133,14 +134,13 @@ async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_ot
             raise error
 
     world.before_write = fail
+    caplog.handler.addFilter(logs.Gangs())
     with caplog.at_level(logging.INFO):
         async with running(world, once):
             await until(lambda: len(world.done) == 6)
     assert caplog.text.count("nothing is done until the status can be written: the disk is full") == 4
-    positions = [line for line in caplog.messages if "gang " in line or "the disk" in line]
-    assert positions.index("gang h attempt 1 Gathering: it begins") < positions.index(
-        "gang g attempt 1 Gathering: it begins"
-    )
+    begun = [vars(entry)["gang"] for entry in caplog.records if entry.message == "Gathering: it begins"]
+    assert begun == ["h", "g"]
 
 
 async def test_a_crash_is_logged_with_its_traceback_and_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -272,11 +272,11 @@ async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
 
 async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    with caplog.at_level(logging.INFO, "gangctl.controller.loop"):
+    with caplog.at_level(logging.INFO, "gangctl.controller.saying"):
         async with running(world, once) as here:
             await until(lambda: len(world.done) == 3)
             await (await here.member()).hear()
-    assert caplog.messages == ["gang g attempt 1 Gathering: it begins"]
+    assert caplog.messages == ["Gathering: it begins"]
 
 
 async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> None:

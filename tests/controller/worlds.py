@@ -12,11 +12,13 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Refusal, RefusalReason
+from gangctl.controller.hub import Tell
 from gangctl.controller.loop import Decide, Loop
+from gangctl.controller.telemetry import Telemetries, Telemetry
 from gangctl.controller.wakes import Wakes
 from gangctl.core.plan import CreatePod, DeleteGang, DeletePod, Event
 from gangctl.core.world import Pod
-from tests.controller.peers import Served, Sidecar, job, report, served
+from tests.controller.peers import Served, Sidecar, held, job, report, served
 
 
 @dataclass
@@ -108,11 +110,11 @@ class Running:
 
 
 @asynccontextmanager
-async def running(world: World, decide: Decide) -> AsyncIterator[Running]:
-    """Run the loop, from its first look at each gang on."""
+async def running(world: World, decide: Decide, *listeners: Telemetry, tell: Tell = held) -> AsyncIterator[Running]:
+    """Run the loop, from its first look at each gang on; it tells the listeners."""
     wakes = Wakes()
-    async with served(wake=wakes.wake) as here:
-        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide).run())
+    async with served(tell, wakes.wake) as here:
+        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, Telemetries(*listeners)).run())
         for uid in world.jobs:
             wakes.wake(uid)
         try:

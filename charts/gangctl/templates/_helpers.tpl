@@ -76,3 +76,37 @@ app.kubernetes.io/part-of: gangctl
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch, update]
 {{- end }}
+
+{{/* For a Prometheus that finds pods by annotations. */}}
+{{- define "gangctl.scrapeAnnotations" -}}
+{{- if .Values.metrics.annotations }}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8080"
+prometheus.io/path: /metrics
+{{- end }}
+{{- end }}
+
+{{/* The standard settings of OpenTelemetry. */}}
+{{- define "gangctl.tracingEnv" -}}
+{{- with .Values.tracing.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.tracing.headersSecret }}
+{{- if .name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- with .Values.tracing.sampler }}
+- name: OTEL_TRACES_SAMPLER
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.tracing.samplerArg }}
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,70 @@
+"""What the hub and the whole controller count for the metrics."""
+
+from __future__ import annotations
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from gangsidecar import wire
+from tests.cluster.kube.fakeapi import serving, status
+from tests.cluster.local import until
+from tests.controller.peers import job, report, served
+from tests.controller.test_kube_main import Replica, about, holder, replica, until_answered
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+async def shown(replica_: Replica) -> Samples:
+    """All samples that a replica exposes."""
+    url = f"http://127.0.0.1:{replica_.options.health_port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        text = await answer.text()
+    samples = (sample for family in parsed(text) for sample in family.samples)
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+async def leading(*replicas: Replica) -> list[float]:
+    """Whether each says that it leads."""
+    return [(await shown(one))["gangctl_leader", frozenset()] for one in replicas]
+
+
+def broken(found: Samples, kind: str) -> float:
+    """For how long a watch has been broken."""
+    return found["gangctl_watch_broken_seconds", frozenset({("kind", kind)})]
+
+
+async def test_messages_that_come_too_late_are_counted_by_why() -> None:
+    async with served() as here:
+        here.hub.publish(job(attempt=3))
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=5, attempt=3, phase=wire.Phase.READY))
+        await sidecar.say(report(seq=4, attempt=3, phase=wire.Phase.READY))
+        await sidecar.say(report(seq=6, attempt=2, phase=wire.Phase.RUNNING))
+        await sidecar.say(report(seq=7, attempt=3, phase=wire.Phase.READY))
+        await until(lambda: here.hub.stale.total() == 2)
+        assert here.hub.stale == {"Overtaken": 1, "OlderAttempt": 1}
+
+
+async def test_the_leader_says_that_it_leads_and_its_successor_after_it() -> None:
+    async with serving() as (api, _), replica(api, "first") as first:
+        await first.until_it_leads()
+        async with replica(api, "second") as second:
+            await second.until_ready()
+            await until_answered(lambda: leading(first, second), [1.0, 0.0].__eq__)
+            found = await shown(second)
+            for kind in ("gangjobs", "pods", "nodes"):
+                assert broken(found, kind) == 0
+                assert found["gangctl_watch_silent_seconds", frozenset({("kind", kind)})] < 60
+            first.ended.set()
+            await until(lambda: holder(api) == "second")
+            await until_answered(lambda: leading(second), [1.0].__eq__)
+
+
+async def test_a_replica_that_may_not_watch_pods_says_so_in_its_metrics() -> None:
+    async with serving() as (api, _):
+        api.faults.append(about("pods", lambda: status(403, "Forbidden", "not for you")))
+        async with replica(api, "alone") as alone:
+            await until_answered(lambda: shown(alone), lambda found: broken(found, "pods") > 1)
+            found = await shown(alone)
+            assert found["gangctl_leader", frozenset()] == 0
+            assert broken(found, "nodes") == 0

@@ -1,0 +1,137 @@
+"""What a worker, a device or an API server says can't reach the terminal of who reads of it, wherever it is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.cli import rendering
+from gangctl.cli.live import Look
+from gangctl.cli.output import console
+from gangctl.cluster.kube.eventing import event_object
+from gangctl.controller import logs
+from gangctl.controller.snapshot import Snapshot
+from gangctl.core.plan import Plan
+from gangctl.core.world import Device
+from tests.cluster.local import until
+from tests.controller.worlds import World as Cluster
+from tests.controller.worlds import running
+from tests.core import happening
+from tests.core.world import World
+
+HOSTILE = "[red]x[/red] \x1b[2J\x9b31m\r\n2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
+HARMLESS = r"[red]x[/red] \x1b[2J\x9b31m\x0d\x0a2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202e\u2028]")
+
+
+def requested() -> tuple[World, Plan]:
+    """A gang whose framework has asked for a restart in such words."""
+    world = World()
+    happening.runs(world)
+    happening.request(world, "worker-1", HOSTILE, None, None)
+    return world, world.decide()
+
+
+def sick() -> tuple[World, Plan]:
+    """A gang with an unhealthy device of such a name."""
+    world = World()
+    happening.runs(world)
+    world.pod("worker-1", devices=(Device("example.com/gpu", HOSTILE, "Unhealthy"),))
+    return world, world.decide()
+
+
+def refused() -> tuple[World, Plan]:
+    """A gang whose pods an admission webhook refuses in such words."""
+    world = World(refused=(HOSTILE,))
+    return world, world.decide()
+
+
+@pytest.mark.parametrize("happened", [requested, sick, refused])
+def test_it_is_escaped_in_the_status_the_conditions_the_sentence_and_the_events(happened: Any) -> None:
+    world, plan = happened()
+    assert plan.status is not None
+    assert HARMLESS in plan.because
+    assert HARMLESS in world.job.status.message
+    assert any(HARMLESS in one.message for one in world.job.status.conditions)
+    notes = [event_object(world.job, event, "", 1.0)["note"] for event in plan.events]
+    assert any(HARMLESS in note for note in notes)
+    stored = plan.status.model_dump_json(by_alias=True, exclude_none=True)
+    for text in (plan.because, *notes, *_texts(json.loads(stored))):
+        assert not CONTROLS.search(text), text
+
+
+@pytest.mark.parametrize("happened", [requested, sick, refused])
+def test_the_status_that_is_read_again_is_the_same_so_nothing_is_decided_twice(happened: Any) -> None:
+    world, plan = happened()
+    assert plan.status is not None
+    assert Status.model_validate_json(plan.status.model_dump_json(by_alias=True, exclude_none=True)) == plan.status
+    for _ in range(5):
+        plan = world.decide()
+    assert plan.status is None, "the same words in the world are no news"
+
+
+def test_it_is_shown_by_the_command_line_as_it_is_written() -> None:
+    world, _ = requested()
+    status = world.job.status
+    snapshot = Snapshot(name="g", uid="uid-g", generation=1, time=world.now, status=status, members=())
+    stream = io.StringIO()
+    out = console(stream)
+    out.print(rendering.head(Look(world.job, snapshot, (), live=True), world.now))
+    out.print(rendering.incidents(status.incidents))
+    text = "".join(line.strip() for line in stream.getvalue().splitlines())
+    assert "[red]x[/red]" in text
+    assert ":smile: <b>" in text
+    assert not CONTROLS.search(text)
+
+
+@pytest.mark.parametrize("style", logs.FORMATS)
+async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> None:
+    _, plan = requested()
+
+    def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
+        return plan if stored.status.attempt == 0 else Plan("nothing to do")
+
+    file = tmp_path / "log"
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logs.JsonFormatter() if style == "json" else logs.TextFormatter())
+    logger = logging.getLogger("gangctl.controller.saying")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        cluster = Cluster()
+        async with running(cluster, decide):
+            await until(lambda: "the framework asked" in file.read_text(encoding="utf-8"))
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    told = [line for line in lines if "the framework asked" in line]
+    assert len(told) == 1
+    assert not [line for line in lines if line.startswith("2026-01-01") or CONTROLS.search(line)]
+
+
+def test_words_of_an_api_server_in_the_log_fake_no_line() -> None:
+    record = logging.makeLogRecord({"msg": "gang g: an event was lost: %s", "args": (HOSTILE,), "levelname": "WARNING"})
+    shown = logs.TextFormatter().format(record)
+    assert HARMLESS in shown
+    assert not CONTROLS.search(shown)
+
+
+def _texts(value: Any) -> list[str]:
+    match value:
+        case dict():
+            return [text for one in value.values() for text in _texts(one)]
+        case list():
+            return [text for one in value for text in _texts(one)]
+        case str():
+            return [value]
+        case _:
+            return []

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gangctl.api.status import GangPhase, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, ProgressStatus, Spent
+from gangctl.controller.labels import NAMESPACES
+from gangctl.controller.metrics import Metrics
+from tests.controller.exposed import Around, samples, value
+from tests.controller.gangs import NOW, gang, incident, later
+
+FIRST_STEP = ProgressStatus(attempt=1, step=1, time=NOW)
+SETTLED: dict[str, Any] = {"settled": True, "settled_time": NOW, "outcome": "Restarted"}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Around().metrics()
+
+
+def settled(one: Incident, **more: Any) -> Incident:
+    return one.model_copy(update={**SETTLED, **more})
+
+
+def test_a_restart_is_counted_once_when_it_is_settled(metrics: Metrics) -> None:
+    running = gang(attempt=1)
+    gathering = later(running, attempt=2, incidents=(incident(2),))
+    restarted = later(gathering, incidents=(settled(incident(2), level=IncidentLevel.POD),))
+    metrics.looked(running)
+    metrics.wrote(running, gathering, 0.01)
+    assert value(metrics.registry, "gangctl_incidents_total") == 1
+    assert value(metrics.registry, "gangctl_restarts_total") == 0
+    metrics.wrote(gathering, restarted, 0.01)
+    metrics.looked(restarted)
+    again = later(restarted, message="nothing new")
+    metrics.wrote(restarted, again, 0.01)
+    labels = {"namespace": "research", "reason": "ExitCode", "level": "Pod", "outcome": "Restarted"}
+    assert value(metrics.registry, "gangctl_restarts_total", **labels) == 1
+    assert value(metrics.registry, "gangctl_restarts_total") == 1
+    assert value(metrics.registry, "gangctl_incidents_total") == 1
+    assert value(metrics.registry, "gangctl_status_write_seconds_count") == 3
+
+
+def test_what_was_stored_before_the_term_was_counted_by_whoever_stored_it(metrics: Metrics) -> None:
+    old = tuple(settled(incident(attempt), lost_steps=5, lost_seconds=2.0) for attempt in (4, 3, 2))
+    stored = gang(attempt=4, incidents=old, spent=Spent(training=100.0), first_step=FIRST_STEP)
+    metrics.looked(stored)
+    metrics.wrote(stored, later(stored, attempt=5, incidents=(incident(5), *old)), 0.01)
+    assert value(metrics.registry, "gangctl_incidents_total") == 1
+    for name in ("restarts", "lost_steps", "lost_seconds", "spent_seconds"):
+        assert value(metrics.registry, f"gangctl_{name}_total") == 0, name
+
+
+def test_two_leaders_in_a_row_add_up_to_one_of_each() -> None:
+    before, after = Around(), Around()
+    first, second = before.metrics(), after.metrics()
+    running = gang(attempt=1, phase=GangPhase.RUNNING, spent=Spent(training=10.0), first_step=FIRST_STEP)
+    gathering = later(running, attempt=2, incidents=(incident(2),), spent=Spent(training=15.0))
+    times = PhaseMilliseconds(detect=1000, stop=500, barrier=100)
+    restarted = later(
+        gathering,
+        incidents=(settled(incident(2), milliseconds=times, lost_steps=7, lost_seconds=3.5),),
+        spent=Spent(training=15.0, lost_progress=3.5, recovery=60.0),
+    )
+    stepped = later(
+        restarted,
+        incidents=(
+            restarted.status.incidents[0].model_copy(
+                update={"milliseconds": times.model_copy(update={"start": 50, "first_step": 350})}
+            ),
+        ),
+        spent=Spent(training=25.0, lost_progress=3.5, recovery=60.4),
+    )
+    first.looked(running)
+    first.wrote(running, gathering, 0.01)
+    before.leads = False
+    first.resigned()
+    second.looked(gathering)
+    second.wrote(gathering, restarted, 0.01)
+    second.wrote(restarted, stepped, 0.01)
+
+    def total(name: str, **labels: str) -> float:
+        return sum(value(one.registry, name, **labels) for one in (first, second))
+
+    assert total("gangctl_incidents_total") == total("gangctl_restarts_total") == 1
+    assert total("gangctl_lost_steps_total", reason="ExitCode") == 7
+    assert total("gangctl_lost_seconds_total") == 3.5
+    assert total("gangctl_spent_seconds_total", bucket="training") == 15.0
+    assert total("gangctl_spent_seconds_total", bucket="recovery") == pytest.approx(60.4)
+    assert total("gangctl_spent_seconds_total", bucket="lost_progress") == 3.5
+    for phase in ("detect", "stop", "barrier", "start", "first_step", "total"):
+        assert total("gangctl_incident_phase_seconds_count", phase=phase) == 1, phase
+    assert total("gangctl_incident_phase_seconds_count", phase="replace") == 0
+    assert total("gangctl_incident_phase_seconds_sum", phase="total") == pytest.approx(2.0)
+    assert total("gangctl_gangs", phase="Running") == 1
+
+
+def test_a_write_whose_answer_was_lost_is_counted_when_it_is_seen(metrics: Metrics) -> None:
+    running = gang(attempt=1)
+    gathering = later(running, attempt=2, incidents=(incident(2),))
+    metrics.looked(running)
+    metrics.looked(gathering)  # The write has failed as far as anybody knew, and is there.
+    assert value(metrics.registry, "gangctl_incidents_total") == 1
+    assert value(metrics.registry, "gangctl_status_write_seconds_count") == 0
+
+
+def test_a_corrected_cause_moves_no_count(metrics: Metrics) -> None:
+    running = gang(attempt=1)
+    restarted = later(running, attempt=2, incidents=(settled(incident(2)),))
+    corrected = later(restarted, incidents=(settled(incident(2, "DeviceLost")),))
+    metrics.looked(running)
+    metrics.wrote(running, restarted, 0.01)
+    metrics.wrote(restarted, corrected, 0.01)
+    assert value(metrics.registry, "gangctl_restarts_total") == 1
+    assert value(metrics.registry, "gangctl_restarts_total", reason="ExitCode") == 1
+    assert value(metrics.registry, "gangctl_causes_corrected_total", namespace="research") == 1
+
+
+def test_incidents_that_left_the_status_are_not_counted_again(metrics: Metrics) -> None:
+    kept = tuple(settled(incident(attempt)) for attempt in range(11, 1, -1))
+    full = gang(attempt=11, incidents=kept)
+    metrics.looked(full)
+    metrics.wrote(full, later(full, attempt=12, incidents=(incident(12), *kept[:-1])), 0.01)
+    edited = later(full, attempt=12, incidents=(incident(12), *kept[:-1], settled(incident(1))))
+    metrics.looked(edited)
+    assert value(metrics.registry, "gangctl_incidents_total") == 1
+    assert value(metrics.registry, "gangctl_restarts_total") == 0
+
+
+def test_a_duration_leads_to_its_trace(metrics: Metrics) -> None:
+    running = gang(attempt=1)
+    metrics.looked(running)
+    metrics.wrote(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
+    found = [
+        (sample.labels["phase"], sample.exemplar.labels["trace_id"], sample.exemplar.value)
+        for metric in metrics.registry.collect()
+        for sample in metric.samples
+        if sample.exemplar is not None
+    ]
+    assert found == [("detect", f"{2:032x}", 1.0)]
+
+
+def test_what_may_be_training_is_not_called_start_up_before_the_first_step(metrics: Metrics) -> None:
+    submitted = gang(phase=GangPhase.PENDING)
+    silent = later(submitted, phase=GangPhase.RUNNING, spent=Spent(pending=5.0, start_up=3600.0))
+    metrics.looked(submitted)
+    metrics.wrote(submitted, silent, 0.01)
+    assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="pending") == 5.0
+    assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="start_up") == 0
+    stepped = later(silent, first_step=FIRST_STEP, spent=Spent(pending=5.0, start_up=3610.0, training=1.0))
+    other = Around().metrics()  # Whoever leads by now counts all of it.
+    other.looked(silent)
+    other.wrote(silent, stepped, 0.01)
+    assert value(other.registry, "gangctl_spent_seconds_total", bucket="start_up") == 3610.0
+    assert value(other.registry, "gangctl_spent_seconds_total", bucket="pending") == 0
+
+
+def test_gauges_go_on_between_writes_and_end_with_the_gang_and_with_the_term() -> None:
+    around = Around()
+    metrics = around.metrics()
+    now = time.time()
+    training = gang(
+        attempt=1,
+        phase=GangPhase.RUNNING,
+        phase_time=now - 100,
+        spent=Spent(training=60.0, start_up=30.0),
+        accounted_time=now - 10,
+        first_step=ProgressStatus(attempt=1, step=1, time=now - 70),
+    )
+    metrics.looked(training)
+    metrics.looked(gang("v", phase=GangPhase.GATHERING, phase_time=now - 50))
+    registry = metrics.registry
+    assert value(registry, "gangctl_gangs", namespace="research") == 2
+    assert value(registry, "gangctl_gangs_oldest_seconds", phase="Gathering") == pytest.approx(50, abs=5)
+    assert value(registry, "gangctl_gangs_spent_seconds", bucket="training") == pytest.approx(70, abs=5)
+    assert value(registry, "gangctl_goodput_ratio") == pytest.approx(0.7, abs=0.05)
+    metrics.gone("v")
+    assert value(registry, "gangctl_gangs") == 1
+    assert value(registry, "gangctl_gangs_oldest_seconds", phase="Gathering") == 0
+    around.leads = False  # It was frozen, and doesn't know yet that its term is over.
+    assert samples(registry, "gangctl_gangs") == []
+    metrics.resigned()
+    around.leads = True
+    assert samples(registry, "gangctl_gangs") == []
+    metrics.looked(training)
+    assert value(registry, "gangctl_gangs") == 1
+    assert value(registry, "gangctl_spent_seconds_total") == 0
+
+
+def test_a_gang_that_ended_has_no_age_and_no_clock_makes_one_negative(metrics: Metrics) -> None:
+    metrics.looked(gang("a", phase=GangPhase.SUCCEEDED, phase_time=1.0))
+    metrics.looked(gang("b", phase=GangPhase.RUNNING, phase_time=time.time() + 3600, accounted_time=time.time() + 3600))
+    ages = [
+        sample.value
+        for metric in metrics.registry.collect()
+        if metric.name.endswith("oldest_seconds")
+        for sample in metric.samples
+    ]
+    assert ages == [0.0] * len(ages)
+    assert value(metrics.registry, "gangctl_gangs_spent_seconds") == 0
+
+
+def test_a_budget_is_low_from_four_fifths_on_until_charges_leave_its_window(metrics: Metrics) -> None:
+    now = time.time()
+
+    def charged(uid: str, *ages: float) -> None:
+        ledger = tuple(
+            LedgerEntry(time=now - age, attempt=at, charged=True, progressed=True) for at, age in enumerate(ages)
+        )
+        budget = {"type": "Windowed", "maxRestarts": 5, "windowSeconds": 1000}
+        metrics.looked(gang(uid, f"of-{uid}", budget, phase=GangPhase.RUNNING, ledger=ledger))
+
+    charged("three", 10, 20, 30)
+    charged("four", 10, 20, 30, 40)
+    charged("older", 10, 20, 30, 1001)
+    metrics.looked(gang("none", "of-none", {"type": "Windowed", "maxRestarts": 0}, phase=GangPhase.RUNNING))
+    low = {
+        one: value(metrics.registry, "gangctl_gangs_budget_low", namespace=f"of-{one}")
+        for one in ("three", "four", "older", "none")
+    }
+    assert low == {"three": 0, "four": 1, "older": 0, "none": 0}
+
+
+def test_labels_are_bounded_whatever_the_cluster_holds(metrics: Metrics) -> None:
+    for number in range(NAMESPACES + 50):
+        running = gang(f"u{number}", f"n{number}", attempt=1, phase=GangPhase.RUNNING)
+        metrics.looked(running)
+        metrics.wrote(running, later(running, attempt=2, incidents=(incident(2, 'odd"\n'),)), 0.01)
+    namespaces = {labels["namespace"] for labels in samples(metrics.registry, "gangctl_gangs")}
+    assert len(namespaces) == NAMESPACES + 1
+    assert value(metrics.registry, "gangctl_gangs", namespace="_other", phase="Running") == 50
+    assert {labels["reason"] for labels in samples(metrics.registry, "gangctl_restarts_total")} == {"Other"}
+
+
+def test_no_series_names_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
+    running = gang("uid-of-it", attempt=1)
+    metrics.looked(running)
+    metrics.wrote(running, later(running, attempt=2, incidents=(settled(incident(2)),)), 0.01)
+    values = {
+        value for metric in metrics.registry.collect() for sample in metric.samples for value in sample.labels.values()
+    }
+    assert not {"g-uid-of-it", "uid-of-it", "worker-1"} & values
+
+
+def test_what_others_count_is_shown_from_zero_and_as_it_is() -> None:
+    around = Around(connections=3, refused={"Standby": 2, "Fancy": 1}, stale={"Overtaken": 4}, spans={"dropped": 9})
+    metrics = around.metrics()
+    assert value(metrics.registry, "gangctl_hub_connections") == 3
+    assert value(metrics.registry, "gangctl_hub_refusals_total", reason="Standby") == 2
+    assert value(metrics.registry, "gangctl_hub_refusals_total", reason="Fancy") == 1
+    assert {"reason": "Expired"} in samples(metrics.registry, "gangctl_hub_refusals_total")
+    assert value(metrics.registry, "gangctl_hub_stale_messages_total", reason="Overtaken") == 4
+    assert value(metrics.registry, "gangctl_spans_total", outcome="dropped") == 9
+    assert value(metrics.registry, "gangctl_leader") == 1
+    around.leads = False
+    assert value(metrics.registry, "gangctl_leader") == 0
+
+
+def test_actions_and_their_failures_are_counted_by_kind(metrics: Metrics) -> None:
+    metrics.acted("CreatePod", 0.2, done=True)
+    metrics.acted("CreatePod", 0.1, done=False)
+    metrics.decided(0.001)
+    assert value(metrics.registry, "gangctl_action_seconds_count", action="CreatePod") == 2
+    assert value(metrics.registry, "gangctl_action_failures_total", action="CreatePod") == 1
+    assert {"action": "DeleteGang"} in samples(metrics.registry, "gangctl_action_failures_total")
+    assert value(metrics.registry, "gangctl_decide_seconds_count") == 1

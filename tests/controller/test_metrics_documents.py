@@ -1,0 +1,138 @@
+"""Rules, dashboard and reference speak of metrics that exist, and of all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from gangctl.api.status import GangPhase, IncidentLevel, ProgressStatus, Spent
+from tests.controller.exposed import Around
+from tests.controller.gangs import NOW, gang, incident, later
+
+REPOSITORY = Path(__file__).parents[2]
+FILES = REPOSITORY / "charts" / "gangctl" / "files"
+REFERENCE = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+RULES = yaml.safe_load((FILES / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+DASHBOARD = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
+ROW = re.compile(r"^\| `(gangctl_\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \| `([^|]+)` \|$", re.MULTILINE)
+SELECTED = re.compile(r"\b((?:gangctl|process)_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+
+
+def exposed() -> CollectorRegistry:
+    """What a process exposes that has seen everything once."""
+    metrics = Around().metrics()
+    running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=ProgressStatus(attempt=1, step=1, time=NOW))
+    metrics.looked(running)
+    settled = incident(2, settled=True, outcome="Restarted", lost_steps=3, lost_seconds=1.0, level=IncidentLevel.POD)
+    metrics.wrote(running, later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0)), 0.01)
+    return metrics.registry
+
+
+def families() -> dict[str, tuple[str, frozenset[str], str]]:
+    """Type, labels and meaning of each metric of gangctl's own, by the name that one asks for."""
+    found = {}
+    for family in exposed().collect():
+        if family.name.startswith("gangctl_"):
+            labels = frozenset().union(*(sample.labels for sample in family.samples)) - {"le"}
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            found[name] = (family.type, labels, family.documentation)
+    return found
+
+
+def values() -> dict[str, dict[str, set[str]]]:
+    """The values of each label, by name of the series."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for family in exposed().collect():
+        for sample in family.samples:
+            known = found.setdefault(sample.name, {})
+            for label, value in sample.labels.items():
+                known.setdefault(label, set()).add(value)
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """All PromQL that is given to users, and where."""
+    for rule in RULES:
+        yield rule["alert"], rule["expr"]
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for name, *_, query in ROW.findall(REFERENCE):
+        yield name, query
+
+
+def test_the_reference_lists_every_metric_as_it_is() -> None:
+    documented = {
+        name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), meaning)
+        for name, kind, labels, meaning, _ in ROW.findall(REFERENCE)
+    }
+    assert documented == families()
+    assert len(documented) == len(re.findall(r"^\| `gangctl_", REFERENCE, re.MULTILINE))
+    for name, *_, query in ROW.findall(REFERENCE):
+        assert name in query
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_an_expression_asks_for_series_labels_and_values_that_exist(where: str, expression: str) -> None:
+    known = values()
+    selected = [found for found in SELECTED.findall(expression) if not found[0].endswith("__")]
+    assert selected, where
+    for name, matchers in selected:
+        assert name in known, f"{where}: {name}"
+        for label, operator, wanted in MATCHER.findall(matchers):
+            assert label in known[name], f"{where}: {name} has no {label}"
+            if wanted.startswith("$") or label in ("namespace", "reason"):
+                continue
+            asked = wanted.split("|") if "~" in operator else [wanted]
+            assert set(asked) <= known[name][label], f"{where}: {label}={wanted}"
+
+
+def test_every_alert_says_what_was_seen_what_to_do_and_where_more_is_said() -> None:
+    headings = set(re.findall(r"^### (\w+)$", REFERENCE, re.MULTILINE))
+    assert {rule["alert"] for rule in RULES} == headings
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        said = rule["annotations"]
+        assert set(said) == {"summary", "description", "runbook"}
+        assert said["runbook"] == f"docs/reference/metrics.md#{rule['alert'].lower()}"
+        assert len(said["description"]) > 100
+
+
+def test_the_dashboard_s_panels_do_not_overlap_and_each_has_a_place_a_title_and_a_word() -> None:
+    taken: set[tuple[int, int]] = set()
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    for panel in DASHBOARD["panels"]:
+        place: dict[str, Any] = panel["gridPos"]
+        squares = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not squares & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= squares
+        if panel["type"] != "row":
+            assert panel["title"]
+            assert panel["description"].endswith(".")
+            assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {
+        name
+        for panel in DASHBOARD["panels"]
+        for target in panel.get("targets", ())
+        for name, _ in SELECTED.findall(target["expr"])
+    }
+    bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
+    elsewhere = {"gangctl_gangs_spent_seconds", "gangctl_causes_corrected_total"}
+    assert set(families()) - bases == elsewhere

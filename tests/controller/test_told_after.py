@@ -1,0 +1,64 @@
+"""Events are said after the status that says the same is stored, or not at all."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.core.plan import Event
+from tests.cluster.local import until
+from tests.controller.test_loop import CREATE, EVENT, once
+from tests.controller.worlds import World, running
+
+
+@pytest.mark.parametrize("refusal", [Terminal("it is too large"), Retryable("etcd is away")])
+async def test_of_a_status_that_is_refused_nothing_is_said(refusal: Exception) -> None:
+    world = World()
+    refused: list[GangJob] = []
+
+    def refuse(job: GangJob) -> None:
+        refused.append(job)
+        if len(refused) <= 3:
+            assert not world.done
+            raise refusal
+
+    world.before_write = refuse
+    async with running(world, once):
+        await until(lambda: len(world.done) == 3)
+    assert len(refused) == 4
+    assert [type(one) for one in world.done] == [Status, type(CREATE), Event], "once, after the write that succeeded"
+
+
+async def test_of_a_plan_that_was_dropped_for_a_conflict_nothing_is_said() -> None:
+    world = World()
+
+    def interfere(job: GangJob) -> None:
+        if job.metadata.resource_version == "1":
+            world.change("uid-g", job.status.model_copy(update={"attempt": 7}))
+
+    world.before_write = interfere
+    async with running(world, once) as here:
+        await until(lambda: world.jobs["uid-g"].status.attempt == 7)
+        here.wakes.wake("uid-g")
+        await until(lambda: world.jobs["uid-g"].metadata.resource_version == "2")
+    assert world.done == [], "somebody else's attempt 7 was decided by somebody else, who says so"
+
+
+async def test_an_event_that_is_lost_is_said_in_the_log_and_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    class Deaf(World):
+        """It can't take events, as an API server without room for them."""
+
+        async def emit(self, job: GangJob, event: Event) -> None:
+            await super().emit(job, event)
+            raise Retryable("1000 events wait to be sent")
+
+    world = Deaf()
+    with caplog.at_level(logging.WARNING):
+        async with running(world, once):
+            await until(lambda: "an event was lost" in caplog.text)
+    assert "an event was lost: 1000 events wait to be sent" in caplog.text
+    assert world.done.count(EVENT) == 1, "it is not said twice either"

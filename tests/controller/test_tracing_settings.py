@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gangctl.controller.tracesettings import read
+from gangctl.controller.tracing import tracing
+
+GOOD = "http://collector:4318"
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": GOOD}
+SECRET = "hunter2"
+BAD = {
+    "an endpoint that is no URL": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTLP_ENDPOINT is 'collector"),
+    "an endpoint without a host": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://:4318"}, "OTLP_ENDPOINT is 'http://:4318'"),
+    "an endpoint for gRPC": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://collector:4317"}, "no http:// or https:// URL"),
+    "a port that is none": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:99999"}, "no http:// or https:// URL"),
+    "a line break in it": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a\n2026 error: fake"}, "no http:// or https:// URL"),
+    "a password in a wrong one": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": f"ftp://me:{SECRET}@collector/?key={SECRET}"},
+        "OTLP_ENDPOINT is 'ftp://***@collector/'",
+    ),
+    "the one for traces": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "nothing"},
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is 'nothing'",
+    ),
+    "gRPC": (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only http/protobuf"),
+    "gRPC for traces": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, "only http/protobuf"),
+    "a header without a value": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a=b,{SECRET}"},
+        "entry 2 of OTEL_EXPORTER_OTLP_HEADERS is no NAME=VALUE",
+    ),
+    "a header with a line break": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a={SECRET}%0d%0ax: y"},
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+    ),
+    "a header whose name is none": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a b={SECRET}"},
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+    ),
+    "a timeout in words": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTLP_TIMEOUT is 'soon', no number"),
+    "no time at all": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0"}, "TRACES_TIMEOUT is '0', no number"),
+    "a time without an end": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "inf"}, "OTLP_TIMEOUT is 'inf', no number"),
+    "a compression that isn't there": (ENDPOINT | {"OTEL_EXPORTER_OTLP_COMPRESSION": "lz4"}, "isn't one of none, gzip"),
+    "a certificate that isn't there": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem"},
+        "OTEL_EXPORTER_OTLP_CERTIFICATE is '/no/such.pem', which can't be read",
+    ),
+    "a certificate that is none": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": __file__},
+        "which can't be read",
+    ),
+    "a client without its certificate": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such.key"},
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY is set, but OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE isn't",
+    ),
+    "a client's certificate that isn't there": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/no/such.pem"},
+        "which can't be used with its key",
+    ),
+    "a sampler that doesn't exist": (ENDPOINT | {"OTEL_TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER is 'some'"),
+    "a ratio in words": (
+        ENDPOINT | {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "half"},
+        "OTEL_TRACES_SAMPLER_ARG is 'half', no number from 0 to 1",
+    ),
+    "a ratio above 1": (
+        ENDPOINT | {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "50"},
+        "OTEL_TRACES_SAMPLER_ARG is '50'",
+    ),
+    "an exporter that isn't there": (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, "which isn't otlp or none"),
+    "no endpoint": ({"OTEL_TRACES_EXPORTER": "otlp"}, "but OTEL_EXPORTER_OTLP_ENDPOINT isn't set"),
+    "a resource that is none": (ENDPOINT | {"OTEL_RESOURCE_ATTRIBUTES": "cluster"}, "entry 1 of OTEL_RESOURCE_ATTR"),
+    "a queue in words": (ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "many"}, "no whole number above 0"),
+    "a batch above the queue": (
+        ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "10", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "11"},
+        "more than OTEL_BSP_MAX_QUEUE_SIZE",
+    ),
+    "a delay below 0": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "-1"}, "OTEL_BSP_SCHEDULE_DELAY is '-1'"),
+    "a limit in words": (ENDPOINT | {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "few"}, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_traces(
+    case: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment, said = BAD[case]
+    for name, value in environment.items():  # the SDK reads some by itself
+        monkeypatch.setenv(name, value)
+    made = tracing(environment)
+    (line,) = caplog.messages
+    assert said in line
+    assert line.startswith("there are no traces: ")
+    assert line.endswith("Nothing else is affected; set it right and start the controller again")
+    assert SECRET not in line
+    assert line.isprintable()
+    assert made.counts().exported == 0
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "  "},
+        ENDPOINT | {"OTEL_SDK_DISABLED": "True"},
+        ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_EXPORTER_OTLP_HEADERS": "broken", "OTEL_SERVICE_NAME": "x"},
+    ],
+)
+def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and_nothing_to_say(
+    environment: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    if environment.get("OTEL_EXPORTER_OTLP_HEADERS"):
+        assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in environment
+    tracing(environment)
+    assert not caplog.messages
+
+
+def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
+    code = (
+        "import sys; from gangctl.controller.tracing import tracing; import gangctl.controller.main; tracing({});"
+        "sys.exit(any(name.split('.')[0] in {'opentelemetry', 'requests'} for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_standard_settings_are_taken_as_the_standard_says() -> None:
+    found = read(
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector/base/",
+            "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20x=, tenant = a ",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.25",
+            "OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=a%2Cb,service.name=other",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "64",
+        }
+    )
+    assert found is not None
+    assert found.endpoint == "https://collector/base/v1/traces"
+    assert dict(found.headers) == {"authorization": "Bearer x=", "tenant": "a"}
+    assert (found.timeout, found.compression) == (2.5, "gzip")
+    assert (found.sampler, found.ratio) == ("parentbased_traceidratio", 0.25)
+    assert dict(found.resource) == {"k8s.cluster.name": "a,b", "service.name": "other"}
+    assert (found.schedule_delay, found.queue, found.batch) == (0.1, 64, 64)
+
+
+def test_what_is_set_for_traces_beats_what_is_set_for_everything() -> None:
+    found = read(
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": GOOD,
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:4318/as/it/is",
+            "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "b=2",
+            "OTEL_SERVICE_NAME": "mine",
+        }
+    )
+    assert found is not None
+    assert found.endpoint == "http://traces:4318/as/it/is"
+    assert found.headers == (("b", "2"),)
+    assert dict(found.resource) == {"service.name": "mine"}

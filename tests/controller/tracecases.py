@@ -1,0 +1,75 @@
+"""Restarts that happen now, as the core writes them down, and where their spans go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller.tracing import Tracing, tracing
+from gangsidecar.wire import Progress
+from tests.controller.receiver import Receiver, receiving
+from tests.core import happening
+from tests.core.world import World
+
+AGO = 30.0
+"""So many seconds ago it began: whoever looks now sees it complete, if nothing else is missing."""
+
+
+def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
+    """What is stored from before a fault until after the first step, each version once."""
+    world = World(now=time.time() - began)
+    world.listening_since = world.now - 3600
+    world.submit(f"{{roles: [{{name: worker, replicas: 2}}], recovery: {{evidenceWindowSeconds: {window}}}}}")
+    happening.runs(world)
+    world.decide()
+    stepped(world, 7)
+    world.now += 1
+    found = [world.job]
+    world.ends("worker-1", exit_code=3)
+    decided(world, found)
+    world.now += 0.4
+    happening.each(happening.ready)(world)
+    decided(world, found)
+    world.now += 0.1
+    happening.each(happening.run)(world)
+    decided(world, found)
+    world.now += 2.5
+    stepped(world, 8)
+    world.now += 11
+    decided(world, found)
+    world.now += 31
+    decided(world, found)
+    return found
+
+
+def stepped(world: World, step: int) -> None:
+    """Both made a step."""
+    attempt = world.job.status.attempt
+    for member in ("worker-0", "worker-1"):
+        world.again(member, progress=Progress(attempt, step, 0, first_age_ms=0))
+
+
+def decided(world: World, found: list[GangJob]) -> None:
+    """What is stored next, if it is another one."""
+    before = world.job
+    world.decide()
+    if world.job is not before:
+        found.append(world.job)
+
+
+def environment(receiver: Receiver, **more: str) -> dict[str, str]:
+    """Settings for a receiver, in a hurry."""
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "20"} | more
+
+
+@asynccontextmanager
+async def traced(**more: str) -> AsyncIterator[tuple[Tracing, Receiver]]:
+    """Traces that are sent to a receiver that is well."""
+    async with receiving() as receiver:
+        made = tracing(environment(receiver, **more))
+        try:
+            yield made, receiver
+        finally:
+            await made.close()
