@@ -48,6 +48,7 @@ e2e-down: $(VENV)/.ready ## Take it down
 
 bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions, and (as root) restarts on real Kubernetes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/restart.py
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.tracing
 	@$(BIN)/python bench/decide.py
 	@$(BIN)/python bench/metrics.py
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster; else echo "bench/cluster.py needs root"; fi

@@ -235,7 +235,6 @@ def _about(job: GangJob, incident: Incident) -> Attributes:
             ("gang.cause.exit_code", cause.exit_code),
             ("gang.cause.signal", cause.signal),
             ("gang.cause.node", cause.node),
-            ("gang.cause.node", cause.node),
             ("gang.cause.device", cause.device),
             ("gang.cause.rule", cause.rule),
             ("gang.level", str(incident.level)),

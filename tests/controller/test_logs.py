@@ -11,8 +11,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
 from gangctl.controller import logs
-from gangctl.core.incidents import trace_id
 from gangctl.core.plan import CreatePod, Plan
+from gangctl.core.tracing import trace_id
 from tests.cluster.local import until
 from tests.controller.peers import job
 from tests.controller.test_loop import once
@@ -51,8 +51,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
 def restarts() -> tuple[World, Plan]:
     """A gang whose worker has just failed: what is stored, and what is decided next."""
     before, after, *_ = restarted()
-    world = World(jobs={"uid-g": before})
-    return world, Plan(f"{after.status.message}", after.status, (CreatePod("worker-0", 0),))
+    metadata = before.metadata.model_copy(update={"resource_version": "1"})
+    world = World(jobs={"uid-g": before.model_copy(update={"metadata": metadata})})
+    return world, Plan(after.status.message, after.status, (CreatePod("worker-0", 0),))
 
 
 async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trace(log: Log) -> None:

@@ -1,0 +1,350 @@
+"""Collectors that are no good cost spans, which are counted, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, Incident
+from gangctl.controller.exporting import CLOSING_SECONDS
+from gangctl.controller.telemetry import Telemetries
+from gangctl.controller.telling import Telling
+from gangctl.controller.tracing import Tracing, tracing
+from gangctl.core.decide import decide
+from gangctl.core.tracing import spans
+from gangsidecar import wire
+from tests.cluster.local import until
+from tests.controller.peers import Sidecar, job, report
+from tests.controller.receiver import Receiver, hangs, receiving
+from tests.controller.tracecases import environment, restarted, traced
+from tests.controller.worlds import Running, World, running
+
+SECRET = "hunter2-the-token"
+
+
+@asynccontextmanager
+async def down() -> AsyncIterator[str]:
+    """A port where nobody listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{holder.getsockname()[1]}"
+
+
+def answering(answer: Callable[[], Awaitable[web.Response | None]]) -> Callable[[], AbstractAsyncContextManager[str]]:
+    """A collector that answers so."""
+
+    @asynccontextmanager
+    async def found() -> AsyncIterator[str]:
+        async with receiving() as receiver:
+            receiver.answer = answer
+            yield receiver.url
+
+    return found
+
+
+def refusing(status: int) -> Callable[[], AbstractAsyncContextManager[str]]:
+    """A collector that answers with this status, and words that are none of the log's business."""
+
+    async def refuse() -> web.Response:
+        return web.Response(status=status, text="\x1b[2J no spans here")
+
+    return answering(refuse)
+
+
+@asynccontextmanager
+async def garbage() -> AsyncIterator[str]:
+    """What is there doesn't speak HTTP."""
+
+    async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\xff\x1b[2J no HTTP \r\n" * 20)
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def later() -> None:
+    """An answer that takes its time: this is a collector that is slow."""
+    await asyncio.sleep(0.5)
+
+
+COLLECTORS = {
+    "down": down,
+    "hanging": answering(hangs),
+    "400": refusing(400),
+    "401": refusing(401),
+    "500": refusing(500),
+    "503": refusing(503),
+    "garbage": garbage,
+}
+
+
+def hurried(url: str, **more: str) -> dict[str, str]:
+    """Settings that give up soon."""
+    return environment(Receiver(url), OTEL_EXPORTER_OTLP_TIMEOUT="200", **more)
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_and_nothing_secret(
+    collector: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    jobs = restarted()
+    expected = len(spans(jobs[-1], jobs[-1].status.incidents[0]))
+    async with COLLECTORS[collector]() as url:
+        headers = f"authorization=Bearer%20{SECRET}"
+        made = tracing(
+            hurried(
+                url.replace("//", f"//me:{SECRET}@"), OTEL_EXPORTER_OTLP_HEADERS=headers, OTEL_BSP_SCHEDULE_DELAY="1"
+            )
+        )
+        for one in jobs:
+            made.looked(one)
+        await until(lambda: made.counts().failed == expected)
+        await made.close()
+    told = [entry.getMessage() for entry in caplog.records if entry.name.startswith("gangctl")]
+    assert [line for line in told if "are lost" in line] == told[1:]
+    assert len(told) == 2, "that they are sent, and that they can't be"
+    assert "which harms nothing else: they could not be sent to http://***@127.0.0.1" in told[1]
+    assert not told[1].endswith("no reason was given")
+    assert made.counts().exported == made.counts().dropped == 0
+    assert SECRET not in caplog.text
+    assert all(line.isprintable() for line in told)
+
+
+async def test_a_collector_that_is_back_gets_what_comes_then_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    _, write_1, write_2, last = restarted()
+
+    async def refuse() -> web.Response:
+        return web.Response(status=400)
+
+    async with traced() as (made, receiver):
+        receiver.answer = refuse
+        made.looked(write_1)
+        await until(lambda: made.counts().failed == 1)
+        receiver.answer = None
+        made.looked(write_2)
+        made.looked(last)
+        await until(lambda: receiver.names["gang.restart"])
+        await until(lambda: "again; 1 were lost so far" in caplog.text)
+    assert made.counts().failed == 1
+    assert made.counts().exported == len(receiver.spans)
+
+
+async def test_a_short_absence_costs_nothing() -> None:
+    jobs, answers = restarted(), iter([503, 503])
+
+    async def refuse() -> web.Response | None:
+        status = next(answers, None)
+        return None if status is None else web.Response(status=status, headers={"Retry-After": "0"})
+
+    async with traced() as (made, receiver):
+        receiver.answer = refuse
+        for one in jobs:
+            made.looked(one)
+        await until(lambda: receiver.names["gang.restart"])
+    assert made.counts().failed == 0
+
+
+async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> None:
+    jobs = restarted()
+    expected = len(spans(jobs[-1], jobs[-1].status.incidents[0]))
+    async with receiving() as receiver:
+        receiver.answer = hangs
+        made = tracing(environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
+        for one in jobs:
+            made.looked(one)
+        assert made.counts().dropped == expected - 5
+        began = time.monotonic()
+        await made.close()
+        assert time.monotonic() - began < CLOSING_SECONDS + 0.5
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+async def test_an_end_waits_for_it_only_a_moment(collector: str) -> None:
+    async with COLLECTORS[collector]() as url:
+        made = tracing(environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
+        for one in restarted():
+            made.looked(one)
+        began = time.monotonic()
+        await made.close()
+        assert time.monotonic() - began < CLOSING_SECONDS + 0.5
+        assert made.counts().exported == 0
+
+
+async def test_what_waits_at_the_end_is_sent_if_the_collector_is_only_slow() -> None:
+    jobs = restarted()
+
+    async def slowly() -> web.Response | None:
+        await later()
+        return None
+
+    async with receiving() as receiver:
+        receiver.answer = slowly
+        made = tracing(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
+        for one in jobs:
+            made.looked(one)
+        await made.close()
+        assert receiver.names["gang.restart"] == 1
+        assert made.counts().exported == len(receiver.spans)
+
+
+async def test_a_process_ends_at_once_although_its_collector_hangs() -> None:
+    """Neither a thread nor anything at the interpreter's exit waits for the collector."""
+    code = """
+import asyncio, sys
+from gangctl.controller.tracing import tracing
+from tests.controller.tracecases import restarted
+async def main():
+    made = tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})
+    for job in restarted():
+        made.looked(job)
+    print("made", flush=True)
+    await made.close()
+asyncio.run(main())
+"""
+    async with receiving() as receiver:
+        receiver.answer = hangs
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code, receiver.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"made\n"
+        began = time.monotonic()
+        assert await process.wait() == 0
+        assert time.monotonic() - began < CLOSING_SECONDS + 1
+        assert receiver.requests == 1
+
+
+async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
+    """End a worker, and play all members until all run again; from the fault to the last start, in seconds."""
+    attempt = here.world.jobs["uid-g"].status.attempt
+    began = time.monotonic()
+    end = wire.End(attempt, 0, 0, rank=1, exit_code=3)
+    await members[1].say(report(1, seq=seq, attempt=attempt, phase=wire.Phase.RUNNING, ends=(end,)))
+    await directed(members, attempt + 1, wire.Verb.HOLD)
+    for at, member in enumerate(members):
+        ready = report(
+            at, seq=seq + 1, attempt=attempt + 1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,)
+        )
+        await member.say(replace(ready, ends=(end,) if at == 1 else ()))
+    await directed(members, attempt + 1, wire.Verb.RUN)
+    took = time.monotonic() - began
+    for at, member in enumerate(members):
+        await member.say(report(at, seq=seq + 2, attempt=attempt + 1, phase=wire.Phase.RUNNING))
+    return took
+
+
+async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> None:
+    """Wait until everybody was told so."""
+    for member in members:
+        while True:
+            said = await member.hear()
+            if isinstance(said, wire.Directive) and (said.attempt, said.verb) == (attempt, verb):
+                break
+
+
+@pytest.mark.parametrize("collector", [*COLLECTORS, "well"])
+async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector: str) -> None:
+    stored = job(version="1", attempt=0, phase=GangPhase.NEW)
+    recovery = stored.spec.recovery.model_copy(update={"evidence_window_seconds": 0, "replace_after": 100})
+    world = World(
+        jobs={"uid-g": stored.model_copy(update={"spec": stored.spec.model_copy(update={"recovery": recovery})})}
+    )
+    async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
+        made = tracing(environment(receiver) if collector == "well" else environment(Receiver(url)))
+        looks: list[float] = []
+        async with running(world, decide, Timed(made, looks), tell=Telling().directive) as here:
+            members = await started(here)
+            took = [await restart(here, members, seq) for seq in (10, 20, 30)]
+            # A gang that reports no steps is done with a restart when the next one has begun.
+            await until(lambda: len(_incidents(world)) == 3)
+            if collector == "well":
+                await until(lambda: receiver.names["gang.restart"] == 2)
+                assert not receiver.differing()
+        await made.close()
+    assert max(took) < 2, "a collector that hangs would take 10 s"
+    assert max(looks) < 0.25
+
+
+async def started(here: Running) -> list[Sidecar]:
+    """All members of the gang, which run attempt 1."""
+    world = here.world
+    await until(lambda: len(world.shown.get("uid-g", ())) == 4)
+    now = time.time()
+    world.shown["uid-g"] = tuple(
+        replace(pod, uid=f"pod-{at}", started_at=now, scheduled_at=now) for at, pod in enumerate(world.shown["uid-g"])
+    )
+    members = [await here.member(at) for at in range(4)]
+    for at, member in enumerate(members):
+        await directed([member], 1, wire.Verb.HOLD)
+        await member.say(report(at, seq=2, attempt=1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,)))
+    await directed(members, 1, wire.Verb.RUN)
+    for at, member in enumerate(members):
+        await member.say(report(at, seq=3, attempt=1, phase=wire.Phase.RUNNING))
+    return members
+
+
+class Timed:
+    """Measures how long each look takes of the loop's time."""
+
+    def __init__(self, inner: Tracing, looks: list[float]) -> None:
+        self._inner = inner
+        self._looks = looks
+
+    def looked(self, stored: GangJob) -> None:
+        began = time.perf_counter()
+        self._inner.looked(stored)
+        self._looks.append(time.perf_counter() - began)
+
+    def decided(self, seconds: float) -> None:
+        self._inner.decided(seconds)
+
+    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+        self._inner.wrote(before, after, seconds)
+
+    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+        self._inner.acted(action, seconds, done=done)
+
+    def gone(self, uid: str) -> None:
+        self._inner.gone(uid)
+
+
+def _incidents(world: World) -> tuple[Incident, ...]:
+    return world.jobs["uid-g"].status.incidents
+
+
+async def test_a_mistake_in_a_listener_is_said_once_and_stops_neither_another_nor_the_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Mistaken(Tracing):
+        """It is wrong."""
+
+        def looked(self, job: GangJob) -> None:
+            raise LookupError(job.metadata.name)
+
+    jobs = restarted()
+    async with traced() as (made, receiver):
+        both = Telemetries(Mistaken(made._sink), made)  # noqa: SLF001
+        for one in jobs:
+            both.looked(one)
+        await until(lambda: receiver.names["gang.restart"])
+    assert caplog.text.count("Mistaken is wrong from now on") == 1
+
+
+def test_no_thread_is_left_that_the_interpreter_would_wait_for() -> None:
+    assert not [one for one in threading.enumerate() if one.name.startswith(("Otel", "spans")) and not one.daemon]
