@@ -6,6 +6,7 @@ GANGCTL_E2E_LOAD and GANGCTL_E2E_IMAGES say how a cluster that isn't ours gets t
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -70,6 +71,20 @@ class Cluster:
             TimeoutError: it doesn't in time.
         """
         return watch_until(self.programs / "kubectl", self.env, words, holds, seconds)
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """A namespace whose name begins like this, gone afterwards with all that is in it."""
+        words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        made = f"e2e-{words[:40].strip('-')}-{os.urandom(2).hex()}"
+        self.kubectl("create", "namespace", made)
+        # Pods made at once would find no service account yet.
+        self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", made, "--timeout=30s")
+        yield made
+        self.kubectl(
+            "delete", "pods", "--all", "-n", made, "--timeout=120s"
+        )  # its namespace takes 5 s to begin with it
+        self.kubectl("delete", "namespace", made, "--wait=false")
 
     def image(self, name: str) -> str:
         """Bring an image there (controller, sidecar, examples, examples-torch); the name by which pods get it."""

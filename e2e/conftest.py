@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -21,6 +19,7 @@ from e2e.cluster.toolchain import Missing
 from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
 from e2e.installing import Installed
+from e2e.jaeger import Jaeger
 from e2e.keeping import keep
 from e2e.proxying import Proxy, proxy
 
@@ -74,27 +73,28 @@ def helm(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Installed]:
-    """Gangctl by its chart, available."""
+    """Gangctl by its chart, available. In a cluster of our own it sends traces to a Jaeger, whatever is tested."""
+    collector = "" if cluster.lab is None else Jaeger(cluster.lab).start().endpoint
     with uncaptured(request.config):
-        installed = installing.install(cluster)
+        installed = installing.install(cluster, collector)
     yield installed
     if cluster.lab is None:
         installing.uninstall(cluster)
 
 
+@pytest.fixture(scope="session")
+def jaeger(cluster: Cluster, gangctl_installed: Installed) -> Jaeger:  # noqa: ARG001 - it is started with it
+    """Where the traces of the installed gangctl are."""
+    if cluster.lab is None:
+        pytest.skip("a Jaeger that pods can reach needs a cluster of our own: run without KUBECONFIG")
+    return Jaeger(cluster.lab)
+
+
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, gone afterwards with all that is in it."""
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
-    name = f"e2e-{words[:40].strip('-')}-{os.urandom(2).hex()}"
-    cluster.kubectl("create", "namespace", name)
-    # Pods made at once would find no service account yet.
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=30s")
-    yield name
-    cluster.kubectl(
-        "delete", "pods", "--all", "-n", name, "--timeout=120s"
-    )  # its namespace takes 5 s to begin with that
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with cluster.namespace(request.node.name) as name:
+        yield name
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Stage:
     sidecar_image: str
     controllers: list[Controller]
 
-    async def start(self, name: str, server: str) -> Controller:
+    async def start(self, name: str, server: str, **environment: str) -> Controller:
         """Start one that reaches the API server at ``server``; it takes the place of an ended one of its name."""
         kubeconfig = self.folder / f"{name}.kubeconfig"
         kubeconfig.write_text(json.dumps(self._kubeconfig(server)))
@@ -78,7 +78,7 @@ class Stage:
         )
         with log.open("ab") as file:
             process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env=dict(os.environ)
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env=os.environ | environment
             )
         found = Controller(name, process, port, log)
         if port - FIRST_PORT < len(self.controllers):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import yaml
@@ -15,6 +17,13 @@ from e2e.cluster.waiting import until
 T = TypeVar("T")
 LABEL_UID = "gangctl.io/uid"
 CHECKPOINTS = "/checkpoints"
+WORKERS = Path(__file__).parent / "workers"
+IMPORT_SECONDS, LOAD_SECONDS, STEP_SECONDS = 0.6, 0.5, 0.4
+"""How long the parts of a trainer's start take."""
+EXIT_CODE = 75
+"""How it exits on SIGUSR1."""
+REASON = "the loss is not a number"
+"""Why it asks for a restart on SIGUSR2."""
 
 
 class Kubectl(Protocol):
@@ -26,6 +35,32 @@ class Kubectl(Protocol):
 
 def plain(name: str, *, replicas: int, directory: str, steps: int = 1000, **spec: Any) -> dict[str, Any]:
     """A gang that trains without any framework and says what it restored: examples/train_plain.py."""
+    script = "/opt/gangctl/examples/train_plain.py"
+    return training(name, script, replicas=replicas, directory=directory, environment={"STEPS": str(steps)}, **spec)
+
+
+def trainers(name: str, *, replicas: int, directory: Path, traces: str, **spec: Any) -> dict[str, Any]:
+    """A gang that says how far it is: workers/trainer.py, which is put into its directory.
+
+    ``traces``: where its workers send spans of their own.
+    """
+    shutil.copy(WORKERS / "trainer.py", directory)
+    script = f"{CHECKPOINTS}/trainer.py"
+    environment = {
+        "IMPORT_SECONDS": str(IMPORT_SECONDS),
+        "LOAD_SECONDS": str(LOAD_SECONDS),
+        "STEP_SECONDS": str(STEP_SECONDS),
+        "EXIT_CODE": str(EXIT_CODE),
+        "REASON": REASON,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": traces,
+    }
+    return training(name, script, replicas=replicas, directory=str(directory), environment=environment, **spec)
+
+
+def training(
+    name: str, script: str, *, replicas: int, directory: str, environment: dict[str, str], **spec: Any
+) -> dict[str, Any]:
+    """A gang whose workers run a script and save checkpoints in the directory that all of them see."""
     tier = {
         "name": "shared",
         "scope": "Shared",
@@ -37,11 +72,12 @@ def plain(name: str, *, replicas: int, directory: str, steps: int = 1000, **spec
             "complete": "DONE",
         },
     }
+    variables = {"CHECKPOINT_DIR": CHECKPOINTS, **environment}
     container = {
         "name": "main",
         "image": "gangctl/examples:e2e",
-        "command": ["python3", "/opt/gangctl/examples/train_plain.py"],
-        "env": [{"name": "CHECKPOINT_DIR", "value": CHECKPOINTS}, {"name": "STEPS", "value": str(steps)}],
+        "command": ["python3", script],
+        "env": [{"name": key, "value": value} for key, value in variables.items()],
         "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
     }
     return gang(name, container, replicas=replicas, directory=directory, checkpoint={"tiers": [tier]}, **spec)

@@ -26,8 +26,8 @@ class Installed:
     release: str = RELEASE
 
 
-def install(cluster: Cluster) -> Installed:
-    """Install or upgrade, and wait until it is available.
+def install(cluster: Cluster, collector: str = "") -> Installed:
+    """Install or upgrade, and wait until it is available. ``collector``: where traces are sent; empty = nowhere.
 
     Raises:
         RuntimeError: Helm fails, with its own words.
@@ -41,6 +41,7 @@ def install(cluster: Cluster) -> Installed:
         *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),
         *_image("image", installed.controller),
         *_image("sidecar.image", installed.sidecar),
+        *("--set-string", f"tracing.endpoint={collector}"),
         *("--wait", "--timeout=120s"),
     )
     return installed

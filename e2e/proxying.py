@@ -137,6 +137,7 @@ async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIter
                 if answer is not None:
                     return answer
             headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+            headers["Accept-Encoding"] = "identity"  # the API server compresses long lists for whoever doesn't say
             timeout = aiohttp.ClientTimeout(total=None)
             async with session.request(
                 call.method, request.rel_url, data=call.body or None, headers=headers, timeout=timeout

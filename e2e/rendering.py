@@ -45,6 +45,18 @@ FULL: dict[str, Any] = {
     "priorityClassName": "system-cluster-critical",
     "terminationGracePeriodSeconds": 60,
     "networkPolicy": {"enabled": True},
+    "metrics": {
+        "annotations": False,
+        "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "monitoring"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "monitoring"}},
+        "dashboard": {"enabled": True, "labels": {"grafana_dashboard": "yes"}, "annotations": {"folder": "training"}},
+    },
+    "tracing": {
+        "endpoint": "https://collector.example:4318/otlp",
+        "headersSecret": {"name": "collector", "key": "otlp"},
+        "sampler": "traceidratio",
+        "samplerArg": "0.25",
+    },
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
 }
 """Whatever can be set for all objects at once, set to something else than the default."""
@@ -127,8 +139,14 @@ class Rendered:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the controller gets as plain values; a field of the pod is its path."""
-        return {
-            one["name"]: one["value"] if "value" in one else one["valueFrom"]["fieldRef"]["fieldPath"]
-            for one in self.controller["env"]
-        }
+        """What the controller gets as plain values; a field of the pod is its path, a key of a Secret SECRET/KEY."""
+        return {one["name"]: _value(one) for one in self.controller["env"]}
+
+
+def _value(item: Object) -> str:
+    if "value" in item:
+        return str(item["value"])
+    source = item["valueFrom"]
+    if "secretKeyRef" in source:
+        return f"{source['secretKeyRef']['name']}/{source['secretKeyRef']['key']}"
+    return str(source["fieldRef"]["fieldPath"])

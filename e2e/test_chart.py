@@ -60,7 +60,7 @@ def test_whatever_selects_the_controller_selects_its_pods(rendered: Rendered) ->
     labels = rendered.pod["metadata"]["labels"]
     selectors = [
         rendered.one("Deployment")["spec"]["selector"]["matchLabels"],
-        rendered.one("Service")["spec"]["selector"],
+        *(one["spec"]["selector"] for one in rendered.all("Service")),
     ]
     selectors += [one["spec"]["selector"]["matchLabels"] for one in rendered.all("PodDisruptionBudget")]
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in rendered.all("NetworkPolicy")]
@@ -93,7 +93,8 @@ def test_ports_and_probes_fit_together(rendered: Rendered) -> None:
     ports = {port["name"]: port["containerPort"] for port in rendered.controller["ports"]}
     assert f"--hub-port={ports['hub']}" in rendered.controller["args"]
     assert f"--health-port={ports['health']}" in rendered.controller["args"]
-    (port,) = rendered.one("Service")["spec"]["ports"]
+    hub, *_ = (one["spec"]["ports"] for one in rendered.all("Service") if one["spec"].get("clusterIP") != "None")
+    (port,) = hub
     assert (port["port"], port["targetPort"]) == (ports["hub"], "hub")
     assert f":{port['port']}/" in rendered.environment["GANGCTL_URL"]
     probes = {name: rendered.controller[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
@@ -224,3 +225,42 @@ def _own_rules(rendered: Rendered) -> list[Object]:
     (role,) = (one for one in rendered.all("Role") if one["metadata"]["namespace"] == NAMESPACE)
     rules: list[Object] = role["rules"]
     return rules
+
+
+def test_nothing_of_the_prometheus_operator_is_rendered_unless_it_is_asked_for(helm: Helm) -> None:
+    kinds = {one["kind"] for one in helm.rendered().objects}
+    assert not {"ServiceMonitor", "PrometheusRule", "ConfigMap"} & kinds
+    assert helm.rendered().pod["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "8080",
+        "prometheus.io/path": "/metrics",
+    }
+    own = helm.rendered({"podAnnotations": {"prometheus.io/scrape": "false"}}).pod["metadata"]["annotations"]
+    assert own["prometheus.io/scrape"] == "false"
+    assert "annotations" not in helm.rendered({"metrics": {"annotations": False}}).pod["metadata"]
+
+
+def test_a_service_monitor_finds_the_metrics_of_every_replica_and_keeps_the_gangs_namespace(helm: Helm) -> None:
+    rendered = helm.rendered(FULL)
+    monitor = rendered.one("ServiceMonitor")
+    selected = monitor["spec"]["selector"]["matchLabels"]
+    (service,) = [one for one in rendered.all("Service") if selected.items() <= one["metadata"]["labels"].items()]
+    assert service["metadata"]["name"] == "gangctl-metrics"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    (port,) = service["spec"]["ports"]
+    names = {one["name"] for one in rendered.controller["ports"]}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], port["targetPort"] in names) == (port["name"], True)
+    assert (endpoint["path"], endpoint["interval"], endpoint["honorLabels"]) == ("/metrics", "15s", True)
+    assert monitor["metadata"]["labels"]["release"] == "monitoring"
+
+
+def test_rules_and_dashboard_are_rendered_as_their_files_say(helm: Helm) -> None:
+    rendered = helm.rendered(FULL)
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    assert rendered.one("PrometheusRule")["spec"] == rules
+    config = rendered.one("ConfigMap")
+    dashboard = (CHART / "files" / "dashboard.json").read_text(encoding="utf-8")
+    assert json.loads(config["data"]["gangctl.json"]) == json.loads(dashboard)
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "yes"
+    assert config["metadata"]["annotations"] == {"folder": "training"}

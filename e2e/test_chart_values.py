@@ -42,7 +42,10 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert metadata["annotations"] == {"e": "f"}
     assert metadata["labels"]["team"] == "research"
     assert metadata["labels"]["app.kubernetes.io/name"] == "gangctl"  # or nothing would select it
-    service = rendered.one("Service")
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://collector.example:4318/otlp"
+    assert environment["OTEL_EXPORTER_OTLP_HEADERS"] == "collector/otlp"
+    assert (environment["OTEL_TRACES_SAMPLER"], environment["OTEL_TRACES_SAMPLER_ARG"]) == ("traceidratio", "0.25")
+    service = next(one for one in rendered.all("Service") if one["metadata"]["name"] == "gangctl")
     assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"c": "d"})
 
 
@@ -76,6 +79,11 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
         ({"leaderElection": {"leaseDurationSeconds": 10}}, "leaderElection.leaseDurationSeconds"),
         ({"leaderElection": {"retryPeriodSeconds": 10}}, "leaderElection.renewDeadlineSeconds"),
         ({"hub": None}, "'hub'"),
+        ({"metrics": {"enabled": True}}, "/metrics"),
+        ({"metrics": {"serviceMonitor": {"interval": 30}}}, "/metrics/serviceMonitor/interval"),
+        ({"tracing": {"endpoint": "collector:4318"}}, "/tracing/endpoint"),
+        ({"tracing": {"sampler": "sometimes"}}, "/tracing/sampler"),
+        ({"tracing": {"samplerArg": "2"}}, "/tracing/samplerArg"),
     ],
     ids=str,
 )

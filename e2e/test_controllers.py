@@ -10,55 +10,13 @@ from typing import Any
 import pytest
 
 from e2e import harming
-from e2e.controllers import Controller, Stage
+from e2e.controllers import Stage
 from e2e.gangs import Gang, plain, sleepers
+from e2e.killing import WRITE_1, WRITE_2, Killing, on
 from e2e.proxying import Call, Fault, Proxy, proxy, refusal
 
 Submit = Callable[[dict[str, Any]], Gang]
 LEASE_SECONDS = 15.0
-WRITE_1, WRITE_2 = "Gathering", "Running"
-OK = 200
-
-
-async def on(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Wait for something that happens in this process."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
-            await asyncio.sleep(0.02)
-    assert condition(), what
-
-
-def writes(call: Call, phase: str, attempt: int) -> bool:
-    """Whether this request stores that phase of that attempt."""
-    status = call.status_write
-    return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
-
-
-class Killing(Fault):
-    """Kills a controller once, before or after a write."""
-
-    def __init__(self, controller: Callable[[], Controller], phase: str, *, after: bool) -> None:
-        super().__init__(self._before, self._after)
-        self.done = False
-        self._controller, self._phase, self._is_after = controller, phase, after
-
-    def _hits(self, call: Call) -> bool:
-        return not self.done and writes(call, self._phase, 2)
-
-    async def _before(self, call: Call) -> Any:
-        if self._is_after or not self._hits(call):
-            return None
-        await self._kill()
-        return refusal(503, "ServiceUnavailable", "nobody hears this")
-
-    async def _after(self, call: Call, code: int) -> None:
-        if self._is_after and code == OK and self._hits(call):
-            await self._kill()
-
-    async def _kill(self) -> None:
-        self.done = True
-        self._controller().kill()
-        await self._controller().process.wait()
 
 
 def started(shared: Path, member: str) -> list[str]:

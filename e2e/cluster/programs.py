@@ -2,12 +2,14 @@
 
     python -m e2e.cluster build
 
-About 8 minutes on two cores with a cold cache, then nothing: see versions.py for the folder. A program appears there
-only when it is complete, so an interrupted build goes on where it was.
+About 10 minutes on two cores with a cold cache, then nothing, and after a change of a version that program alone: see
+versions.py for the folders. A program appears there only when it is complete, so an interrupted build goes on where it
+was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -35,19 +37,25 @@ def ready(wanted: Collection[str] = (*versions.KUBERNETES_PROGRAMS, *versions.PR
     folder = versions.binaries()
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in wanted if not (folder / name).exists()]
-    kubernetes = [name for name in missing if name in versions.KUBERNETES_PROGRAMS]
-    others = [name for name in missing if name in versions.PROGRAMS]
-    if not kubernetes and not others:
-        return folder
-    go = toolchain.go()
-    if kubernetes:
-        with telling(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
-            _build_kubernetes(go, folder, kubernetes)
-    for name in others:
-        package = versions.PROGRAMS[name]
-        with telling(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
-            _build(go, folder, name, package)
+    _make([name for name in missing if not versions.built(name).exists()])
+    for name in missing:
+        with contextlib.suppress(FileExistsError):  # another run may do the same now
+            (folder / name).hardlink_to(versions.built(name))
     return folder
+
+
+def _make(names: Collection[str]) -> None:
+    if not names:
+        return
+    go = toolchain.go()
+    versions.built("kubectl").parent.mkdir(exist_ok=True)
+    if kubernetes := [name for name in names if name in versions.KUBERNETES_PROGRAMS]:
+        with telling(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
+            _build_kubernetes(go, kubernetes)
+    for name in names:
+        if package := versions.PROGRAMS.get(name):
+            with telling(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
+                _build(go, name, package)
 
 
 def _run(go: Path, folder: Path, *command: str) -> str:
@@ -58,22 +66,22 @@ def _run(go: Path, folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def _build(go: Path, folder: Path, name: str, package: str) -> None:
+def _build(go: Path, name: str, package: str) -> None:
     path, _, version = package.partition("@")
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
         at = Path(work)
         (at / "go.mod").write_text(f"module build/{name}\n\ngo {_language(versions.GO)}\n")
         _run(go, at, "get", "-tool", f"{path}@{version}")
         _run(go, at, "mod", "tidy")
         _run(go, at, "build", "-ldflags", "-s -w", "-o", name, path)
-        (at / name).rename(folder / name)
+        (at / name).rename(versions.built(name))
 
 
-def _build_kubernetes(go: Path, folder: Path, names: list[str]) -> None:
+def _build_kubernetes(go: Path, names: list[str]) -> None:
     """Its go.mod points at folders of its repository; the same sources are published as modules v0.x: point there."""
     version = versions.KUBERNETES
     published = "v0." + version.partition(".")[2]
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
         at = Path(work)
         described = json.loads(_run(go, at, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"))
         staging = re.findall(r"^\s*(k8s\.io/\S+) => \./staging", Path(described["GoMod"]).read_text(), re.MULTILINE)
@@ -99,7 +107,7 @@ def _build_kubernetes(go: Path, folder: Path, names: list[str]) -> None:
         out = at / "out"
         _run(go, at, "build", "-ldflags", flags, "-o", f"{out}/", *tools)
         for name in names:
-            (out / name).rename(folder / name)
+            (out / name).rename(versions.built(name))
 
 
 def _language(version: str) -> str:

@@ -6,6 +6,7 @@ through the Go module proxy; a machine without any gets Debian's for that.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -56,6 +57,38 @@ def install_packages(*names: str) -> None:
             done = subprocess.run(["apt-get", *command], capture_output=True, text=True, env=env, check=False)
         if done.returncode != 0:
             raise Missing(f"apt-get can't install {' '.join(missing)}: {done.stderr.strip()[-500:]}")
+
+
+def unpacked(package: str) -> Path:
+    """The files of a Debian package, kept in the cache and not installed: no service of it starts, nothing is set up.
+
+    Only for programs that need no other package.
+
+    Raises:
+        Missing: it can't be had.
+    """
+    kept = versions.cache() / "debian" / package
+    if kept.exists():
+        return kept
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise Missing(f"Debian's package {package} is needed, and there is no apt-get or no dpkg-deb to fetch it")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with telling(f"fetching Debian's {package}"), tempfile.TemporaryDirectory(dir=kept.parent) as work:
+        if _apt_get(work, "download", "-qq", package) is not None:  # its lists may be old, or not there
+            error = _apt_get(work, "update", "-qq") or _apt_get(work, "download", "-qq", package)
+            if error is not None:
+                raise Missing(f"apt-get can't download {package}: {error}")
+        (archive,) = Path(work).glob("*.deb")
+        subprocess.run(["dpkg-deb", "-x", archive, Path(work) / "files"], check=True)
+        with contextlib.suppress(OSError):  # another run may do the same now
+            (Path(work) / "files").rename(kept)
+    return kept
+
+
+def _apt_get(folder: str, *words: str) -> str | None:
+    """Run it there; what it says if it fails."""
+    done = subprocess.run(["apt-get", *words], capture_output=True, text=True, check=False, cwd=folder)
+    return done.stderr.strip()[-500:] if done.returncode else None
 
 
 def go() -> Path:

@@ -1,4 +1,4 @@
-"""What a cluster is made of, and where it is kept: one folder for each set of versions, built once on a machine."""
+"""What a cluster is made of, and where it is kept: each version of a program is built once on a machine."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ PROGRAMS = {
     "crictl": "sigs.k8s.io/cri-tools/cmd/crictl@v1.36.0",
     "coredns": "github.com/coredns/coredns@v1.15.0",
     "helm": "helm.sh/helm/v4/cmd/helm@v4.3.1",
+    "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one@v1.62.0",  # later ones need a module that nobody serves
 }
 """Program -> Go package and version. Kubernetes itself needs more than a line: programs.py."""
 
@@ -51,7 +52,17 @@ def cache() -> Path:
     return Path(os.environ.get("GANGCTL_E2E_CACHE", home / "gangctl-e2e"))
 
 
+def version(name: str) -> str:
+    """The version that is wanted of a program."""
+    return PROGRAMS[name].rpartition("@")[2].removeprefix("v") if name in PROGRAMS else KUBERNETES
+
+
+def built(name: str) -> Path:
+    """Where a program is kept in the version that is wanted."""
+    return cache() / "programs" / f"{name}-{version(name)}"
+
+
 def binaries() -> Path:
-    """The folder of this set of programs."""
-    wanted = "\n".join([KUBERNETES, *sorted(f"{name} {package}" for name, package in PROGRAMS.items())])
-    return cache() / f"k8s-{KUBERNETES}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}" / "bin"
+    """A folder in which all programs of this set have their plain names."""
+    wanted = " ".join(built(name).name for name in sorted((*KUBERNETES_PROGRAMS, *PROGRAMS)))
+    return cache() / f"bin-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"

@@ -1,0 +1,55 @@
+"""Controllers that die at a chosen moment of a restart: before or after one of its two writes has been made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from e2e.controllers import Controller
+from e2e.proxying import Call, Fault, refusal
+
+WRITE_1: Final = "Gathering"
+WRITE_2: Final = "Running"
+OK: Final = 200
+
+
+async def on(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    """Wait for something that other processes do."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
+            await asyncio.sleep(0.02)
+    assert condition(), what
+
+
+def writes(call: Call, phase: str, attempt: int) -> bool:
+    """Whether this request stores that phase of that attempt."""
+    status = call.status_write
+    return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
+
+
+class Killing(Fault):
+    """Kills a controller once, before or after a write of an attempt."""
+
+    def __init__(self, controller: Callable[[], Controller], phase: str, *, after: bool, attempt: int = 2) -> None:
+        super().__init__(self._before, self._after)
+        self.done = False
+        self._controller, self._phase, self._is_after, self._attempt = controller, phase, after, attempt
+
+    def _hits(self, call: Call) -> bool:
+        return not self.done and writes(call, self._phase, self._attempt)
+
+    async def _before(self, call: Call) -> Any:
+        if self._is_after or not self._hits(call):
+            return None
+        await self._kill()
+        return refusal(503, "ServiceUnavailable", "nobody hears this")
+
+    async def _after(self, call: Call, code: int) -> None:
+        if self._is_after and code == OK and self._hits(call):
+            await self._kill()
+
+    async def _kill(self) -> None:
+        self.done = True
+        self._controller().kill()
+        await self._controller().process.wait()

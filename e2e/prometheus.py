@@ -1,0 +1,143 @@
+"""Debian's Prometheus and its promtool, as processes of this machine; not installed, and gone after the test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from e2e.cluster import toolchain
+from e2e.cluster.waiting import until
+
+REPOSITORY = Path(__file__).parents[1]
+RULES: Final = REPOSITORY / "charts" / "gangctl" / "files" / "rules.yaml"
+DASHBOARD: Final = REPOSITORY / "charts" / "gangctl" / "files" / "dashboard.json"
+REFERENCE: Final = REPOSITORY / "docs" / "reference" / "metrics.md"
+SCRAPE_SECONDS: Final = 1
+VARIABLES: Final = {"$namespace": ".*", "$__range": "1h"}
+"""What Grafana puts in place of its variables."""
+
+
+def program(name: str) -> Path:
+    """Prometheus or promtool.
+
+    Raises:
+        Missing: this machine has no way to get Debian's package.
+    """
+    return toolchain.unpacked("prometheus") / "usr" / "bin" / name
+
+
+def promtool(*words: str | Path, stdin: str = "") -> tuple[int, str]:
+    """Run it; the exit code and all that it says."""
+    done = subprocess.run([program("promtool"), *words], input=stdin, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def queries() -> list[str]:
+    """All PromQL of the dashboard and of the reference, as Prometheus gets it."""
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    found = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    found += re.findall(r"^\| `gangctl_.*\| `([^|]+)` \|$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
+    for variable, value in VARIABLES.items():
+        found = [query.replace(variable, value) for query in found]
+    return found
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """One that runs."""
+
+    host: str
+    port: int
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and the value of each series, now."""
+        found = self._get("query", query=expression)["result"]
+        return [(one["metric"], float(one["value"][1])) for one in found]
+
+    def value(self, expression: str) -> float | None:
+        """The only value; None if there is none."""
+        found = self.query(expression)
+        return found[0][1] if len(found) == 1 else None
+
+    def exemplars(self, expression: str, since: float, until_: float) -> list[dict[str, Any]]:
+        """Exemplars of the series, with their labels."""
+        found = self._get("query_exemplars", query=expression, start=str(since), end=str(until_))
+        return [one | {"series": series["seriesLabels"]} for series in found for one in series["exemplars"]]
+
+    def scraped(self) -> dict[str, str]:
+        """The last error of each target by its address: empty if there was none."""
+        targets = self._get("targets", state="active")["activeTargets"]
+        return {
+            target["labels"]["instance"]: target["lastError"] for target in targets if target["health"] != "unknown"
+        }
+
+    def rules(self) -> dict[str, str]:
+        """The health of each alert: ok, or not, by name."""
+        groups = self._get("rules", type="alert")["groups"]
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+
+    def _get(self, what: str, **asked: str) -> Any:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        try:
+            connection.request("GET", f"/api/v1/{what}?{urlencode(asked)}")
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        assert answer["status"] == "success", answer
+        return answer["data"]
+
+    def answers(self) -> bool:
+        """Whether it does."""
+        try:
+            self._get("query", query="1")
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+        return True
+
+
+@contextmanager
+def prometheus(
+    folder: Path, targets: Sequence[str], port: int, host: str = "127.0.0.1", enter: Sequence[str] = ()
+) -> Iterator[Prometheus]:
+    """One that scrapes these addresses every second, keeps exemplars, and evaluates the chart's alerts.
+
+    Args:
+        folder: where it keeps everything.
+        targets: ``host:port`` each.
+        port: where it listens.
+        host: where this process finds it.
+        enter: what a command begins with to run where the targets are.
+
+    Raises:
+        TimeoutError: it doesn't answer; its log is in the folder.
+    """
+    config = {
+        "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [
+            {"job_name": "gangctl", "honor_labels": True, "static_configs": [{"targets": list(targets)}]}
+        ],
+    }
+    file = folder / "prometheus.yaml"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    words = (
+        *(*enter, str(program("prometheus")), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"),
+        *(f"--web.listen-address=0.0.0.0:{port}", "--enable-feature=exemplar-storage", "--log.level=warn"),
+    )
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        found = Prometheus(host, port)
+        until("Prometheus", found.answers, 30)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -1,0 +1,133 @@
+"""A collector that is down, hangs or refuses costs spans, which are counted, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from e2e import harming
+from e2e.cluster import addresses
+from e2e.cluster.lab import Lab
+from e2e.collecting import Collector, down, hanging, refusing
+from e2e.controllers import HEALTH, Controller, Stage
+from e2e.gangs import Gang, sleepers
+from e2e.proxying import Proxy
+
+Submit = Callable[[dict[str, Any]], Gang]
+SLOWER = 0.75
+"""Seconds that a restart may take longer than without traces: a machine is never quiet. Collectors get 10 s."""
+END = 5.0
+"""Seconds that a controller may take to end: it says goodbye to sidecars, and gives its spans a moment."""
+SPANS = re.compile(r'^gangctl_spans_total\{outcome="(\w+)"\} (\S+)$', re.MULTILINE)
+
+
+@dataclass
+class Seen:
+    """What a controller's life was like with a collector."""
+
+    restarts: list[float]
+    """How long each took, in seconds, from its fault to the last worker's start, as seen from outside."""
+    ending: float
+    """From SIGTERM to its end, in seconds."""
+    code: int
+    metrics: str
+    log: str
+
+
+@asynccontextmanager
+async def nobody() -> AsyncIterator[Collector]:
+    """No collector: traces are off."""
+    yield Collector("")
+
+
+async def restarted(gang: Gang, uid: str, attempt: int) -> float:
+    """Kill a worker; seconds until all workers were started again."""
+
+    def do() -> float:
+        process = harming.worker(uid)
+        began = time.monotonic()
+        harming.kill(process)
+        gang.until(f"attempt {attempt}", lambda status: (status["attempt"], status["phase"]) == (attempt, "Running"))
+        took = time.monotonic() - began
+        gang.runs(attempt)
+        return took
+
+    return await asyncio.to_thread(do)
+
+
+async def metrics(lab: Lab, controller: Controller) -> str:
+    """As Prometheus gets them; nothing while it doesn't listen yet."""
+    url = f"http://{addresses.entrance(lab.control.number)}:{controller.port + HEALTH}/metrics"
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return await answer.text()
+    except aiohttp.ClientConnectionError:
+        return ""
+
+
+async def until(lab: Lab, controller: Controller, holds: Callable[[str], bool]) -> None:
+    """Wait until something holds of its metrics."""
+    async with asyncio.timeout(60):
+        while not holds(await metrics(lab, controller)):  # noqa: ASYNC110 - another process sets no event here
+            await asyncio.sleep(0.1)
+
+
+def spans(metrics: str, *outcomes: str) -> float:
+    """How many spans had one of these outcomes."""
+    return sum(float(count) for outcome, count in SPANS.findall(metrics) if outcome in outcomes)
+
+
+async def life(staged: Stage, server: str, collector: Collector, gang: Gang, lab: Lab) -> Seen:
+    """A controller with this collector: three restarts, the end."""
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "500"}
+    controller = await staged.start("first", server, **settings)
+    first = await asyncio.to_thread(lambda: gang.runs(gang.status.get("attempt") or 1)["attempt"])
+    uids = await asyncio.to_thread(gang.uids)
+    await until(lab, controller, lambda said: f"gangctl_hub_connections {len(uids)}.0" in said)
+    times = [await restarted(gang, uids["worker-1"], first + more) for more in (1, 2)]
+    if collector.url:  # the incident before the last is over, so its trace was to be sent
+        await until(lab, controller, lambda said: bool(collector.asked or spans(said, "failed", "dropped")))
+    times.append(await restarted(gang, uids["worker-1"], first + 3))
+    said = await metrics(lab, controller)
+    began = time.monotonic()
+    controller.process.terminate()
+    code = await controller.process.wait()
+    log = await asyncio.to_thread(controller.log.read_text)
+    return Seen(times, time.monotonic() - began, code, said, log)
+
+
+async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_of_the_controller(
+    staged: Stage, between: Proxy, machine_address: str, lab: Lab, submit: Submit, shared: Path
+) -> None:
+    document = sleepers("spans", replicas=3, directory=str(shared))
+    document["spec"]["recovery"] |= {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
+    gang = await asyncio.to_thread(submit, document)
+    cases: dict[str, AbstractAsyncContextManager[Collector]] = {
+        "no collector": nobody(),
+        "down": down(machine_address),
+        "hanging": hanging(machine_address),
+        "refusing": refusing(machine_address, 503),
+        "wrong": refusing(machine_address, 400),
+    }
+    seen = {}
+    for name, case in cases.items():
+        async with case as collector:
+            seen[name] = await life(staged, between.url, collector, gang, lab)
+    without = seen["no collector"]
+    for name, one in seen.items():
+        assert max(one.restarts) < max(without.restarts) + SLOWER, (name, seen)
+        assert one.ending < END, (name, seen)
+        assert one.code == 0, (name, seen)
+    for name in ("down", "hanging", "refusing", "wrong"):
+        assert spans(seen[name].metrics, "exported") == 0, seen[name].metrics
+        assert " spans are lost" in seen[name].log
+    assert spans(seen["down"].metrics, "failed") > 0, "this is what was waited for"
+    assert spans(without.metrics, "exported", "failed", "dropped") == 0

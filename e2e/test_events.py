@@ -1,0 +1,120 @@
+"""What a real API server makes of gangctl's Events: it has rules for names, notes and series that a fake hasn't."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from e2e.clusters import Cluster
+from gangctl.api.events import EVENTS, is_warning
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import ANNOTATION_TRACE_ID
+from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.eventing import event_object
+from gangctl.cluster.kube.telling import Telling
+from gangctl.core.plan import Event, EventType
+
+TRACE = "0123456789abcdef0123456789abcdef"
+HOSTILE = "the framework asked: \x1b[2J\r\n\u202e" + "漢" * 1000
+RESTARTING = Event(EventType.WARNING, "Restarting", HOSTILE, "worker-1", TRACE)
+
+
+@pytest.fixture
+def job(namespace: str) -> GangJob:
+    """A gang of the test's namespace, which the API server needn't know."""
+    template = {"spec": {"containers": [{"name": "t", "command": ["train"]}]}}
+    return GangJob.model_validate(
+        {
+            "apiVersion": "gangctl.io/v1alpha1",
+            "kind": "GangJob",
+            "metadata": {"name": "g", "namespace": namespace, "uid": "11111111-2222-3333-4444-555555555555"},
+            "spec": {"roles": [{"name": "worker", "replicas": 2, "template": template}]},
+        }
+    )
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    """A client of the cluster."""
+    async with await Client.open(cluster.kubeconfig) as found:
+        yield found
+
+
+@asynccontextmanager
+async def leading(client: Client) -> AsyncIterator[Telling]:
+    """A controller that tells, for one term."""
+    one = Telling(client)
+    task = asyncio.create_task(one.run())
+    try:
+        yield one
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for is other code's state
+            await asyncio.sleep(0.02)
+
+
+def shown(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """Events as the API server has them."""
+    found = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-n", namespace, "-o", "json"))
+    items: list[dict[str, Any]] = found["items"]
+    return items
+
+
+async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
+    cluster: Cluster, client: Client, job: GangJob, namespace: str
+) -> None:
+    for leader in range(3):
+        async with leading(client) as one:
+            one.tell(job, RESTARTING, "")
+            await eventually(lambda told=one: told.tally.sent + told.tally.combined == 1)  # type: ignore[misc]
+            one.tell(job, RESTARTING, "")
+            one.tell(job, Event(EventType.NORMAL, "Restarted", f"leader {leader}"), "")
+            await eventually(lambda told=one, first=not leader: told.tally.sent == 1 + first)  # type: ignore[misc]
+            assert one.tally.lost == 0
+    (made,) = [event for event in shown(cluster, namespace) if event["reason"] == "Restarting"]
+    assert made["series"]["count"] == 6
+    assert made["series"]["lastObservedTime"] > made["eventTime"]
+    assert made["note"].startswith(r"the framework asked: \x1b[2J\x0d\x0a\u202e漢")
+    assert made["note"].endswith(f"… (trace {TRACE})")
+    assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: TRACE}
+    assert (made["action"], made["related"]["name"]) == ("StopWorkers", "g-worker-1-0")
+    lines = cluster.kubectl("events", "-n", namespace, "--types", "Warning", "--no-headers").splitlines()
+    assert len(lines) == 1, "one line of the terminal"
+    assert "(x6 over " in lines[0]
+
+
+async def test_an_event_whose_answer_was_lost_is_not_told_again(
+    cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangctl.cluster.kube.telling.time.time", lambda: 1_800_000_000.123456)
+    body = event_object(job, RESTARTING, "", 1_800_000_000.123456)
+    await client.request(
+        "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()
+    )
+    async with leading(client) as one:
+        one.tell(job, RESTARTING, "")
+        await eventually(lambda: one.tally.sent == 1)
+    assert [event.get("series") for event in shown(cluster, namespace)] == [None]
+
+
+async def test_every_reason_is_taken(cluster: Cluster, client: Client, job: GangJob, namespace: str) -> None:
+    async with leading(client) as one:
+        for reason in EVENTS:
+            kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL
+            one.tell(job, Event(kind, reason, "x" * 2000), "")
+        await eventually(lambda: one.tally.sent + one.tally.lost == len(EVENTS))
+    found = shown(cluster, namespace)
+    assert {event["reason"] for event in found} == {reason.value for reason in EVENTS}
+    assert {len(event["note"].encode()) for event in found} == {1024}

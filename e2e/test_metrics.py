@@ -1,0 +1,254 @@
+"""Metrics as a real Prometheus has them. What is about rules and formats needs no cluster: -k "not cluster"."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e import harming
+from e2e.cluster import addresses
+from e2e.cluster.lab import Lab
+from e2e.cluster.waiting import until
+from e2e.clusters import Cluster
+from e2e.gangs import Gang, trainers
+from e2e.installing import NAMESPACE, Installed
+from e2e.jaeger import Jaeger
+from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, ProgressStatus, Spent
+from gangctl.cluster.kube.watched import Watch
+from gangctl.controller.health import Health
+from gangctl.controller.metrics import Metrics
+from gangctl.controller.sources import Sources
+
+Submit = Callable[[dict[str, Any]], Gang]
+PORT = 19090
+GANG = """
+apiVersion: gangctl.io/v1alpha1
+kind: GangJob
+metadata: {name: g, namespace: research, uid: u}
+spec:
+  roles:
+  - name: worker
+    replicas: 2
+    template: {spec: {containers: [{name: worker, command: [train]}]}}
+"""
+TRACE = "0123456789abcdef0123456789abcdef"
+
+
+def later(job: GangJob, **status: Any) -> GangJob:
+    """The gang with another status."""
+    return job.model_copy(update={"status": job.status.model_validate(job.status.model_dump() | status)})
+
+
+def incident(**more: Any) -> dict[str, Any]:
+    """One that leads to attempt 2."""
+    cause = {"reason": "Signal", "time": time.time()}
+    known = {"attempt": 2, "time": time.time(), "cause": cause, "traceID": TRACE, "milliseconds": {"detect": 20}}
+    return known | more
+
+
+def measured(job: GangJob) -> Metrics:
+    """Metrics of a leader that looks after this gang."""
+    watches = tuple(Watch(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
+    sources = Sources(
+        leads=lambda: True,
+        connections=lambda: 2,
+        refused=dict,
+        stale=dict,
+        unwritten=dict,
+        watches=lambda: watches,
+        events=dict,
+        spans=dict,
+    )
+    metrics = Metrics(sources)
+    metrics.looked(job)
+    return metrics
+
+
+@pytest.fixture
+def running() -> GangJob:
+    """A gang that trains."""
+    job = GangJob.model_validate(yaml.safe_load(GANG))
+    return later(
+        job,
+        phase=GangPhase.RUNNING,
+        attempt=1,
+        phase_time=time.time(),
+        accounted_time=time.time(),
+        first_step=ProgressStatus(attempt=1, step=1, time=time.time()),
+    )
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def get(host: str, port: int, accept: str = "") -> tuple[str, str]:
+    """The content type and the text of the metrics there."""
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept": accept} if accept else {})
+        answer = connection.getresponse()
+        return str(answer.headers["Content-Type"]), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_rules_are_valid_and_fire_when_they_should_and_only_then() -> None:
+    code, said = promtool("check", "rules", RULES)
+    assert code == 0, said
+    code, said = promtool("test", "rules", REPOSITORY / "tests" / "rules" / "alerts.yaml")
+    assert code == 0, said
+
+
+def test_each_alert_has_a_test_in_which_it_fires() -> None:
+    alerts = {rule["alert"] for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]}
+    tests = yaml.safe_load((REPOSITORY / "tests" / "rules" / "alerts.yaml").read_text(encoding="utf-8"))["tests"]
+    fired = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert fired == alerts
+
+
+def test_every_query_of_the_dashboard_and_of_the_reference_is_promql(tmp_path: Path) -> None:
+    asked = queries()
+    assert len(asked) > 50
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
+    code, said = promtool("check", "rules", file)
+    assert code == 0, said
+
+
+async def test_a_real_prometheus_sees_a_restart_and_its_trace_though_the_controller_is_replaced(
+    tmp_path: Path, running: GangJob
+) -> None:
+    port, began = free_port(), time.time()
+    gathering = later(running, phase=GangPhase.GATHERING, attempt=2, incidents=[incident()])
+    times = {"detect": 20, "stop": 300, "barrier": 10, "start": 40, "firstStep": 700}
+    over = incident(settled=True, outcome="Restarted", lostSteps=4, lostSeconds=2.0, milliseconds=times)
+    restarted = later(gathering, phase=GangPhase.RUNNING, incidents=[over], spent=Spent(training=30, recovery=1.07))
+
+    def look(seen: Prometheus, expression: str, wanted: float) -> None:
+        until(expression, lambda: seen.value(expression) == pytest.approx(wanted), 30)
+
+    with prometheus(tmp_path, [f"127.0.0.1:{port}"], free_port()) as seen:
+        first = measured(running)
+        async with Health(list, first.exposition).serve("127.0.0.1", port):
+            await asyncio.to_thread(look, seen, 'gangctl_incidents_total{namespace="research"}', 0)
+            first.wrote(running, gathering, 0.01)
+            await asyncio.to_thread(look, seen, "gangctl_incidents_total", 1)
+            await asyncio.to_thread(look, seen, 'gangctl_gangs{phase="Gathering"}', 1)
+        second = measured(gathering)
+        async with Health(list, second.exposition).serve("127.0.0.1", port):
+            await asyncio.to_thread(look, seen, "gangctl_incidents_total", 0)
+            second.wrote(gathering, restarted, 0.01)
+            await asyncio.to_thread(look, seen, 'gangctl_restarts_total{reason="Signal",level="Process"}', 1)
+            await asyncio.to_thread(look, seen, 'gangctl_spent_seconds_total{bucket="training"}', 30)
+            assert seen.value("sum(increase(gangctl_incidents_total[5m]))") == pytest.approx(1, rel=0.5)
+            total = 'gangctl_incident_phase_seconds_bucket{phase="total"}'
+            exemplars = await asyncio.to_thread(seen.exemplars, total, began - 60, time.time() + 60)
+            assert [(one["labels"]["trace_id"], float(one["value"])) for one in exemplars] == [(TRACE, 1.07)]
+            assert seen.value('sum(gangctl_incident_phase_seconds_sum{phase="total"})') == pytest.approx(1.07)
+            assert seen.value("sum(gangctl_leader)") == 1
+            assert set(seen.scraped().values()) == {""}
+            await asyncio.to_thread(
+                until, "all rules are evaluated", lambda: set(seen.rules().values()) == {"ok"} or None, 30
+            )
+            for query in queries():
+                await asyncio.to_thread(seen.query, query)
+
+
+async def test_promtool_finds_nothing_wrong_with_what_is_exposed(running: GangJob) -> None:
+    async with Health(list, measured(running).exposition).serve("127.0.0.1", 0) as port:
+        _, text = await asyncio.to_thread(get, "127.0.0.1", port)
+    code, said = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
+    assert (code, said) == (0, "")
+
+
+@pytest.fixture
+def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path) -> Iterator[Prometheus]:  # noqa: ARG001 - there must be something to scrape
+    """A Prometheus that scrapes all controllers of the cluster, where pods can be reached."""
+    words = ("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "-o", "json")
+    pods = [one for one in json.loads(cluster.kubectl(*words))["items"] if "deletionTimestamp" not in one["metadata"]]
+    for pod in pods:
+        annotations = pod["metadata"]["annotations"]
+        assert annotations["prometheus.io/scrape"] == "true"
+        assert annotations["prometheus.io/path"] == "/metrics"
+    targets = [f"{pod['status']['podIP']}:{pod['metadata']['annotations']['prometheus.io/port']}" for pod in pods]
+    enter = ("nsenter", f"--net=/proc/{lab.control.machine.first.pid}/ns/net", "--")
+    with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control.number), enter) as found:
+        yield found
+
+
+def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
+    watched: Prometheus, submit: Submit, shared: Path, namespace: str, jaeger: Jaeger
+) -> None:
+    began = time.time()
+    gang = submit(trainers("counted", replicas=2, directory=shared, traces=jaeger.endpoint))
+    gang.runs(1)
+    mine = f'namespace="{namespace}"'
+    counted = f"sum(gangctl_incidents_total{{{mine}}})"
+    until("the gang is seen", lambda: watched.value(counted) == 0, 30)
+    until("one leads", lambda: watched.value("sum(gangctl_leader)") == 1, 30)
+    assert watched.value("count(gangctl_leader)") == len(watched.scraped())
+    assert watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1
+    assert (watched.value("sum(gangctl_hub_connections)") or 0) >= 2
+    gang.until("a first step", lambda status: status.get("firstStep"))
+    harming.kill(harming.worker(gang.uids()["worker-1"]))
+    gang.runs(2)
+    status = gang.until(
+        "the incident is timed",
+        lambda status: status if status["incidents"][0]["milliseconds"].get("firstStep") is not None else None,
+    )
+    trace = status["incidents"][0]["traceID"]
+    labels = f'{mine},reason="Signal",level="Process",outcome="Restarted"'
+    until("the restart is counted", lambda: watched.value(f"sum(gangctl_restarts_total{{{labels}}})") == 1, 30)
+    assert watched.value(counted) == 1
+    assert watched.value(f"sum(gangctl_restarts_total{{{mine}}})") == 1
+
+    def linked() -> bool:
+        total = 'gangctl_incident_phase_seconds_bucket{phase="total"}'
+        found = watched.exemplars(total, began, time.time() + 60)
+        return trace in [one["labels"]["trace_id"] for one in found]
+
+    until("an exemplar leads to the trace", linked, 30)
+    spent = until(
+        "recovery is accounted for",
+        lambda: watched.value(f'sum(gangctl_spent_seconds_total{{{mine},bucket="recovery"}})') or None,
+        60,
+    )
+    assert spent < time.time() - began
+    assert watched.value("max(gangctl_watch_broken_seconds)") == 0
+    assert set(watched.scraped().values()) == {""}
+
+
+def test_on_a_cluster_promtool_finds_nothing_wrong_and_no_series_names_a_gang(
+    watched: Prometheus, submit: Submit, shared: Path, namespace: str, jaeger: Jaeger
+) -> None:
+    gang = submit(trainers("unnamed", replicas=2, directory=shared, traces=jaeger.endpoint))
+    gang.runs(1)
+    until("it is seen", lambda: watched.query(f'gangctl_gangs{{namespace="{namespace}"}}') or None, 30)
+    series = watched.query('{__name__=~"gangctl_.*"}')
+    pods = {pod["metadata"]["name"] for pod in gang.pods().values()}
+    nodes = {pod["spec"]["nodeName"] for pod in gang.pods().values()}
+    values = {value for labels, _ in series for value in labels.values()}
+    assert not {"unnamed", *pods, *nodes, *gang.uids().values()} & values
+    names = {labels["__name__"] for labels, _ in series}
+    documented = re.findall(
+        r"^\| `(gangctl_\w+)`", (REPOSITORY / "docs/reference/metrics.md").read_text(), re.MULTILINE
+    )
+    bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+    assert bases <= set(documented)
