@@ -238,6 +238,8 @@ def test_nothing_of_the_prometheus_operator_is_rendered_unless_it_is_asked_for(h
     own = helm.rendered({"podAnnotations": {"prometheus.io/scrape": "false"}}).pod["metadata"]["annotations"]
     assert own["prometheus.io/scrape"] == "false"
     assert "annotations" not in helm.rendered({"metrics": {"annotations": False}}).pod["metadata"]
+    twice = {"metrics": {"annotations": True, "serviceMonitor": {"enabled": True}}}
+    assert "annotations" not in helm.rendered(twice).pod["metadata"]
 
 
 def test_a_service_monitor_finds_the_metrics_of_every_replica_and_keeps_the_gangs_namespace(helm: Helm) -> None:

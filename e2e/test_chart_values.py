@@ -49,9 +49,23 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"c": "d"})
 
 
+def test_what_extra_env_names_is_not_named_twice(helm: Helm) -> None:
+    own = [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://mine:4318"}]
+    rendered = helm.rendered({"tracing": {"endpoint": "http://ours:4318", "sampler": "always_on"}, "extraEnv": own})
+    found = [(one["name"], one.get("value")) for one in rendered.controller["env"] if one["name"].startswith("OTEL_")]
+    assert found == [("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://mine:4318")]
+
+
+def test_a_secret_that_is_missing_costs_headers_and_nothing_else(helm: Helm) -> None:
+    rendered = helm.rendered({"tracing": {"endpoint": "http://c:4318", "headersSecret": {"name": "otlp"}}})
+    (one,) = (one for one in rendered.controller["env"] if one["name"] == "OTEL_EXPORTER_OTLP_HEADERS")
+    assert one["valueFrom"]["secretKeyRef"] == {"name": "otlp", "key": "headers", "optional": True}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"tracing": {"samplerArg": "1.5"}}, "/tracing/samplerArg"),
         ({"replicas": 3}, "'replicas'"),
         ({"hub": {"prot": 1}}, "/hub"),
         ({"sidecar": {"image": {"name": "x"}}}, "/sidecar/image"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import re
 import sys
@@ -73,6 +74,8 @@ class Verb(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # What a terminal can't show is no reason to end.
     try:
         return _dispatch(given)
     except BrokenPipeError:

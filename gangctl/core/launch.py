@@ -12,6 +12,7 @@ from functools import cached_property
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.names import member_name
 from gangctl.api.status import Incident, Master, Status
+from gangctl.core.tracing import trace_of
 from gangsidecar.wire import Checkpoint, Process
 
 Variables = tuple[tuple[str, str], ...]
@@ -99,9 +100,10 @@ def hostfiles(status: Status, numbering: Numbering) -> dict[str, tuple[str, ...]
     return {**made, "": tuple(line for group in made.values() for line in group)}
 
 
-def trace_parent(incident: Incident) -> str:
+def trace_parent(job: GangJob, incident: Incident) -> str:
     """The W3C trace context of an incident: its root span's id is the first half of the trace id."""
-    return f"00-{incident.trace_id}-{incident.trace_id[:16]}-01"
+    trace = trace_of(job, incident)
+    return f"00-{trace}-{trace[:16]}-01"
 
 
 def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
@@ -113,7 +115,7 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
         ("GANG_ATTEMPT", str(status.attempt)),
     ]
     if status.incidents and status.incidents[0].attempt == status.attempt:
-        variables.append(("TRACEPARENT", trace_parent(status.incidents[0])))
+        variables.append(("TRACEPARENT", trace_parent(job, status.incidents[0])))
     point = status.restore_point
     if job.spec.checkpoint is not None and point is not None:
         variables += [("GANG_RESTORE_STEP", str(point.step)), ("GANG_RESTORE_TIER", point.tier)]

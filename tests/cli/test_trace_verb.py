@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,15 @@ def test_the_last_incident_is_shown_and_another_by_the_attempt_that_it_led_to(
     place = stored(tmp_path, linked())
     assert asked(capsys, "demo", *place)[1].startswith("demo: attempt 2 to 3, restarted")
     assert asked(capsys, "demo", "--incident", "2", *place)[1].startswith("demo: attempt 1 to 2, restarted")
+
+
+def test_a_terminal_that_knows_only_ascii_is_shown_what_it_can_show(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "gangctl", "trace", "demo", *stored(tmp_path, hostile())]
+    told = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, env=told, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u" in done.stdout
+    assert b"gang.restart" in done.stdout
 
 
 def test_an_incident_that_is_not_there_is_answered_with_those_that_are(

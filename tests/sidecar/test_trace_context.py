@@ -15,6 +15,7 @@ import pytest
 
 from gangctl.api.status import Cause, Incident
 from gangctl.core.launch import trace_parent
+from tests.core.world import World
 
 PAGE = Path(__file__).parents[2] / "docs/tasks/make-a-framework-restartable.md"
 TRACE = "5b8aa5a2d2c872e8321cf37308d69df2"
@@ -56,9 +57,10 @@ def span_of_a_worker(variables: dict[str, str], trampoline: tuple[str, ...] = ()
 
 @pytest.mark.parametrize("trampoline", [(), ("/bin/sh", "-c", 'exec "$0" "$@"')], ids=["itself", "through a shell"])
 def test_a_frameworks_own_span_is_a_child_of_the_incidents_root(trampoline: tuple[str, ...]) -> None:
+    job = World().job
     cause = Cause(reason="ProcessExited", message="worker-1 was killed", time=datetime.now(UTC))
     incident = Incident(attempt=3, time=datetime.now(UTC), cause=cause, trace_id=TRACE)
-    span = span_of_a_worker({"TRACEPARENT": trace_parent(incident)}, trampoline)
+    span = span_of_a_worker({"TRACEPARENT": trace_parent(job, incident)}, trampoline)
     assert span == {"name": "build_model", "trace": TRACE, "parent": TRACE[:16]}
 
 

@@ -77,36 +77,38 @@ app.kubernetes.io/part-of: gangctl
   verbs: [get, create, patch, update]
 {{- end }}
 
-{{/* For a Prometheus that finds pods by annotations. */}}
+{{/* For a Prometheus that finds pods by annotations; one that has the ServiceMonitor would count them twice. */}}
 {{- define "gangctl.scrapeAnnotations" -}}
-{{- if .Values.metrics.annotations }}
+{{- if and .Values.metrics.annotations (not .Values.metrics.serviceMonitor.enabled) }}
 prometheus.io/scrape: "true"
 prometheus.io/port: "8080"
 prometheus.io/path: /metrics
 {{- end }}
 {{- end }}
 
-{{/* The standard settings of OpenTelemetry. */}}
+{{/* The standard settings of OpenTelemetry; what extraEnv names is left to it. */}}
 {{- define "gangctl.tracingEnv" -}}
-{{- with .Values.tracing.endpoint }}
+{{- $named := list -}}
+{{- range .Values.extraEnv }}{{ $named = append $named .name }}{{ end -}}
+{{- $tracing := .Values.tracing -}}
+{{- if and $tracing.endpoint (not (has "OTEL_EXPORTER_OTLP_ENDPOINT" $named)) }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
-  value: {{ . | quote }}
+  value: {{ $tracing.endpoint | quote }}
 {{- end }}
-{{- with .Values.tracing.headersSecret }}
-{{- if .name }}
+{{- if and $tracing.headersSecret.name (not (has "OTEL_EXPORTER_OTLP_HEADERS" $named)) }}
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ $tracing.headersSecret.name }}
+      key: {{ $tracing.headersSecret.key }}
+      optional: true
 {{- end }}
-{{- end }}
-{{- with .Values.tracing.sampler }}
+{{- if and $tracing.sampler (not (has "OTEL_TRACES_SAMPLER" $named)) }}
 - name: OTEL_TRACES_SAMPLER
-  value: {{ . | quote }}
+  value: {{ $tracing.sampler | quote }}
 {{- end }}
-{{- with .Values.tracing.samplerArg }}
+{{- if and $tracing.samplerArg (not (has "OTEL_TRACES_SAMPLER_ARG" $named)) }}
 - name: OTEL_TRACES_SAMPLER_ARG
-  value: {{ . | quote }}
+  value: {{ $tracing.samplerArg | quote }}
 {{- end }}
 {{- end }}

@@ -136,5 +136,5 @@ def _annotations(job: GangJob) -> dict[str, str]:
     made = {ANNOTATION_ROLES_HASH: roles_hash(job.spec.roles)}
     incident = next(iter(job.status.incidents), None)
     if incident is not None and incident.attempt == job.status.attempt:
-        made[ANNOTATION_TRACEPARENT] = trace_parent(incident)
+        made[ANNOTATION_TRACEPARENT] = trace_parent(job, incident)
     return made
