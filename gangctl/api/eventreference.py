@@ -25,10 +25,11 @@ kubectl events --for gangjob/NAME
 kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Warning --all-namespaces
 ```
 
-An Event is sent after the status that says the same was stored, never before, in the background and in order. It is
-news for people: machines read the conditions. If the API server can't take it now, it is tried again for about a minute
-and then lost, with a line in the controller's log; no decision ever waits for one. What a leader wrote just before it
-died may never be told: the next one continues from the status, and doesn't tell it twice.
+An Event is sent after the status that says the same was stored, never before, in the background and, within a
+namespace, in order. It is news for people: machines read the conditions. If the API server can't take it now, it is
+tried again for about ten seconds (a minute if no answer comes) and then lost, with a line in the controller's log. No
+decision ever waits for one, nor does another namespace's. What a leader wrote just before it ended may never be told:
+the next one continues from the status, and doesn't tell it twice.
 
 - `regarding` is the GangJob. `related` is the pod it is about, if it is about one: that of the incarnation meant, which
   may be gone by now (then without its UID).

@@ -113,7 +113,7 @@ def _seconds(value: Any) -> float:
         case datetime():
             seconds = _moment(value)
         case int() | float() if not isinstance(value, bool):
-            seconds = float(value)
+            seconds = round(float(value), 6)  # Its string has no more: it is to be read back as the same number.
         case _:
             raise ValueError("a time is a string like 2026-01-31T12:00:00Z")
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:

@@ -359,6 +359,8 @@ class Status(Model):
     """Accepted, Ready, Progressing, Suspended, Restarting, Degraded, Finished, Succeeded, Failed."""
     attempt: int = 0
     """The number of the current try of the whole gang. It never goes down."""
+    started_attempt: int = 0
+    """The newest attempt that was started: what came after it was held or suspended before. 0 = none was."""
     attempt_generation: int = 0
     """The generation of the spec whose roles and templates this attempt runs."""
     start_time: Timestamp | None = None

@@ -63,6 +63,8 @@ class Exporter:
         self._tracer = self._provider.get_tracer("gangctl", __version__)
         self._taken = 0
         self._dropped = 0
+        self._closed = False
+        """What waits still is lost then."""
 
     def export(self, span: Span) -> None:
         """See :class:`~gangctl.controller.spansink.Sink`."""
@@ -72,7 +74,6 @@ class Exporter:
         if self._waiting() >= self._queue:
             self._dropped += 1
             return
-        self._taken += 1
         self._ids.trace, self._ids.span = trace, int(span.span_id, 16)
         made = self._tracer.start_span(
             span.name,
@@ -84,10 +85,12 @@ class Exporter:
         if span.failed:
             made.set_status(Status(StatusCode.ERROR, span.failed))
         made.end(_nanoseconds(span.end))
+        self._taken += 1
 
     def counts(self) -> Counts:
         """See :class:`~gangctl.controller.spansink.Sink`."""
-        return Counts(self._sending.exported, self._sending.failed, self._dropped)
+        lost = max(0, self._waiting()) if self._closed else 0
+        return Counts(self._sending.exported, self._sending.failed + lost, self._dropped)
 
     async def close(self) -> None:
         """Send what waits, as far as that is possible at once."""
@@ -99,7 +102,8 @@ class Exporter:
                 await done.wait()
         self._sending.forget()
         left = self._waiting()
-        if left:
+        self._closed = True
+        if left > 0:
             log.warning("%d spans are lost: they could not be sent within %g s of the end", left, CLOSING_SECONDS)
 
     def _waiting(self) -> int:

@@ -44,6 +44,8 @@ FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 10.0
 TRIES_A_DEADLINE: Final = 4
 """So often a request of the election may time out before a leader gives up."""
+TELLING_SECONDS: Final = 1.0
+"""At the end, Events that wait may take so long; those that are left are lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,6 +150,8 @@ class Controller:
                 log.info("it listens on %s, for sidecars as %s", url, self._options.address)
                 electing = tasks.create_task(self._election.run(self._lead))
                 await ended.wait()
+                # Nothing has ended yet: what was decided is still told by the one who leads.
+                await self._cluster.settle(TELLING_SECONDS)
             # Sidecars were told that it ends, and leave; only now the Lease is given away.
             electing.cancel()
             keeping.cancel()

@@ -28,7 +28,7 @@ from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.telemetry import Telemetries
 from gangctl.controller.telling import Telling
-from gangctl.controller.tracing import tracing
+from gangctl.controller.tracing import Tracing, tracing
 from gangctl.controller.wakes import Wakes
 from gangctl.core.decide import decide
 from gangctl.core.world import Observed
@@ -54,15 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs.set_up(settings.log_format, settings.log_file)
         with only_controller(state):
-            asyncio.run(control(state))
+            traces = asyncio.run(control(state))
+        # The next controller may begin by now: only this one waits for a collector.
+        asyncio.run(traces.close())
     except (ClusterError, OSError) as error:
         sys.stderr.write(f"gangctl controller: {error}\n")
         return FAILED
     return 0
 
 
-async def control(state: StateDirectory) -> None:
-    """Look after every gang of a state directory until told to end.
+async def control(state: StateDirectory) -> Tracing:
+    """Look after every gang of a state directory until told to end; the traces, which are still to be closed.
 
     Raises:
         ClusterError: the state directory can't be used.
@@ -94,7 +96,7 @@ async def control(state: StateDirectory) -> None:
                     task.cancel()
         except* ClusterError as errors:
             raise errors.exceptions[0] from None
-    await traces.close()
+    return traces
 
 
 def _watch_for_the_end(ended: asyncio.Event) -> None:

@@ -20,7 +20,15 @@ PROTOCOL: Final = "http/protobuf"
 COMPRESSIONS: Final = ("none", "gzip", "deflate")
 RATIOS: Final = ("traceidratio", "parentbased_traceidratio")
 SAMPLERS: Final = ("always_on", "always_off", "parentbased_always_on", "parentbased_always_off", *RATIOS)
+REFUSED: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
+"""Python's own way to bring a session, which would not see a redirection as a failure."""
+OURS: Final = frozenset({"content-type", "content-length", "content-encoding", "host", "transfer-encoding"})
+"""Headers that the exporter writes; another value of them would spoil every request."""
+LONGEST_MILLISECONDS: Final = 86_400_000
+"""A day; waiting for much longer is more than a thread can do."""
+LARGEST: Final = 1_000_000
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SHOWN_LETTERS: Final = 40
 _USER: Final = re.compile(r"//[^/?#]*@")
 
 Environment = Mapping[str, str]
@@ -78,6 +86,9 @@ def read(environment: Environment) -> TraceSettings | None:
         if exporter is not None:
             raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, but {PREFIX}ENDPOINT isn't set")
         return None
+    refused = next((one for one in REFUSED if one in given), None)
+    if refused is not None:
+        raise SettingError(f"{refused} is set, which isn't supported; {PREFIX}HEADERS can carry credentials")
     _, protocol = _of_traces(given, "PROTOCOL", PROTOCOL)
     if protocol != PROTOCOL:
         raise SettingError(f"{PREFIX}PROTOCOL is {protocol!r}; only {PROTOCOL} (often on port 4318) is spoken")
@@ -145,7 +156,8 @@ def _headers(given: Environment) -> Pairs:
     name, found = _of_traces(given, "HEADERS", "")
     headers = _pairs(name, found)
     for at, (key, value) in enumerate(headers, start=1):
-        if not _TOKEN.fullmatch(key) or not value.isascii() or not value.isprintable():
+        fits = value.isascii() and value.isprintable() and value == value.strip()
+        if not fits or not _TOKEN.fullmatch(key) or key.lower() in OURS:
             raise SettingError(f"entry {at} of {name} can't be a header; it is not shown, since it may be secret")
     return tuple((key.lower(), value) for key, value in headers)
 
@@ -210,16 +222,24 @@ def _no_password() -> str:
 
 def _milliseconds(name: str, text: str) -> float:
     found = _number(text)
-    if found is None or found <= 0:
-        raise SettingError(f"{name} is {text!r}, no number of milliseconds above 0")
+    if found is None or not 0 < found <= LONGEST_MILLISECONDS:
+        raise SettingError(
+            f"{name} is {_short(text)}, no number of milliseconds above 0 and at most {LONGEST_MILLISECONDS}"
+        )
     return found
 
 
 def _whole(given: Environment, name: str, default: int) -> int:
     text = given.get(name, str(default))
-    if not text.isdecimal() or not text.isascii() or int(text) == 0:
-        raise SettingError(f"{name} is {text!r}, no whole number above 0")
-    return int(text)
+    # The digits are counted first: Python refuses to read very many of them.
+    found = int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
+    if not 1 <= found <= LARGEST:
+        raise SettingError(f"{name} is {_short(text)}, no whole number above 0 and at most {LARGEST}")
+    return found
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}...")
 
 
 def _number(text: str) -> float | None:

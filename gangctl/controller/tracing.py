@@ -12,13 +12,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Incident
+from gangctl.api.status import GangPhase, Incident
 from gangctl.controller import clock, tracesettings
 from gangctl.controller.spansink import Counts, Nowhere, Sink
+from gangctl.controller.tracesettings import SettingError
 from gangctl.core.tracing import Span, is_complete, spans, trace_of
 
 log = logging.getLogger(__name__)
@@ -73,21 +75,20 @@ class Tracing:
             gang = self._gangs[job.metadata.uid] = _Gang(job, _long_complete(job, now))
             self._follow(gang, now)
         elif gang.job is not job:
+            self._finish(gang, {trace_of(job, one) for one in job.status.incidents})
             gang.job = job
             self._follow(gang, clock.now())
 
     def gone(self, uid: str) -> None:
-        """A gang was deleted: nobody can finish its open incident any more, so what goes on of it ends now."""
-        gang, now = self._gangs.pop(uid, None), clock.now()
+        """A gang was deleted, or can't be read for now.
+
+        Which of them isn't known. So what is open gets no end, and its trace no root: it may go on, and a span that was
+        sent can't be taken back. Of a gang that has ended for good, nothing can change.
+        """
+        gang = self._gangs.pop(uid, None)
         self._unfinished.pop(uid, None)
-        if gang is None:
-            return
-        for incident in gang.unfinished:
-            for span in spans(gang.job, incident):
-                if span.end is None:
-                    self._send(gang, replace(span, end=max(span.begin, now), failed="the gang was deleted"))
-                else:
-                    self._send(gang, span)
+        if gang is not None and gang.job.status.phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}:
+            self._finish(gang, set())
 
     def resigned(self) -> None:
         """A term has ended: whoever leads next goes on from what is stored."""
@@ -116,6 +117,13 @@ class Tracing:
             gang = self._gangs[uid]
             if any(is_complete(gang.job, one, now) for one in found):
                 self._follow(gang, now)
+
+    def _finish(self, gang: _Gang, kept: set[str]) -> None:
+        """Send the rest of incidents that aren't kept any more: what is known of them is all that ever will be."""
+        for incident in gang.unfinished:
+            if trace_of(gang.job, incident) not in kept:
+                for span in spans(gang.job, incident):
+                    self._send(gang, span)
 
     def _follow(self, gang: _Gang, now: float) -> None:
         """Send what has become final of incidents that were not complete before."""
@@ -155,9 +163,10 @@ def tracing(environment: Mapping[str, str] = os.environ) -> Tracing:
         from gangctl.controller.exporting import Exporter  # noqa: PLC0415
 
         sink = Exporter(settings)
-    except (ValueError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - the SDK reads more settings than are checked, and raises what it likes
         log.error(  # noqa: TRY400 - the sentence says it all
-            "there are no traces: %s. Nothing else is affected; set it right and start the controller again", error
+            "there are no traces: %s. Nothing else is affected; set it right and start the controller again",
+            error if isinstance(error, SettingError) else escaped(f"OpenTelemetry refuses its settings: {error!r}"),
         )
         return Tracing(Nowhere())
     log.info("traces of restarts are sent to %s", settings.shown)
@@ -181,11 +190,11 @@ def _is_member(span: Span) -> bool:
 def _long_complete(job: GangJob, now: float) -> set[str]:
     """Traces of incidents that a leader before has sent."""
     before, complete = now - REPEATED_SECONDS, set()
-    ended: float | None = None  # the next incident's beginning
+    # Its own end doesn't complete an incident if it was waited for more: the next incident, or the end of the attempt.
+    ended = job.status.phase_time
     for incident in job.status.incidents:
-        if is_complete(job, incident, before):
-            end = spans(job, incident)[0].end if ended is None else ended
-            if end is not None and end < before:
-                complete.add(trace_of(job, incident))
+        end = spans(job, incident)[0].end
+        if is_complete(job, incident, before) and end is not None and max(end, ended) < before:
+            complete.add(trace_of(job, incident))
         ended = incident.time
     return complete

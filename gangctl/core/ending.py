@@ -12,6 +12,7 @@ from gangctl.core import incidents
 from gangctl.core.drafting import moved, write
 from gangctl.core.gang import Gang
 from gangctl.core.plan import Plan
+from gangctl.core.ranks import assign
 from gangctl.core.settling import Settlement
 from gangctl.core.success import has_succeeded
 
@@ -29,7 +30,7 @@ def end(gang: Gang, settlement: Settlement) -> Plan:
     """Write 2 of an incident that ends the job, or holds it."""
     if has_succeeded(gang):
         return succeed(gang, gang.status)
-    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point)
+    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
     if settlement.outcome == "Held":
         return _hold(gang, status, settlement.reason, settlement.because)
     return _fail(gang, status, settlement.reason, settlement.because)

@@ -105,6 +105,14 @@ class Gang:
         entry = self.replaced.get(member)
         return self.status.base_incarnation if entry is None else entry.incarnation
 
+    def was_there(self, member: str) -> bool:
+        """Whether the member has a pod, or is one of those that the status knows.
+
+        Roles that have changed may name members that never were.
+        """
+        one, before = self.members.get(member), {role.name: role.desired for role in self.status.roles}
+        return member in self.pods or (one is not None and one.index < before.get(one.role.name, 0))
+
     def report(self, member: str) -> Report | None:
         """What the supervisor in the member's current pod said last."""
         pod = self.pods.get(member)

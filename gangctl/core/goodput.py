@@ -30,16 +30,16 @@ def accounted(gang: Gang, plan: Plan) -> Plan:
     if plan.status is None:
         return plan
     before, after = gang.status, plan.status
-    first = first_step(gang)
+    first, spent = first_step(gang), after.spent
     update: dict[str, object] = {"first_step": first}
     if before.phase is GangPhase.NEW or not before.accounted_time:
         update["accounted_time"] = gang.now  # It is seen for the first time, by a version that accounts.
     elif before.phase not in _ENDED:
         until = max(gang.now, before.accounted_time)
         known = before.model_copy(update={"first_step": first})
-        spent, update["accounted_time"] = _added(known, after.spent, until, _fault(before, after))
-        lost = min(spent.lost_progress, spent.training)  # What is lost is reckoned from the pace, and can't be more.
-        update["spent"] = spent.model_copy(update={"lost_progress": lost})
+        spent, update["accounted_time"] = _added(known, spent, until, _fault(before, after))
+    # What is lost is reckoned from the pace, and can't be more than is accounted for.
+    update["spent"] = spent.model_copy(update={"lost_progress": min(spent.lost_progress, spent.training)})
     return replace(plan, status=after.model_copy(update=update))
 
 
@@ -104,7 +104,8 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
         shares["training"] = ends - begins
         shares["recovery"] = shares.get("recovery", 0) + span - ends
     update = {name: _sum(getattr(spent, name), milliseconds) for name, milliseconds in shares.items() if milliseconds}
-    return spent.model_copy(update=update), since + span / _MILLISECONDS
+    # Rounded as a Timestamp is: copies aren't validated.
+    return spent.model_copy(update=update), round(since + span / _MILLISECONDS, 6)
 
 
 def _fault(before: Status, after: Status) -> float | None:

@@ -6,6 +6,7 @@ timings are folded into the next status write. Never is a duration negative, wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
@@ -14,6 +15,7 @@ from gangctl.core.evidence import Fault, Strength, as_cause, from_cause
 from gangctl.core.gang import Gang
 from gangctl.core.goodput import first_step
 from gangctl.core.policy import verdict
+from gangctl.core.ranks import assign
 from gangctl.core.settling import Settlement, describe
 from gangctl.core.tracing import trace_id, trace_of
 
@@ -53,13 +55,22 @@ def is_open(gang: Gang) -> bool:
     return bool(incidents) and incidents[0].attempt == gang.status.attempt and not incidents[0].settled
 
 
-def settled(gang: Gang, status: Status, settlement: Settlement, point: RestorePoint | None) -> Status:
-    """The status with its open incident settled: cause, level, charge, timings, ledger and counts."""
+def settled(
+    gang: Gang,
+    status: Status,
+    settlement: Settlement,
+    point: RestorePoint | None,
+    assignment: Mapping[str, str | None],
+) -> Status:
+    """The status with its open incident settled: cause, level, charge, timings, ledger and counts.
+
+    ``assignment``: place -> the ready member that runs it in the attempt that starts; None where there is none.
+    """
     incident = status.incidents[0]
     restarted = settlement.outcome == "Restarted"
     lost = loss.steps(gang, point) if restarted else None
     seconds = loss.seconds(gang, lost)
-    gathered = slowest.gathering(gang)
+    gathered = slowest.gathering(gang, assignment)
     closed = incident.model_copy(
         update={
             "cause": settlement.cause,
@@ -105,7 +116,7 @@ def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Suc
     incidents = status.incidents
     if not incidents or incidents[0].settled:
         return status
-    gathered = slowest.gathering(gang)
+    gathered = slowest.gathering(gang, assign(gang))
     update = {
         "settled": True,
         "settled_time": gang.now,

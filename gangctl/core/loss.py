@@ -1,7 +1,8 @@
 """What a restart loses: the steps beyond the restore point, and the time that they had taken.
 
-The rule: the steps are those that the failed attempt is known to have made; their time is reckoned from the pace of the
-rank that got furthest. Never is a loss guessed where progress isn't reported: it is unknown then.
+The rule: the steps are those that the attempt which ran last is known to have made (others may have been gathered
+since, and held or suspended); their time is reckoned from the pace of the rank that got furthest. Never is a loss
+guessed where progress isn't reported: it is unknown then. Never is it counted twice: each start settles it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from gangctl.core.gang import Gang
 
 
 def steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Steps that the failed attempt had made beyond the restore point; None where progress is unknown."""
-    attempt = failed_attempt(gang)
+    """Steps that the attempt which ran last had made beyond the restore point; None where progress is unknown."""
+    attempt = _last_started(gang)
     made = [
         heard.report.progress.step
         for heard in gang.observed.heard
@@ -25,7 +26,7 @@ def steps(gang: Gang, point: RestorePoint | None) -> int | None:
 
 
 def seconds(gang: Gang, lost: int | None) -> float | None:
-    """How long the failed attempt had trained for so many steps; None where its pace isn't known."""
+    """How long the attempt which ran last had trained for so many steps; None where its pace isn't known."""
     if not lost:
         return None if lost is None else 0.0
     pace = _pace(gang)
@@ -40,9 +41,13 @@ def noted(status: Status, lost: float | None) -> Status:
     return status.model_copy(update={"spent": spent})
 
 
+def _last_started(gang: Gang) -> int:
+    return gang.status.started_attempt or failed_attempt(gang)  # An older version didn't store it.
+
+
 def _pace(gang: Gang) -> float | None:
-    """Seconds a step in the failed attempt, between the first and the newest step that were reported."""
-    attempt, status = failed_attempt(gang), gang.status
+    """Seconds a step in the attempt which ran last, between the first and the newest step that were reported."""
+    attempt, status = _last_started(gang), gang.status
     found = [
         (progress.step - progress.first_step, (progress.first_age_ms - progress.age_ms) / 1000)
         for heard in gang.observed.heard

@@ -51,11 +51,7 @@ def _stopped(gang: Gang) -> Status:
     status = timings.timed(gang, gang.status, more=False)
     status = progressed(gang, incidents.finished(gang, status, "Suspended"))
     status = registered.remembered(gang, status)
-    # Roles that have changed may name members that never were: the status knows who was.
-    before = {role.name: role.desired for role in status.roles}
-    there = [
-        name for name, one in gang.members.items() if name in gang.pods or one.index < before.get(one.role.name, 0)
-    ]
+    there = [name for name in gang.members if gang.was_there(name)]
     entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
     known = {entry.pod for entry in status.awaited}
     awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))

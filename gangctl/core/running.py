@@ -88,8 +88,14 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
-    times = [due if changed else None, None if hung is not None else hangs.hangs_at(gang), _start_deadline(gang)]
-    return wait(gang, text, [*times, pods.next_creation(gang, status)], pods.actions(gang, status))
+    times = [
+        due if changed else None,
+        None if hung is not None else hangs.hangs_at(gang),
+        _start_deadline(gang),
+        timings.heard_out_at(gang, status),
+        pods.next_creation(gang, status),
+    ]
+    return wait(gang, text, times, pods.actions(gang, status))
 
 
 def progressed(gang: Gang, status: Status) -> Status:

@@ -32,19 +32,23 @@ Part = Literal["Cause", "Replaced", "Slowest"]
 What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
-Gathered = tuple[str, bool, float | None]
-"""A member, whether its pod is new in this attempt, and when it was ready for it (None = it isn't, as is known)."""
+Gathered = tuple[str, bool, float]
+"""A member, whether its pod is new in this attempt, and until when it was waited for."""
 
 
-def gathering(gang: Gang) -> list[Gathered]:
-    """Who has gathered for the status' attempt, in order of places."""
-    attempt, heard, pods = gang.status.attempt, gang.heard, gang.pods
+def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> list[Gathered]:
+    """Who was waited for in the status' attempt, in order of places: who runs the place, else who is to.
+
+    ``assignment``: place -> the ready member that runs it; None where nobody can yet.
+    """
     found: list[Gathered] = []
-    for name in gang.holders.values():
-        pod = pods.get(name)
-        said = None if pod is None else heard.get(pod.uid)
-        ready = said is not None and said.report.phase is Phase.READY and said.report.attempt == attempt
-        found.append((name, gang.is_fresh(name), _since(said) if said is not None and ready else None))
+    for place, member in assignment.items():
+        name = gang.holders[place] if member is None else member
+        if not gang.was_there(name):
+            continue
+        pod = gang.pods.get(name)
+        heard = None if member is None or pod is None else gang.heard.get(pod.uid)
+        found.append((name, gang.is_fresh(name), gang.now if heard is None else _since(heard)))
     return found
 
 
@@ -53,15 +57,17 @@ def settled(gang: Gang, incident: Incident, gathered: list[Gathered]) -> tuple[I
     cause = incident.cause
     stops: list[Took] = []
     replaced: list[Took] = []
-    for name, is_fresh, ready in gathered:
+    for name, is_fresh, until in gathered:
         if is_fresh:
-            replaced.append((gang.now if ready is None else ready, _replaced_at(gang, name), name))
+            replaced.append((until, _replaced_at(gang, name), name))
         else:
-            stops.append((gang.now if ready is None else ready, incident.time, name))
+            stops.append((until, incident.time, name))
     both: list[tuple[What, list[Took]]] = [("Stop", stops), ("Replace", replaced)]
     found = [
         _entry(gang, incident, "Cause", what, took) for what, tooks in both for took in tooks if took[2] == cause.member
     ]
+    if cause.member and not found:
+        found = [_own_stop(gang, incident)]
     rest: list[tuple[Part, What, list[Took], int]] = [
         ("Slowest", "Stop", stops, EACH),
         ("Replaced", "Replace", replaced, LISTED),
@@ -82,6 +88,7 @@ def started(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[
 
 def stepped(gang: Gang, incident: Incident, told: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
     """The members with those that loaded, and made their first step, last. ``told``: holder -> what it said last."""
+    started_at = (incident.settled_time or incident.time) + (incident.milliseconds.start or 0) / 1000
     loads: list[Took] = []
     steps: list[Took] = []
     for name, heard in told.items():
@@ -91,8 +98,9 @@ def stepped(gang: Gang, incident: Incident, told: Mapping[str, Heard]) -> tuple[
             loads.append((at, at - loaded.milliseconds / 1000, name))
         at_step = first_step_at(heard)
         if at_step is not None and progress is not None:
-            began_at = _since(heard) if progress.first_ms is None else at_step - progress.first_ms / 1000
-            steps.append((at_step, began_at, name))
+            # Of one that is being stopped by now its start isn't known: it had started when everybody had.
+            start = _since(heard) if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
+            steps.append((at_step, start if progress.first_ms is None else at_step - progress.first_ms / 1000, name))
     found: list[tuple[What, Took]] = []
     for nth in range(EACH):
         found += [("FirstStep", took) for took in _last(steps, EACH)[nth : nth + 1]]
@@ -114,16 +122,39 @@ def _with(gang: Gang, incident: Incident, found: Iterable[tuple[What, Took]], mo
     return (*incident.members, *listed[:room])
 
 
-def _entry(gang: Gang, incident: Incident, part: Part, what: What, took: Took) -> IncidentMember:
-    end, begin, name = took
-    pod = gang.pods.get(name)
-    start = began(incident)
+def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
+    """The member at fault, if another has taken its place: from its fault until it was gone, as far as that is known.
+
+    Nobody waited for its new pod.
+    """
     cause = incident.cause
+    which = (cause.member, cause.incarnation)
+    pods = [pod for pod in gang.observed.pods if (pod.member, pod.incarnation) == which]
+    known = [pod.ended_at for pod in pods if pod.terminated and pod.ended_at is not None]
+    for heard in gang.heard.values():
+        report = heard.report
+        if (report.member, report.incarnation) == which:
+            known += [heard.at - end.age_ms / 1000 for end in report.ends if end.attempt == incident.attempt - 1]
+            known += [_since(heard)] if report.phase in {Phase.READY, Phase.DONE} else []
+    node = next((pod.node for pod in pods), cause.node or "")
+    end = min(max(known, default=cause.time), gang.now)
+    return _listed(incident, "Cause", "Stop", (end, cause.time, cause.member), cause.incarnation, node)
+
+
+def _entry(gang: Gang, incident: Incident, part: Part, what: What, took: Took) -> IncidentMember:
+    name = took[2]
+    pod = gang.pods.get(name)
+    return _listed(incident, part, what, took, gang.incarnation(name), "" if pod is None else pod.node)
+
+
+def _listed(incident: Incident, part: Part, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
+    end, begin, name = took
+    start = began(incident)
     return IncidentMember(
         member=name,
-        incarnation=gang.incarnation(name),
-        node="" if pod is None else pod.node,
-        device=cause.device if part == "Cause" else None,
+        incarnation=incarnation,
+        node=node,
+        device=incident.cause.device if part == "Cause" else None,
         part=part,
         phase=what,
         begin_milliseconds=_milliseconds(begin - start),

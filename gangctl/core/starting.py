@@ -42,7 +42,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         return _look_again(gang, chosen, assignment)
     point = None if chosen is None else chosen.point
     if settlement is not None:
-        status = incidents.settled(gang, status, settlement, point)
+        status = incidents.settled(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
         status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
     status = moved(
@@ -57,6 +57,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         recorded_steps=registered.up_to(
             registered.remembered(gang, status).recorded_steps, None if point is None else point.step
         ),
+        started_attempt=status.attempt,
         attempt_generation=gang.job.metadata.generation,
         observed_restart_token=gang.spec.restart_token,
         barrier_timeouts=0,

@@ -27,19 +27,16 @@ def milliseconds(seconds: float) -> int:
 def settled(gang: Gang, incident: Incident, gathered: list[slowest.Gathered]) -> PhaseMilliseconds:
     """Stop: until the last process of the kept pods was gone. Replace: until the last new pod was ready after that.
 
-    Barrier: what was waited for beyond both.
+    Barrier: what was waited for beyond both. Who isn't ready is waited for until now.
     """
-    stops, replaced, fresh = [incident.time], [incident.time], False
-    for _, is_fresh, ready in gathered:
-        fresh = fresh or is_fresh
-        if ready is not None:
-            (replaced if is_fresh else stops).append(ready)
-    stopped = min(max(stops), max(gang.now, incident.time))
-    ready_again = min(max(stopped, *replaced), max(gang.now, stopped))
+    stops = [until for _, is_fresh, until in gathered if not is_fresh]
+    replaced = [until for _, is_fresh, until in gathered if is_fresh]
+    stopped = min(max([incident.time, *stops]), max(gang.now, incident.time))
+    ready_again = min(max([stopped, *replaced]), max(gang.now, stopped))
     return incident.milliseconds.model_copy(
         update={
             "stop": milliseconds(stopped - incident.time),
-            "replace": milliseconds(ready_again - stopped) if fresh else None,
+            "replace": milliseconds(ready_again - stopped) if replaced else None,
             "barrier": milliseconds(gang.now - ready_again),
         }
     )
@@ -48,8 +45,44 @@ def settled(gang: Gang, incident: Incident, gathered: list[slowest.Gathered]) ->
 def timed(gang: Gang, status: Status, *, more: bool) -> Status:
     """The status with the timings of its last incident, as far as the members have told them.
 
-    ``more``: the attempt goes on, so members that haven't told yet when they made their first step are waited for.
+    ``more``: the attempt goes on, so members that haven't told yet when they started, or made their first step, are
+    waited for. If it doesn't, those that did tell count: the fault may have taken a report away.
     """
+    last = _starting(gang, status)
+    if last is None:
+        return status
+    told = _told(gang)
+    began = last.settled_time or last.time
+    took, members = last.milliseconds, last.members
+    if took.start is None:
+        runs = {holder: heard for holder, heard in told.items() if heard.report.phase is Phase.RUNNING}
+        waiting = any(heard.report.phase is Phase.READY for heard in told.values())
+        if not runs or waiting or (more and len(runs) < len(gang.holders)):
+            return status
+        started = max(heard.at - heard.report.phase_age_ms / 1000 for heard in runs.values())
+        took = took.model_copy(update={"start": milliseconds(started - began)})
+        members = slowest.started(gang, last, runs)
+    firsts = _firsts(told)
+    heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + TELLING_SECONDS
+    waits = more and not (firsts and heard_out)
+    if firsts and not waits:
+        first = max(firsts) - began - (took.start or 0) / 1000
+        took = took.model_copy(update={"first_step": milliseconds(first)})
+    last = last.model_copy(update={"milliseconds": took, "members": members})
+    if not waits:
+        last = last.model_copy(update={"members": slowest.stepped(gang, last, told)})
+    return status.model_copy(update={"incidents": (last, *status.incidents[1:])})
+
+
+def heard_out_at(gang: Gang, status: Status) -> float | None:
+    """When members that haven't told their first step are waited for no longer; None if nobody is, or not yet."""
+    firsts = [] if _starting(gang, status) is None else _firsts(_told(gang))
+    until = min(firsts) + TELLING_SECONDS if firsts else gang.now
+    return until if until > gang.now else None
+
+
+def _starting(gang: Gang, status: Status) -> Incident | None:
+    """The incident that led to the running attempt, while its first step isn't stored."""
     last = status.incidents[0] if status.incidents else None
     if (
         last is None
@@ -58,35 +91,17 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
         or last.milliseconds.first_step is not None
         or gang.status.phase is not GangPhase.RUNNING
     ):
-        return status
-    told = {holder: heard for holder in gang.holders.values() if (heard := _heard(gang, holder)) is not None}
-    runs = {holder: heard for holder, heard in told.items() if heard.report.phase is Phase.RUNNING}
-    began = last.settled_time or last.time
-    took, members = last.milliseconds, last.members
-    if took.start is None:
-        if len(runs) < len(gang.holders):
-            return status
-        started = max(_phase_since(heard) for heard in runs.values())
-        took = took.model_copy(update={"start": milliseconds(started - began)})
-        members = slowest.started(gang, last, runs)
-    firsts = {holder: at for holder, heard in told.items() if (at := slowest.first_step_at(heard)) is not None}
-    heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts.values(), default=gang.now) + TELLING_SECONDS
-    waits = more and not (firsts and heard_out)
-    if firsts and not waits:
-        first = max(firsts.values()) - began - (took.start or 0) / 1000
-        took = took.model_copy(update={"first_step": milliseconds(first)})
-    if not waits:
-        members = slowest.stepped(gang, last.model_copy(update={"members": members}), told)
-    update = {"milliseconds": took, "members": members}
-    return status.model_copy(update={"incidents": (last.model_copy(update=update), *status.incidents[1:])})
+        return None
+    return last
 
 
-def _heard(gang: Gang, holder: str) -> Heard | None:
-    """What the holder's supervisor said last, if it is of the status' attempt."""
-    pod = gang.pods.get(holder)
-    heard = None if pod is None else gang.heard.get(pod.uid)
-    return heard if heard is not None and heard.report.attempt == gang.status.attempt else None
+def _told(gang: Gang) -> dict[str, Heard]:
+    """Holder -> what its supervisor said last, if that is of the status' attempt."""
+    pods = ((holder, gang.pods.get(holder)) for holder in gang.holders.values())
+    told = {holder: heard for holder, pod in pods if pod is not None and (heard := gang.heard.get(pod.uid)) is not None}
+    return {holder: heard for holder, heard in told.items() if heard.report.attempt == gang.status.attempt}
 
 
-def _phase_since(heard: Heard) -> float:
-    return heard.at - heard.report.phase_age_ms / 1000
+def _firsts(told: dict[str, Heard]) -> list[float]:
+    """When members made their first step, of those that said so."""
+    return [at for heard in told.values() if (at := slowest.first_step_at(heard)) is not None]

@@ -20,6 +20,15 @@ ROOT: Final = "gang.restart"
 QUIET_SECONDS: Final = 300.0
 """A gang that has never reported a step, and hasn't for so long after a restart, is taken to report none: its restarts
 are over when the last worker was started. A first step that comes later isn't in the trace any more."""
+TOLD_SECONDS: Final = 30.0
+"""So long after that a first step that came in time may still be learnt, and is waited for."""
+AFTER_WINDOW_SECONDS: Final = 1.0
+"""So long after the evidence window, what was decided within it may still be written."""
+FOLLOWED_SECONDS: Final = 60.0
+"""An incident is linked to the one before within so long, whatever happened; later only if no step was made between,
+in a gang that had reported steps."""
+LONGEST_MILLISECONDS: Final = 10**12
+"""30 years: more is a mistake, and no date."""
 PARENTS: Final = {
     "Stop": ("member.stop", "stop"),
     "Replace": ("member.replace", "replace"),
@@ -76,7 +85,10 @@ def spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
     parents = {phase.name: phase for phase in phases}
     below: dict[str, dict[str, Span]] = {}
     for one in incident.members:
-        parent = parents.get(PARENTS[one.phase][1], root)
+        name = PARENTS[one.phase][1]
+        if name == "first_step" and name not in parents:
+            continue  # Stored at the attempt's end, or with a first step that came later: the trace was complete.
+        parent = parents.get(name, root)
         span = _member(job, incident, one, parent)
         below.setdefault(parent.span_id, {}).setdefault(span.span_id, span)
     found = [root]
@@ -92,14 +104,13 @@ def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
     first step, or to the next attempt or the gang's end before; or the gang reports no steps (:data:`QUIET_SECONDS`).
     """
     settled = incident.settled_time if incident.settled_time is not None else incident.time
-    if now <= settled + job.spec.recovery.evidence_window_seconds:
+    if now <= settled + job.spec.recovery.evidence_window_seconds + AFTER_WINDOW_SECONDS:
         return False
     if _is_over(job, incident):
         return True
     if incident.outcome != "Restarted" or _rest(job, incident):
         return False
-    quiet = min(QUIET_SECONDS, job.spec.progress.startup_timeout_seconds)
-    return incident.milliseconds.first_step is not None or now > settled + quiet
+    return _first_step(job, incident) is not None or now > settled + _quiet(job) + TOLD_SECONDS
 
 
 def trace_id(job: GangJob, attempt: int) -> str:
@@ -114,7 +125,7 @@ def trace_of(job: GangJob, incident: Incident) -> str:
 
 def began(incident: Incident) -> float:
     """When the incident began, in seconds since the epoch: at its fault, as long before write 1 as was known then."""
-    return incident.time - max(0, incident.milliseconds.detect or 0) / 1000
+    return incident.time - _seconds(incident.milliseconds.detect or 0)
 
 
 def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
@@ -122,8 +133,10 @@ def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
     at, found = began(incident), []
     for name in _PHASES:
         milliseconds = getattr(incident.milliseconds, name)
+        if name == "first_step":
+            milliseconds = _first_step(job, incident)
         if milliseconds is not None:
-            end = at + max(0, milliseconds) / 1000
+            end = at + _seconds(milliseconds)
             found.append(Span(name, trace, _span_id(trace, name), trace[:16], at, end))
             at = end
     rest = _rest(job, incident)
@@ -135,7 +148,7 @@ def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
     if incident.outcome not in {"Open", "Restarted"}:
         ended = incident.settled_time if incident.settled_time is not None else at
         return [*found, Span(rest, trace, span_id, trace[:16], at, max(at, ended))]
-    after = next((one for one in job.status.incidents if one.attempt == incident.attempt + 1), None)
+    after = _after(job, incident)
     if after is None:
         return found
     failed = f"attempt {after.attempt} came first"
@@ -147,11 +160,22 @@ def _rest(job: GangJob, incident: Incident) -> str:
     times = incident.milliseconds
     if incident.outcome != "Restarted":
         return "stop" if times.stop is None else ""
-    if times.first_step is not None:
-        return ""
     if times.start is None:
-        return "start"
-    return "first_step" if _has_steps(job, incident) else ""
+        return "" if times.first_step is not None else "start"
+    return "first_step" if times.first_step is None and _has_steps(job, incident) else ""
+
+
+def _first_step(job: GangJob, incident: Incident) -> int | None:
+    """How long its first step took, in milliseconds, if that belongs to it: once its root may be sent, none does."""
+    times = incident.milliseconds
+    if times.first_step is None:
+        return None
+    soon = _seconds(times.start or 0) + _seconds(times.first_step) <= _quiet(job)
+    return times.first_step if soon or _had_steps(job, incident) else None
+
+
+def _quiet(job: GangJob) -> float:
+    return min(QUIET_SECONDS, job.spec.progress.startup_timeout_seconds)
 
 
 def _is_over(job: GangJob, incident: Incident) -> bool:
@@ -166,34 +190,48 @@ def _is_over(job: GangJob, incident: Incident) -> bool:
 
 
 def _has_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reports its steps, as far as it ever has."""
-    return (
-        job.status.first_step is not None
-        or job.status.progress is not None
-        or any(one.milliseconds.first_step is not None for one in (incident, *job.status.incidents))
+    """Whether the gang reports its steps, as far as it was known in the incident's attempt.
+
+    What is learnt later doesn't count: a trace that was complete without a first step stays so.
+    """
+    if _had_steps(job, incident):
+        return True
+    settled = incident.settled_time if incident.settled_time is not None else incident.time
+    after = _after(job, incident)
+    if after is not None:
+        return after.time > settled + FOLLOWED_SECONDS and after.linked_trace_id == trace_of(job, incident)
+    return any(
+        one is not None
+        and (one.attempt < incident.attempt or (one.attempt == incident.attempt and one.time <= settled + _quiet(job)))
+        for one in (job.status.first_step, job.status.progress)
     )
 
 
+def _had_steps(job: GangJob, incident: Incident) -> bool:
+    """Whether it reported steps before, as far as settled incidents tell it, which no later one changes."""
+    before = (one for one in job.status.incidents if one.attempt < incident.attempt)
+    return incident.lost_steps is not None or any(
+        one.lost_steps is not None or one.milliseconds.first_step is not None for one in before
+    )
+
+
+def _after(job: GangJob, incident: Incident) -> Incident | None:
+    """The incident that ended the attempt that this one led to."""
+    return next((one for one in job.status.incidents if one.attempt == incident.attempt + 1), None)
+
+
 def _end(incident: Incident, phases: list[Span]) -> float | None:
-    """The root's end. Where no first step is known, what is known of the loading of checkpoints is in it."""
+    """The root's end."""
     if (phases and phases[-1].end is None) or (not phases and incident.outcome == "Open"):
         return None
-    begin = began(incident)
-    ends = [begin, *(phase.end for phase in phases if phase.end is not None)]
-    if not any(phase.name == "first_step" for phase in phases):
-        ends += [
-            begin + (max(0, one.begin_milliseconds) + max(0, one.milliseconds)) / 1000
-            for one in incident.members
-            if one.phase == "CheckpointLoad"
-        ]
-    return max(ends)
+    return max((phase.end for phase in phases if phase.end is not None), default=began(incident))
 
 
 def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span) -> Span:
     """What a member did, fitted into what it is below."""
     name = PARENTS[one.phase][0]
-    begin = _within(parent, began(incident) + max(0, one.begin_milliseconds) / 1000)
-    end = _within(parent, max(begin, began(incident) + (one.begin_milliseconds + max(0, one.milliseconds)) / 1000))
+    began_at = began(incident) + _seconds(one.begin_milliseconds)
+    begin, end = _within(parent, began_at), _within(parent, began_at + _seconds(one.milliseconds))
     attributes: list[tuple[str, Value | None]] = [
         ("gang.member", one.member),
         ("gang.incarnation", one.incarnation),
@@ -213,6 +251,11 @@ def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span)
         _known(attributes),
         failed=_said(incident) if at_fault else "",
     )
+
+
+def _seconds(milliseconds: int) -> float:
+    """Whatever somebody wrote into a status, it is no time that a date can't hold."""
+    return min(max(0, milliseconds), LONGEST_MILLISECONDS) / 1000
 
 
 def _within(parent: Span, time: float) -> float:

@@ -10,6 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Received
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
 from gangctl.controller.tracing import tracing
 from gangctl.core.tracing import Span, spans
 from tests.cluster.local import until
@@ -161,19 +162,49 @@ async def test_while_stronger_evidence_may_come_neither_root_nor_members_are_sen
             await running
 
 
-async def test_a_gang_that_is_deleted_in_mid_incident_leaves_a_trace_that_has_an_end() -> None:
-    _, write_1, *_ = restarted()
+async def test_a_gang_that_is_gone_in_mid_incident_may_come_back_and_its_trace_goes_on() -> None:
+    _, write_1, *rest = jobs = restarted()
     async with traced() as (made, receiver):
         made.looked(write_1)
         made.gone("uid-g")
-        await until(lambda: receiver.names["gang.restart"])
-        root, stop = receiver.named("gang.restart"), receiver.named("stop")
-        assert root.status.message == stop.status.message == "the gang was deleted"
-        assert root.end_time_unix_nano == stop.end_time_unix_nano
         made.gone("uid-g")
         made.gone("nobody's")
+        await until(lambda: receiver.names["detect"])
+        for job in (write_1, *rest):
+            made.looked(job)
+        await until(lambda: is_whole(receiver, jobs))
     assert not receiver.differing()
     assert receiver.names["gang.restart"] == 1
+
+
+async def test_a_gang_that_is_gone_after_it_has_failed_leaves_a_whole_trace() -> None:
+    jobs = restarted(window=300)
+    status = jobs[-1].status.model_copy(update={"phase": GangPhase.FAILED})
+    async with traced() as (made, receiver):
+        made.looked(jobs[-1].model_copy(update={"status": status}))
+        made.gone("uid-g")
+        await until(lambda: is_whole(receiver, jobs))
+
+
+async def test_an_incident_that_is_not_kept_any_more_is_finished_first() -> None:
+    jobs = restarted(window=300)
+    async with traced() as (made, receiver):
+        made.looked(jobs[-1])
+        assert not receiver.names["gang.restart"]
+        status = jobs[-1].status.model_copy(update={"incidents": ()})
+        made.looked(jobs[-1].model_copy(update={"status": status}))
+        await until(lambda: is_whole(receiver, jobs))
+        assert not receiver.differing()
+
+
+@pytest.mark.parametrize("ago", [10, 1000])
+async def test_what_the_end_of_its_attempt_completed_a_moment_ago_is_sent_however_old_it_is(ago: int) -> None:
+    jobs = restarted(began=3600)
+    ended = {"phase": GangPhase.SUSPENDED, "phase_time": time.time() - ago}
+    status = jobs[-1].status.model_copy(update=ended)
+    async with traced() as (made, receiver):
+        made.looked(jobs[-1].model_copy(update={"status": status}))
+    assert receiver.names["gang.restart"] == (ago == 10)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -19,8 +20,10 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Incident
 from gangctl.controller.exporting import CLOSING_SECONDS
+from gangctl.controller.sending import Hearing
 from gangctl.controller.telemetry import Telemetries
 from gangctl.controller.telling import Telling
+from gangctl.controller.tracesettings import read
 from gangctl.controller.tracing import Tracing, tracing
 from gangctl.core.decide import decide
 from gangctl.core.tracing import spans
@@ -31,6 +34,7 @@ from tests.controller.receiver import Receiver, hangs, receiving
 from tests.controller.tracecases import environment, restarted, traced
 from tests.controller.worlds import Running, World, running
 
+SLY = r"sec'ret\x"
 SECRET = "hunter2-the-token"
 
 
@@ -63,6 +67,11 @@ def refusing(status: int) -> Callable[[], AbstractAsyncContextManager[str]]:
     return answering(refuse)
 
 
+async def moved() -> web.Response:
+    """It points elsewhere."""
+    return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+
 @asynccontextmanager
 async def garbage() -> AsyncIterator[str]:
     """What is there doesn't speak HTTP."""
@@ -84,6 +93,9 @@ async def later() -> None:
 COLLECTORS = {
     "down": down,
     "hanging": answering(hangs),
+    "moved": answering(moved),
+    "304": refusing(304),
+    "307": refusing(307),
     "400": refusing(400),
     "401": refusing(401),
     "500": refusing(500),
@@ -123,6 +135,24 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
     assert made.counts().exported == made.counts().dropped == 0
     assert SECRET not in caplog.text
     assert all(line.isprintable() for line in told)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "shown"),
+    [
+        (SLY, f"no value like {SLY!r}", 'no value like "***"'),
+        (SLY, repr(f"it has {SLY}"), '"it has ***"'),
+        ("1", "error 11 at line 1", "error 11 at line 1"),
+        ("1", "Header value must not be 1", "one of its headers is refused; it is not shown, since it may be secret"),
+    ],
+)
+def test_a_secret_is_hidden_in_whatever_form_and_nothing_else_is(value: str, text: str, shown: str) -> None:
+    settings = read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
+    assert settings is not None
+    heard = Hearing(settings)
+    heard.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
+    heard.end()
+    assert heard.first == shown
 
 
 async def test_a_collector_that_is_back_gets_what_comes_then_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,6 +202,7 @@ async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> No
         began = time.monotonic()
         await made.close()
         assert time.monotonic() - began < CLOSING_SECONDS + 0.5
+        assert made.counts().failed == 5, "what could not be sent is lost"
 
 
 @pytest.mark.parametrize("collector", COLLECTORS)
@@ -268,7 +299,11 @@ async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
         made = tracing(environment(receiver) if collector == "well" else environment(Receiver(url)))
         looks: list[float] = []
-        async with running(world, decide, Timed(made, looks), tell=Telling().directive) as here:
+        async with (
+            running(world, decide, Timed(made, looks), tell=Telling().directive) as here,
+            asyncio.TaskGroup() as tasks,
+        ):
+            looking = tasks.create_task(made.run())
             members = await started(here)
             took = [await restart(here, members, seq) for seq in (10, 20, 30)]
             # A gang that reports no steps is done with a restart when the next one has begun.
@@ -276,6 +311,7 @@ async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector
             if collector == "well":
                 await until(lambda: receiver.names["gang.restart"] == 2)
                 assert not receiver.differing()
+            looking.cancel()
         await made.close()
     assert max(took) < 2, "a collector that hangs would take 10 s"
     assert max(looks) < 0.25

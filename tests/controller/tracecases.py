@@ -19,7 +19,7 @@ AGO = 30.0
 
 def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
     """What is stored from before a fault until after the first step, each version once."""
-    world = World(now=time.time() - began)
+    world = World(now=float(round(time.time() - began)))  # As exact as it is stored.
     world.listening_since = world.now - 3600
     world.submit(f"{{roles: [{{name: worker, replicas: 2}}], recovery: {{evidenceWindowSeconds: {window}}}}}")
     happening.runs(world)

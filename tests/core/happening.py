@@ -217,7 +217,7 @@ def change(world: World, key: str, value: str) -> None:
 
 def passes(world: World, seconds: str) -> None:
     """Time passes; who is connected says that all is as it was."""
-    world.now += float(seconds)
+    world.now = round(world.now + float(seconds), 6)
 
 
 def device(world: World, name: str, member: str, health: str) -> None:

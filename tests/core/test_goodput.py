@@ -99,3 +99,82 @@ def test_a_status_of_an_older_version_is_accounted_for_from_its_next_write_on() 
 def test_what_was_done_again_is_no_goodput() -> None:
     assert goodput(Spent(training=60, lost_progress=10, start_up=20, recovery=20)) == 0.5
     assert goodput(Spent(start_up=20)) is None
+
+
+def trained() -> World:
+    """A gang of two that has made 200 steps in 200 s and fails now. It has no checkpoint."""
+    world = World()
+    for line in ("the gang runs", "worker-0 reports step 1", "200 s pass", "worker-0 reports step 201"):
+        sentence(world, line)
+    sentence(world, "worker-1 ends with 3")
+    sentence(world, "decide")
+    return world
+
+
+def started(world: World, *lines: str) -> Spent:
+    """What is spent when an attempt has been started after these lines."""
+    for line in (*lines, "decide", "every pod starts", "everyone is Ready", "decide"):
+        sentence(world, line)
+    assert world.job.status.phase is GangPhase.RUNNING
+    return world.job.status.spent
+
+
+GONE = ("the pod of worker-0 has ended", "the pod of worker-1 has ended", "decide")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("1 s pass",),
+        ("suspend becomes true", "decide", *GONE, "suspend becomes false", "decide"),
+        ("1 s pass", "suspend becomes true", "decide", *GONE, "a new controller starts", "suspend becomes false"),
+    ],
+)
+def test_what_was_lost_counts_though_an_attempt_that_never_ran_lies_between(lines: tuple[str, ...]) -> None:
+    assert started(trained(), *lines).lost_progress == pytest.approx(200)
+
+
+def test_what_was_lost_counts_after_the_gang_was_held() -> None:
+    world = World()
+    world.submit(
+        "roles: [{name: worker, replicas: 2}]\nrecovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}"
+    )
+    for line in ("the gang runs", "worker-0 reports step 1", "200 s pass", "worker-0 reports step 201"):
+        sentence(world, line)
+    for line in ("worker-1 ends with 3", "decide", "everyone is Ready", "60 s pass", "decide"):
+        sentence(world, line)
+    assert world.job.status.phase is GangPhase.HELD
+    assert started(world, "restartToken becomes again").lost_progress == pytest.approx(200)
+    assert world.job.status.incidents[0].lost_steps == 201
+
+
+def test_what_was_lost_is_not_counted_again_when_the_next_attempt_makes_no_step() -> None:
+    world = trained()
+    once = started(world).lost_progress
+    sentence(world, "everyone runs")
+    for line in ("worker-1 ends with 3", "decide", "suspend becomes true", "decide", *GONE, "suspend becomes false"):
+        sentence(world, line)
+    assert started(world).lost_progress == once > 0
+
+
+def test_no_more_is_lost_than_there_was_where_a_version_that_did_not_account_gathered() -> None:
+    world = trained()
+    status = world.job.status.model_copy(update={"accounted_time": 0.0, "spent": Spent(), "started_attempt": 0})
+    world.job = world.job.model_copy(update={"status": status})
+    spent = started(world)
+    assert world.job.status.incidents[0].lost_steps == 201
+    assert spent.lost_progress <= spent.training
+
+
+@CALM
+@given(st.floats(1.7e9, 1.9e9), st.floats(0, 1e5), st.integers(0, 100_000))
+def test_times_that_are_reckoned_are_read_back_as_they_were_written(begun: float, passed: float, age: int) -> None:
+    world = World(now=round(begun, 6), listening_since=0.0)
+    for line in ("the gang runs", "worker-0 reports step 1"):
+        sentence(world, line)
+    sentence(world, f"{passed:.6f} s pass")
+    sentence(world, f"worker-1 ends with 3, {age} ms ago")
+    sentence(world, "decide")  # It compares what is read back.
+    status = world.job.status
+    assert status.accounted_time == pytest.approx(world.now, abs=0.002)
+    assert status.first_step is not None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gangctl.api.status import GangPhase, Incident, Status
-from gangctl.core import slowest
+from gangctl.core import slowest, tracing
 from gangctl.core.goodput import total
+from gangctl.core.running import SUMMARY_SECONDS
+from gangctl.core.timings import TELLING_SECONDS
 from gangctl.core.tracing import trace_id
+from gangsidecar.wire import Phase
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -138,3 +143,142 @@ def test_a_message_of_full_length_keeps_its_trace() -> None:
     ready = next(one for one in made.job.status.conditions if one.type == "Ready")
     assert len(ready.message) == 1024
     assert ready.message.endswith(f"… (trace {trace_id(made.job, 2)})")
+
+
+def listed(made: World) -> list[tuple[str, str, str, int, int]]:
+    return [
+        (one.part, one.phase, f"{one.member}.{one.incarnation}", one.begin_milliseconds, one.milliseconds)
+        for one in newest(made).members
+    ]
+
+
+def restarted_once() -> World:
+    """A gang of three that is in its second attempt for 20 s, every member of which has made its first step."""
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 3}]")
+    for line in ("the gang runs", "100 s pass", "worker-0 reports step 1", "worker-1 ends with 3", "decide"):
+        sentence(made, line)
+    for line in ("everyone is Ready", "decide", "1 s pass", "everyone runs", "2 s pass"):
+        sentence(made, line)
+    for at in range(3):
+        sentence(made, f"worker-{at} reports step 1")
+    sentence(made, "17 s pass")
+    return made
+
+
+def test_a_replacement_that_never_comes_is_what_was_waited_for_until_the_deadline() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 3}]\nrecovery: {replacementTimeoutSeconds: 100}")
+    for line in ("the gang runs", "10 s pass", "device gpu-0 of worker-1 is Unhealthy", "decide", "3 s pass"):
+        sentence(made, line)
+    for line in ("worker-0 is Ready", "worker-2 is Ready", "the pod of worker-1.0 has ended", "decide", "197 s pass"):
+        sentence(made, line)
+    assert decided(made).phase is GangPhase.HELD
+    took = newest(made).milliseconds
+    assert (took.stop, took.replace, took.barrier) == (3_000, 197_000, 0)
+    assert ("Cause", "Replace", "worker-1.1", 0, 200_000) in listed(made)
+
+
+@pytest.mark.parametrize(
+    ("spec", "what", "phase"),
+    [
+        ("", "suspend becomes true", GangPhase.SUSPENDED),
+        ("activeDeadlineSeconds: 15", "1 s pass", GangPhase.FAILED),
+        ("recovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}", "60 s pass", GangPhase.HELD),
+    ],
+)
+def test_whoever_is_not_ready_at_an_end_was_waited_for_until_then(spec: str, what: str, phase: GangPhase) -> None:
+    made = World()
+    made.submit(f"roles: [{{name: worker, replicas: 3}}]\n{spec}")
+    for line in ("the gang runs", "10 s pass", "worker-1 ends with 3", "decide", "3 s pass"):
+        sentence(made, line)
+    for line in ("worker-0 is Ready", "worker-1 is Ready", "1 s pass", what):
+        sentence(made, line)
+    assert decided(made).phase is phase
+    took = newest(made).milliseconds
+    assert took.barrier == 0
+    assert (took.stop or 0) + (took.replace or 0) == round((made.now - newest(made).time) * 1000) > 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "the pod of worker-1 vanishes",
+        "the container of worker-1 starts again",
+        "the pod of worker-1 has ended: OOMKilled",
+    ],
+)
+def test_the_restart_before_is_told_whole_though_the_next_fault_takes_a_report_away(fault: str) -> None:
+    made = restarted_once()
+    sentence(made, fault)
+    sentence(made, "decide")
+    before = made.job.status.incidents[1]
+    assert (before.milliseconds.start, before.milliseconds.first_step) == (1_000, 2_000)
+    assert not [
+        span.name for span in tracing.spans(made.job, before) if span.end is None or "came first" in span.failed
+    ]
+
+
+def test_a_start_that_the_next_fault_cut_short_is_not_told_as_if_everybody_had_started() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 3}]")
+    for line in ("the gang runs", "worker-1 ends with 3", "decide", "everyone is Ready", "decide", "1 s pass"):
+        sentence(made, line)
+    for line in ("worker-0 runs", "worker-1 runs", "the pod of worker-1 vanishes", "decide"):
+        sentence(made, line)
+    assert made.job.status.incidents[1].milliseconds.start is None
+
+
+def test_members_that_a_change_of_roles_would_add_were_never_waited_for() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 3}]")
+    for line in ("the gang runs", "worker-1 ends with 3", "decide", "replicas of worker becomes 5", "2 s pass"):
+        sentence(made, line)
+    assert decided(made).phase is GangPhase.SUSPENDED
+    assert [one.member for one in newest(made).members] == ["worker-1", "worker-2", "worker-0"]
+
+
+def test_of_a_member_whose_place_a_spare_has_taken_its_own_end_is_told_and_the_spare_was_waited_for() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 2, spares: 1}]")
+    for line in ("the gang runs", "10 s pass", "device gpu-0 of worker-1 is Unhealthy", "decide", "1 s pass"):
+        sentence(made, line)
+    for line in ("worker-0 is Ready", "1 s pass", "worker-1.0 is Done", "1 s pass", "worker-2 is Ready", "decide"):
+        sentence(made, line)
+    took = newest(made).milliseconds
+    assert (took.stop, took.replace, took.barrier) == (3_000, None, 0)
+    assert listed(made) == [
+        ("Cause", "Stop", "worker-1.0", 0, 2_000),
+        ("Slowest", "Stop", "worker-2.0", 0, 3_000),
+        ("Slowest", "Stop", "worker-0.0", 0, 1_000),
+    ]
+    assert newest(made).members[0].device == "gpu-0"
+    assert newest(made).members[0].node == "node-worker-1"
+
+
+def test_it_is_looked_again_when_members_have_been_waited_for_long_enough() -> None:
+    made = restarted_once()
+    sentence(made, "worker-2 ends with 3")
+    for line in ("decide", "everyone is Ready", "decide", "everyone runs", "40 s pass"):
+        sentence(made, line)
+    decided(made)
+    sentence(made, "worker-0 reports step 1")
+    after = made.decide().requeue_after
+    assert after == TELLING_SECONDS
+    sentence(made, f"{after} s pass")
+    while (plan := made.decide()).status is None:
+        assert plan.requeue_after is not None
+        assert plan.requeue_after <= SUMMARY_SECONDS
+        sentence(made, f"{plan.requeue_after} s pass")
+    assert newest(made).milliseconds.first_step == 40_000
+
+
+def test_a_member_that_is_being_stopped_did_not_start_when_its_stop_began() -> None:
+    made = restarted_once()
+    made.says("worker-1", Phase.STOPPING, 2)
+    sentence(made, "the pod of worker-2 vanishes")
+    sentence(made, "decide")
+    found = [
+        one for one in made.job.status.incidents[1].members if (one.member, one.phase) == ("worker-1", "FirstStep")
+    ]
+    assert [(one.begin_milliseconds, one.milliseconds) for one in found] == [(1_000, 2_000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -16,7 +17,8 @@ from gangctl.core.decide import decide
 from gangctl.core.launch import trace_parent
 from gangctl.core.tracing import Span, is_complete, spans
 from tests.core.arbitrary import jobs, worlds
-from tests.core.world import MANIFEST, START
+from tests.core.scenario import sentence
+from tests.core.world import MANIFEST, START, World
 
 CALM = settings(
     max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -131,7 +133,7 @@ def test_phases_lie_one_after_the_other() -> None:
 def test_the_root_is_the_span_that_workers_are_told_to_join() -> None:
     made = incident()
     root = spans(job(made), made)[0]
-    assert trace_parent(made) == f"00-{root.trace_id}-{root.span_id}-01"
+    assert trace_parent(job(made), made) == f"00-{root.trace_id}-{root.span_id}-01"
 
 
 def test_a_member_is_fitted_into_its_phase() -> None:
@@ -183,7 +185,7 @@ def test_what_goes_on_has_no_end() -> None:
 
 
 def test_a_next_fault_before_the_first_step_ends_what_was_going_on() -> None:
-    first = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    first = incident(lost_steps=5, milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
     second = incident(attempt=3, begins=START + 60, trace_id=LINKED)
     made = job(second, first, first_step=STEPPED)
     found = named(spans(made, first))
@@ -195,8 +197,8 @@ def test_a_next_fault_before_the_first_step_ends_what_was_going_on() -> None:
 def test_a_restart_is_complete_when_stronger_evidence_can_not_come_any_more() -> None:
     made = incident()
     window = job().spec.recovery.evidence_window_seconds
-    assert not is_complete(job(made), made, START + 3 + window)
-    assert is_complete(job(made), made, START + 3.1 + window)
+    assert not is_complete(job(made), made, START + 4 + window)
+    assert is_complete(job(made), made, START + 4.1 + window)
 
 
 def test_a_restart_of_a_gang_that_reports_steps_is_not_complete_without_one() -> None:
@@ -209,7 +211,93 @@ def test_a_restart_of_a_gang_that_reports_no_steps_is_over_when_the_last_worker_
     made = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
     assert spans(job(made), made)[0].end == START + 5
     assert not is_complete(job(made), made, START + 3 + tracing.QUIET_SECONDS)
-    assert is_complete(job(made), made, START + 4 + tracing.QUIET_SECONDS)
+    assert not is_complete(job(made), made, START + 3 + tracing.QUIET_SECONDS + tracing.TOLD_SECONDS)
+    assert is_complete(job(made), made, START + 4 + tracing.QUIET_SECONDS + tracing.TOLD_SECONDS)
+
+
+def test_a_first_step_that_comes_after_all_changes_no_trace_that_was_complete() -> None:
+    took = PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000)
+    made = incident(milliseconds=took)
+    whole = spans(job(made), made)
+    late = ProgressStatus(attempt=2, step=1, time=START + 1000)
+    assert spans(job(made, first_step=late, progress=late), made) == whole
+    stepped = incident(milliseconds=took.model_copy(update={"first_step": 995_000}))
+    assert spans(job(stepped), stepped) == whole
+    again = incident(attempt=3, begins=START + 2000, trace_id=LINKED, lost_steps=5)
+    assert spans(job(again, stepped, first_step=late), stepped) == whole
+
+
+def test_steps_that_are_first_reported_after_the_next_incident_change_nothing_before_it() -> None:
+    first = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    second = incident(attempt=3, begins=START + 30, trace_id=LINKED, linked_trace_id=TRACE)
+    silent = second.model_copy(update={"milliseconds": second.milliseconds.model_copy(update={"first_step": None})})
+    before = job(silent, first)
+    assert is_complete(before, first, START + 60)
+    step = ProgressStatus(attempt=3, step=1, time=START + 40)
+    assert spans(job(second, first, first_step=step, progress=step), first) == spans(before, first)
+
+
+def test_a_next_fault_long_after_without_a_step_is_known_by_its_link() -> None:
+    first = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
+    second = incident(attempt=3, begins=START + 600, trace_id=LINKED, linked_trace_id=TRACE)
+    assert named(spans(job(second, first), first))["first_step"].end == START + 600
+
+
+GO_ON = ("every pod starts", "everyone is heard again", "everyone is Ready", "everyone runs")
+LIFE = (
+    *((*some, *GO_ON, "1 s pass") for some in (["worker-0 ends with 3"], ["the pod of worker-1 vanishes"])),
+    ("worker-0 ends with 3", "everyone is Ready"),
+    ("worker-0 reports step 150", "worker-1 reports step 150", "40 s pass"),
+    ("40 s pass",),
+    ("400 s pass",),
+    (
+        "suspend becomes true",
+        "the pod of worker-0 is removed",
+        "the pod of worker-1 is removed",
+        "40 s pass",
+        "suspend becomes false",
+        *GO_ON,
+    ),
+    ("a new controller starts",),
+)
+"""What may happen, again and again: faults, and first steps before and after them, and none for long."""
+
+
+@settings(CALM, max_examples=100)
+@given(st.lists(st.sampled_from(LIFE), min_size=15, max_size=30))
+def test_over_the_life_of_a_gang_what_is_once_complete_stays_as_it_is(walk: list[tuple[str, ...]]) -> None:
+    world = World()
+    world.submit("{roles: [{name: worker, replicas: 2}], recovery: {budget: {type: Windowed, maxRestarts: 50}}}")
+    complete: dict[int, tuple[Span, ...]] = {}
+    latest = world.now
+    for line in ["decide", *GO_ON, *(line for some in walk for line in some)]:
+        try:
+            sentence(world, line)
+        except (KeyError, ValueError):
+            continue  # Whom it speaks of isn't there.
+        world.decide()
+        world.decide()
+        latest = max(latest, world.now)
+        for one in world.job.status.incidents:
+            found = spans(world.job, one)
+            if one.attempt in complete:
+                assert found == complete[one.attempt]
+            elif is_complete(world.job, one, world.now) and world.now == latest:
+                complete[one.attempt] = found
+
+
+def test_what_was_written_into_a_status_by_hand_is_still_a_date() -> None:
+    much = PhaseMilliseconds.model_construct(
+        detect=10**15, stop=10**15, replace=10**15, barrier=10**15, start=10**15, first_step=10**15
+    )
+    member = IncidentMember(
+        member="worker-1", part="Slowest", phase="Stop", begin_milliseconds=10**15, milliseconds=10**15
+    )
+    made = incident(milliseconds=much, members=(member,))
+    for span in spans(job(made, first_step=STEPPED), made):
+        assert datetime.fromtimestamp(span.begin, UTC)
+        assert span.end is not None
+        assert datetime.fromtimestamp(span.end, UTC)
 
 
 @pytest.mark.parametrize("phase", [GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED, GangPhase.HELD])

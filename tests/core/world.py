@@ -146,6 +146,7 @@ class World:
             # Through JSON, as the status is stored in the world outside.
             stored = self.job.model_copy(update={"status": plan.status})
             self.job = GangJob.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
+            assert self.job.status == plan.status, "it is read back as another status"
         for action in plan.actions:
             match action:
                 case CreatePod(member, incarnation):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
 from gangctl.core.directive import directive
 from gangctl.core.plan import AskScan, CreatePod, DeletePod
 from gangctl.core.world import Heard
@@ -35,11 +36,8 @@ def begin(u: Universe) -> int:
     """A controller process becomes the leader."""
     u.newest_leader += 1
     number = u.newest_leader
-    stored = u.job_of(u.spec, u.generation, u.status)
     if not u.engine.searching:
-        text = stored.model_dump_json(by_alias=True, exclude_none=True)
-        again = GangJob.model_validate_json(text).model_dump_json(by_alias=True, exclude_none=True)
-        assert again == text, "a status comes back from the store as another one"
+        _is_read_back(u, u.status)
     u.leaders[number] = Leader(
         number=number,
         since=u.now + u.skew,
@@ -52,6 +50,13 @@ def begin(u: Universe) -> int:
         synced=u.now,
     )
     return number
+
+
+def _is_read_back(u: Universe, status: Status) -> None:
+    """Whether an answer was lost is told by what is stored: it must equal what was written."""
+    stored = u.job_of(u.spec, u.generation, status)
+    again = GangJob.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
+    assert again == stored, "a status comes back from the store as another one"
 
 
 def end(u: Universe, number: int) -> None:
@@ -127,6 +132,8 @@ def write(u: Universe, number: int, outcome: Write) -> None:
         sync(u, number)
         return
     if outcome is not Write.TIMEOUT_LOST:
+        if not u.engine.searching:
+            _is_read_back(u, plan.status)
         u.store(leader, plan.status)
     if outcome is not Write.DONE:
         u.leaders[number] = replace(leader, plan=None, wake_at=u.now + RETRY_MS)

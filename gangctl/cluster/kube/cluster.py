@@ -100,6 +100,10 @@ class KubeCluster:
         self._admission.forget_all()
         self._telling.resign()
 
+    async def settle(self, seconds: float) -> None:
+        """Let what is to be told be sent, for at most so many seconds: call it before this process leads no more."""
+        await self._telling.settle(seconds)
+
     def uids(self) -> tuple[str, ...]:
         """UIDs of all gangs that are there."""
         return tuple(uid for uid in self._watched.gangs.items if self.gang(uid) is not None)
@@ -245,7 +249,7 @@ class KubeCluster:
         """Send an Event soon.
 
         Raises:
-            Retryable: too many wait to be sent.
+            Retryable: too many wait to be sent, in all or of the gang's namespace.
         """
         name = related_pod(job, event)
         uid = next((one.uid for one in self._watched.pods_of(job.metadata.uid) if one.pod.name == name), "")

@@ -1,7 +1,8 @@
 """Events for people, by events.k8s.io/v1: sent in the background and in order, no decision waits for one.
 
 The rule: what is said again is counted in the series of the Event that says it already, and a flood is paced. Never
-does a lost answer, a new leader or a crash loop fill the API server with the same news.
+does a lost answer, a new leader or a crash loop fill the API server with the same news; never does a namespace that
+takes no Events (its quota, its webhooks) hold up another's.
 """
 
 from __future__ import annotations
@@ -11,29 +12,32 @@ import json
 import logging
 import time
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NotFound
+from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NotFound, Unknown
 from gangctl.cluster.kube.eventing import event_object
 from gangctl.cluster.kube.pacing import Pacing
+from gangctl.cluster.kube.queueing import Queues
 from gangctl.core.plan import Event
 
 log = logging.getLogger(__name__)
 
-WAITING: Final = 1000
-"""So many events may wait to be sent; more are lost."""
 KEPT: Final = 4096
 """So many of the last events are remembered, to count what is said again. Of an older one the API server knows."""
-TRIES: Final = 12
 FIRST_RETRY_SECONDS: Final = 0.2
-LONGEST_RETRY_SECONDS: Final = 15.0
+LONGEST_RETRY_SECONDS: Final = 5.0
+RETRYING_SECONDS: Final = 10.0
+"""No try begins later than so long after the first."""
+UNANSWERED_SECONDS: Final = 60.0
+"""The same, if no answer came: then the API server is away for all, and the event may be there already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +45,8 @@ class _Said:
     """One Event, and how often it was said."""
 
     body: dict[str, Any]
+    about: dict[str, Any]
+    """Whose it is, for the log: the task that sends it has no round of a gang."""
     last: float
     """When it was said last, in seconds since the epoch."""
     count: int = 1
@@ -82,7 +88,8 @@ class Telling:
     def __init__(self, client: Client) -> None:
         self.tally = Tally()
         self._client = client
-        self._queue: asyncio.Queue[_Said] = asyncio.Queue(WAITING)
+        self._queues = Queues(self._deliver)
+        """By namespace."""
         self._said: OrderedDict[str, _Said] = OrderedDict()
         self._pacing = Pacing()
         self._left_out: Counter[tuple[str, str]] = Counter()
@@ -94,12 +101,12 @@ class Telling:
             Retryable: too many wait.
         """
         now, kind = time.time(), (job.metadata.uid, event.reason)
-        body = event_object(job, event, pod_uid, now, self._left_out[kind])
+        body, about = event_object(job, event, pod_uid, now, self._left_out[kind]), _about(job, event)
         name = body["metadata"]["name"]
         said = self._said.get(name)
         if said is not None:
             self._said.move_to_end(name)
-            said.count, said.last = said.count + 1, now
+            said.count, said.last, said.about = said.count + 1, now, about
             self.tally.combined += 1
             if said.waits:
                 return
@@ -108,12 +115,12 @@ class Telling:
                 self._leave_out(job, event, kind)
             return
         if said is None:
-            said = _Said(body, now)
+            said = _Said(body, about, now)
         try:
-            self._queue.put_nowait(said)
-        except asyncio.QueueFull:
+            self._queues.put(job.metadata.namespace, said)
+        except Retryable:
             self.tally.lost += 1
-            raise Retryable(f"{WAITING} events wait to be sent") from None
+            raise
         said.waits = True
         self._left_out.pop(kind, None)
         self._said[name] = said
@@ -121,28 +128,48 @@ class Telling:
             self._said.popitem(last=False)
 
     def resign(self) -> None:
-        """This process leads no more: what waits can't be sent, and would be old when it leads again."""
-        while not self._queue.empty():
-            self._queue.get_nowait().waits = False
-            self.tally.lost += 1
+        """This process leads no more: what waits can't be sent, and would be old when it leads again.
+
+        What was said is forgotten: another leader counts on from here, so the API server is asked how often it was.
+        """
+        dropped, trying = self._queues.drop(), self._queues.open
+        self._said.clear()
+        self.tally.lost += dropped
+        if dropped or trying:
+            log.warning(
+                "this controller leads no more: %d events that waited are not told, %d that are being sent may not be",
+                dropped,
+                trying,
+            )
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until nothing waits to be sent, but not longer than so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._queues.idle()
 
     async def run(self) -> None:
         """Send until cancelled."""
-        while True:
-            said = await self._queue.get()
-            said.waits = False
-            try:
-                async for attempt in AsyncRetrying(
-                    retry=retry_if_exception_type(Retryable),
-                    stop=stop_after_attempt(TRIES),
-                    wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-                    reraise=True,
-                ):
-                    with attempt:
-                        await self._send(said)
-            except ClusterError as error:
-                self.tally.lost += 1
-                log.warning("an event of gang %s was lost: %s", said.body["regarding"]["name"], error)
+        await self._queues.run()
+
+    async def _deliver(self, said: _Said) -> None:
+        """Send it, or say that it is lost."""
+        said.waits = False
+        try:
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(Retryable),
+                stop=_is_over,
+                wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
+                reraise=True,
+            ):
+                with attempt:
+                    await self._send(said)
+        except ClusterError as error:
+            self.tally.lost += 1
+            name = said.body["metadata"]["name"]
+            if not (said.stored or said.waits) and self._said.get(name) is said:
+                del self._said[name]  # It was never told, so the next one is the first.
+            log.warning("an event of gang %s was lost: %s", said.about["gang"], error, extra=said.about)
 
     def _leave_out(self, job: GangJob, event: Event, kind: tuple[str, str]) -> None:
         self.tally.left_out += 1
@@ -187,6 +214,19 @@ class Telling:
         said.count += count
         self.tally.combined += 1
         await self._send(said)
+
+
+def _about(job: GangJob, event: Event) -> dict[str, Any]:
+    """The fields that all entries of the log have that are about a gang."""
+    found = {"namespace": job.metadata.namespace, "gang": job.metadata.name, "attempt": job.status.attempt}
+    return found | ({"traceID": event.trace_id} if event.trace_id else {})
+
+
+def _is_over(state: RetryCallState) -> bool:
+    """Whether an event that couldn't be sent is given up."""
+    unknown = state.outcome is not None and isinstance(state.outcome.exception(), Unknown)
+    limit = UNANSWERED_SECONDS if unknown else RETRYING_SECONDS
+    return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 
 
 def _json(value: dict[str, Any]) -> bytes:

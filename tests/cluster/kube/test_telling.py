@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, Replaced, Status
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube import pacing, telling
+from gangctl.cluster.kube import pacing, queueing, telling
 from gangctl.cluster.kube.eventing import NOTE_BYTES, event_object, related_pod
 from gangctl.cluster.kube.pacing import Pacing
 from gangctl.cluster.kube.telling import Tally, Telling
@@ -51,6 +52,28 @@ def incident(member: str, number: int, trace: str = TRACE) -> Incident:
 
 def events(api: FakeApi) -> list[dict[str, Any]]:
     return [value for key, value in api.objects.items() if key[0] == "events"]
+
+
+@dataclass
+class Hold:
+    """Fault injection: requests about a namespace that hang."""
+
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def namespace_held(api: FakeApi, namespace: str) -> tuple[GangJob, Hold]:
+    """A gang in a namespace whose requests hang until they are let go."""
+    hold = Hold()
+
+    async def hang(request: web.Request) -> web.Response | None:
+        if f"/namespaces/{namespace}/" in request.path:
+            hold.reached.set()
+            await hold.let_go.wait()
+        return None
+
+    api.faults.append(hang)
+    return JOB.model_copy(update={"metadata": JOB.metadata.model_copy(update={"namespace": namespace})}), hold
 
 
 @asynccontextmanager
@@ -343,7 +366,7 @@ async def test_the_next_event_says_how_many_were_left_out(monkeypatch: pytest.Mo
 
 
 async def test_too_many_that_wait_are_refused_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "WAITING", 10)
+    monkeypatch.setattr(queueing, "ROOM", 10)
     monkeypatch.setattr(telling, "KEPT", 5)
     async with serving() as (api, client):
         one = Telling(client)
@@ -360,18 +383,135 @@ async def test_too_many_that_wait_are_refused_and_memory_is_bounded(monkeypatch:
         assert len(events(api)) == 10
 
 
-async def test_what_waits_when_a_process_leads_no_more_is_not_told_by_it_later() -> None:
+async def test_what_waits_when_a_process_leads_no_more_is_not_told_by_it_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving() as (api, client):
         one = Telling(client)
         one.tell(JOB, PENDING, "")
         one.tell(JOB, replace(PENDING, message="and more"), "")
         one.resign()
         assert one.tally.lost == 2
+        assert caplog.text.count("2 events that waited are not told") == 1
         task = asyncio.create_task(one.run())
         one.tell(JOB, PENDING, "")
         await eventually(lambda: one.tally.sent == 1)
         task.cancel()
-        assert [(event["note"], event["series"]["count"]) for event in events(api)] == [(PENDING.message, 2)]
+        assert [(event["note"], event.get("series")) for event in events(api)] == [(PENDING.message, None)]
+
+
+async def test_a_process_that_leads_again_counts_on_from_what_the_leader_between_has_counted() -> None:
+    async with serving() as (api, client), sending(client) as first, sending(client) as between:
+        for leader, count in ((first, None), (between, 2), (between, 3), (first, 4)):
+            leader.tell(JOB, PENDING, "")
+            await eventually(lambda n=count: [one.get("series", {}).get("count") for one in events(api)] == [n])  # type: ignore[misc]
+            if leader is first:
+                first.resign()
+
+
+async def test_an_event_that_was_lost_is_not_counted_when_the_same_is_said_again() -> None:
+    async with serving() as (api, client), sending(client) as one:
+
+        async def refuse(_request: web.Request) -> web.Response | None:
+            return status(403, "Forbidden", "no events today")
+
+        api.faults.append(refuse)
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally.lost == 1)
+        api.faults.clear()
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally.sent == 1)
+        assert [event.get("series") for event in events(api)] == [None]
+
+
+async def test_a_namespace_that_takes_no_events_holds_up_no_other() -> None:
+    async with serving() as (api, client), sending(client) as one:
+        full, hold = namespace_held(api, "full")
+        for at in range(3):
+            one.tell(full, replace(PENDING, message=f"number {at}"), "")
+        await hold.reached.wait()
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally.sent == 1)
+        assert [event["metadata"]["namespace"] for event in events(api)] == ["default"]
+        hold.let_go.set()
+        await eventually(lambda: one.tally.sent == 4)
+        notes = [event["note"] for event in events(api) if event["metadata"]["namespace"] == "full"]
+        assert notes == ["number 0", "number 1", "number 2"]
+
+
+async def test_a_namespace_that_takes_no_events_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queueing, "ROOM_OF_A_NAMESPACE", 2)
+    async with serving() as (api, client), sending(client) as one:
+        full, hold = namespace_held(api, "full")
+        one.tell(full, replace(PENDING, message="is being sent"), "")
+        await hold.reached.wait()
+        for at in range(2):
+            one.tell(full, replace(PENDING, message=f"number {at}"), "")
+        with pytest.raises(Retryable, match="3 events wait to be sent, 2 of them in namespace full"):
+            one.tell(full, replace(PENDING, message="one too many"), "")
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally == Tally(sent=1, lost=1))
+        hold.let_go.set()
+        await eventually(lambda: one.tally.sent == 4)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(429, "TooManyRequests"), (500, "InternalError")])
+async def test_an_event_that_is_put_off_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    monkeypatch.setattr(telling, "RETRYING_SECONDS", 0.2)
+    async with serving() as (api, client), sending(client) as one:
+
+        async def put_off(_request: web.Request) -> web.Response | None:
+            return status(code, reason, "later")
+
+        api.faults.append(put_off)
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally.lost == 1, 5)
+        assert api.count("POST", "events") > 1
+
+
+async def test_an_event_of_which_no_answer_came_is_tried_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "RETRYING_SECONDS", 0.0)
+    async with serving() as (api, client), sending(client) as one:
+        broken = iter(range(5))
+
+        async def break_off(request: web.Request) -> web.Response | None:
+            if next(broken, None) is not None:
+                assert request.transport is not None
+                request.transport.close()
+            return None
+
+        api.faults.append(break_off)
+        one.tell(JOB, PENDING, "")
+        await eventually(lambda: one.tally == Tally(sent=1))
+
+
+async def test_at_the_end_what_waits_is_sent_unless_that_takes_too_long() -> None:
+    async with serving() as (api, client), sending(client) as one:
+        for at in range(5):
+            one.tell(JOB, replace(PENDING, message=f"number {at}"), "")
+        await one.settle(10)
+        assert len(events(api)) == 5
+        full, hold = namespace_held(api, "full")
+        one.tell(full, PENDING, "")
+        await one.settle(0.05)
+        assert len(events(api)) == 5
+        hold.let_go.set()
+
+
+async def test_the_line_about_a_lost_event_says_whose_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as (api, client), sending(client) as one:
+
+        async def refuse(_request: web.Request) -> web.Response | None:
+            return status(403, "Forbidden", "no events today")
+
+        api.faults.append(refuse)
+        with caplog.at_level(logging.WARNING):
+            one.tell(with_status(attempt=3), replace(PENDING, trace_id=TRACE), "")
+            await eventually(lambda: one.tally.lost == 1)
+    (line,) = [vars(record) for record in caplog.records if "was lost" in record.message]
+    assert (line["namespace"], line["gang"], line["attempt"], line["traceID"]) == ("default", "g", 3, TRACE)
 
 
 def test_a_bucket_gives_its_burst_and_then_one_in_so_long() -> None:
