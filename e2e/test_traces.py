@@ -421,7 +421,7 @@ async def test_a_controller_killed_in_mid_restart_leaves_one_whole_trace(
     await on(lambda: killing.done, "the first controller was killed")
     second = await staged.start("second", between.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 2)
-    await asyncio.to_thread(story.until_said, "worker-0", "step", 2)
+    await asyncio.to_thread(story.first_step, 2)
     again = Killing(lambda: second, WRITE_2, after=True, attempt=3)
     between.faults.append(again)
     await asyncio.to_thread(story.kill, "worker-1")
