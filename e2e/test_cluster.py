@@ -14,6 +14,7 @@ import pytest
 from e2e.cluster.containers import containers
 from e2e.cluster.deviceplugin import devices
 from e2e.cluster.lab import Lab
+from e2e.cluster.machines import PRIVATE
 from e2e.cluster.processes import everything
 from e2e.cluster.waiting import until
 from e2e.clusters import Cluster
@@ -174,10 +175,12 @@ def test_the_api_server_and_etcd_come_back_with_what_they_knew(
     assert uid(kubectl, namespace, "one") == before
 
 
-def test_a_cluster_that_is_taken_down_leaves_nothing(lab: Lab, tmp_path: Path) -> None:
+def test_taking_down_a_cluster_leaves_nothing_of_it_and_harms_no_other_cluster(lab: Lab, tmp_path: Path) -> None:
     home = tmp_path / "another"
+    host_folders = sorted(Path("/var/lib").iterdir())
     another = Lab.up(home, 1)
     assert another.control.kubectl("get", "nodes", "-o", "name").stdout == "node/node-1\n"
+    assert sorted(Path("/var/lib").iterdir()) == host_folders
     device = f"gangctl-e2e{another.control.number}"
     before = [process for node in another.nodes for process in node.machine.everything()]
     another.down()
@@ -186,4 +189,7 @@ def test_a_cluster_that_is_taken_down_leaves_nothing(lab: Lab, tmp_path: Path) -
     assert not [process.command for process in everything() if str(home) in process.command]
     assert device not in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
     assert str(home) not in Path("/proc/mounts").read_text()
+    assert sorted(Path("/var/lib").iterdir()) == host_folders
+    for node in lab.nodes:
+        assert set(PRIVATE) <= node.machine.mount_points(), f"{node.name} has lost a folder of its own"
     until("the first cluster is unharmed", lambda: not lab.control.kubectl("get", "--raw", "/readyz").returncode)

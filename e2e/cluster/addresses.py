@@ -31,6 +31,11 @@ def link(cluster: int) -> str:
     return f"gangctl-e2e{cluster}"
 
 
+def link_peer(cluster: int) -> str:
+    """The cluster's end of that link, until the control plane's network namespace takes it as its entrance."""
+    return f"{link(cluster)}p"
+
+
 def around(cluster: int) -> str:
     """The machine's end of that link."""
     return f"198.19.240.{4 * cluster + 1}"

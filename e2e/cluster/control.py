@@ -89,7 +89,7 @@ class Control:
         give(machine, addresses.BRIDGE, [f"{addresses.CONTROL}/24"])
         machine.net("sysctl", "-qw", "net.ipv4.ip_forward=1")
         device = addresses.link(self.number)
-        _ip("link", "add", device, "type", "veth", "peer", "name", "entrance", "netns", str(machine.first.pid))
+        _ip("link", "set", addresses.link_peer(self.number), "netns", str(machine.first.pid), "name", "entrance")
         give(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
         _ip("addr", "add", f"{addresses.around(self.number)}/30", "dev", device)
         _ip("link", "set", device, "up")

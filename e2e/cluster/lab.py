@@ -17,7 +17,6 @@ from typing import Any
 
 from e2e.cluster import addresses, control, programs, toolchain, versions
 from e2e.cluster.control import Control
-from e2e.cluster.machines import PRIVATE
 from e2e.cluster.nodes import Node
 from e2e.cluster.processes import Process
 from e2e.cluster.telling import tell, telling
@@ -70,7 +69,7 @@ class Lab:
             before.down()  # its remains
         home.mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {
-            "number": _free_number(),
+            "number": _claim_number(),
             "api_arguments": list(api_arguments),
             "kubelet": dict(kubelet or {}),
         }
@@ -149,19 +148,18 @@ class Lab:
 
     def halt(self) -> None:
         """End every process; logs and keys stay."""
+        number = self.control.number
+        if self.control.machine.init or Path(f"/sys/class/net/{addresses.link_peer(number)}").exists():
+            # Otherwise the machine was restarted, and another cluster may have the number now.
+            subprocess.run(["ip", "link", "del", addresses.link(number)], capture_output=True, check=False)
         for machine in [*(node.machine for node in self.nodes), self.control.machine]:
             machine.kill()
-        device = addresses.link(self.control.number)
-        subprocess.run(["ip", "link", "del", device], capture_output=True, check=False)
 
     def down(self) -> None:
         """End it, and remove all of it."""
         self.halt()
         for node in self.nodes:
             _remove_cgroups(node.containers())
-        for folder in PRIVATE:
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()  # mount points that we made; one with something in it isn't ours
         shutil.rmtree(self.home)
 
     def _begin(self, nodes: int) -> None:
@@ -194,11 +192,16 @@ def sweep(homes: Iterable[Path]) -> None:
                 Lab(home).down()
 
 
-def _free_number() -> int:
+def _claim_number() -> int:
+    """The first number that no cluster of this machine has.
+
+    Adding its link claims it: of two test runs that start at once, only one succeeds.
+    """
     for number in range(addresses.MAX_CLUSTERS):
-        if not Path(f"/sys/class/net/{addresses.link(number)}").exists():
+        ends = (addresses.link(number), "type", "veth", "peer", "name", addresses.link_peer(number))
+        if subprocess.run(["ip", "link", "add", *ends], capture_output=True, check=False).returncode == 0:
             return number
-    raise RuntimeError("too many clusters on this machine")
+    raise RuntimeError("this machine has no room for another cluster: see `ip link` for the links of those it has")
 
 
 def _remove_cgroups(containers: list[str]) -> None:

@@ -19,16 +19,26 @@ from e2e.cluster.waiting import until
 MOUNTS = """
 set -e
 mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock /run/host
+mount --rbind /var/lib /run/host
+mount -t tmpfs tmpfs /var/lib
+ln -s /run/host/* /var/lib/
 for at in "$HERE"/mounts/*; do
   target=$(echo "${at##*/}" | sed 's#+#/#g')
+  if [ -L "$target" ]; then rm "$target"; fi
   mkdir -p "$target"
   mount --bind "$at" "$target"
 done
 mount --make-rshared /var/lib/kubelet
-mount -t tmpfs tmpfs /run
-mkdir -p /run/netns /run/lock
 touch "$HERE/up"
 exec "$HERE/init"
+"""
+"""The mount namespace of a machine.
+
+A mount point in a folder of the host is not private: when anyone on the host removes that folder, Linux detaches the
+mount in every namespace (since 3.18), and removing it is allowed because nothing is mounted there on the host. So the
+mount points are in a tmpfs of the machine, where the host's /var/lib is a set of symbolic links.
 """
 PRIVATE = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 """Folders that each node must have for itself, as the kubelet and CNI expect them at these places."""
@@ -125,6 +135,11 @@ class Machine:
     def everything(self) -> list[Process]:
         """All its processes, those in containers too."""
         return processes.inside(init) if (init := self.init) else []
+
+    def mount_points(self) -> set[str]:
+        """Where something is mounted in its mount namespace."""
+        mounts = Path(f"/proc/{self.first.pid}/mountinfo").read_text()
+        return {line.split()[4] for line in mounts.splitlines()}
 
     def kill(self) -> None:
         """Cut its power: every process on it ends at once, nobody is asked."""
