@@ -33,9 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from e2e import clusters, harming, installing
+from e2e import clusters, installation, process_faults
 from e2e.cluster.processes import Process, everything
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, sleepers
 
@@ -182,13 +182,13 @@ def removed(bench: Bench) -> None:
 def in_place(bench: Bench, restarts: int) -> int:
     """The row of the way that gangctl is for; the attempt that runs then."""
     uids = list(bench.gang.uids().values())
-    workers = [harming.worker(uid) for uid in uids]
+    workers = [process_faults.worker(uid) for uid in uids]
     bench.fault(lambda: workers[0].send(signal.SIGKILL), 2)  # it warms up
     idle = bench.idle()
     before, began = bench.requests(), time.monotonic()
     faults = []
     for at in range(restarts):
-        worker = harming.worker(uids[at % len(uids)])
+        worker = process_faults.worker(uids[at % len(uids)])
         faults.append(bench.fault(partial(worker.send, signal.SIGKILL), 3 + at))
     asked, seconds = bench.requests() - before, time.monotonic() - began
     each = {what: max(0.0, count - idle[what] * seconds / IDLE_SECONDS) / restarts for what, count in asked.items()}
@@ -224,10 +224,10 @@ def other_ways(bench: Bench, attempt: int) -> None:
             attempt += 1
             uids = list(bench.gang.uids().values())
             if way == "containers":
-                supervisors = [harming.supervisor(uid) for uid in uids]
+                supervisors = [process_faults.supervisor(uid) for uid in uids]
                 faults.append(bench.fault(partial(_send_all, supervisors, signal.SIGKILL), attempt))
             else:
-                faults.append(bench.fault(partial(harming.worker(uids[0]).send, signal.SIGUSR1), attempt))
+                faults.append(bench.fault(partial(process_faults.worker(uids[0]).send, signal.SIGUSR1), attempt))
         found += [one.total for one in bench.restarts(faults)]
     for way, found in taken.items():
         print(
@@ -246,7 +246,7 @@ def controller_with(cluster: Cluster, pods: int, folder: str) -> None:
     leader = max(zip(controllers, before, strict=True), key=lambda one: cpu(one[0]) - one[1])
     share = (cpu(leader[0]) - leader[1]) / seconds
     sidecars = [resident(one) for one in everything() if "gangsidecar.agent" in one.command and one.inner_pid == 1]
-    supervisors = [resident(harming.supervisor(uid)) for uid in list(bench.gang.uids().values())[:10]]
+    supervisors = [resident(process_faults.supervisor(uid)) for uid in list(bench.gang.uids().values())[:10]]
     print(
         f"{pods} pods: the controller has {resident(leader[0]):.0f} MB and takes {100 * share:.1f} % of a core while "
         f"nothing happens; sidecars {statistics.median(sidecars):.1f} MB (largest {max(sidecars):.1f}), supervisors "
@@ -264,7 +264,7 @@ def main() -> None:
     flags.add_argument("--pods", type=int, default=MANY, help="for the controller's own figures; 0 = leave them out")
     options = flags.parse_args()
     with clusters.found() as cluster, tempfile.TemporaryDirectory() as folder:
-        installing.install(cluster)
+        installation.install(cluster)
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE, "--timeout=30s")
         print(f"{options.restarts} restarts each, {os.cpu_count()} cores; milliseconds, medians")

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 from e2e.cluster import programs, toolchain
 from e2e.cluster.lab import Lab, sweep
 from e2e.cluster.processes import Process
-from e2e.cluster.telling import tell, telling
-from e2e.images.stored import ALIAS
-from e2e.images.wanted import Images
-from e2e.watching import watch_until
+from e2e.cluster.progress import announce, timed
+from e2e.images.build import Images
+from e2e.images.store import ALIAS
+from e2e.watch import watch_until
 
 NODES = 2
 TEMPORARY = Path(tempfile.gettempdir())
@@ -95,7 +95,7 @@ class Cluster:
         if self.lab is not None:
             self.lab.load(image)
         elif command := os.environ.get("GANGCTL_E2E_LOAD"):
-            with telling(f"loading {image.name}"), tempfile.TemporaryDirectory() as folder:
+            with timed(f"loading {image.name}"), tempfile.TemporaryDirectory() as folder:
                 archive = str(images.store.archive(image, Path(folder)))
                 subprocess.run([word.replace("{}", archive) for word in shlex.split(command)], check=True)
         else:
@@ -108,11 +108,11 @@ def found() -> Iterator[Cluster]:
     """The cluster for this run: what KUBECONFIG leads to, else one that is kept, else one for this run alone."""
     given = os.environ.get("KUBECONFIG", "")
     home = Path(given).resolve().parent if given else KEPT
-    if (home / "lab.json").exists() and (lab := Lab(home)).control.machine.init is not None:
-        tell(f"using the cluster of our own in {home}")
+    if (home / "lab.json").exists() and (lab := Lab(home)).control_plane.machine.init is not None:
+        announce(f"using the cluster of our own in {home}")
         yield Cluster(lab.kubeconfig, programs.ready(), lab)
     elif given:
-        tell(f"using the cluster of KUBECONFIG={given}: no faults of nodes there")
+        announce(f"using the cluster of KUBECONFIG={given}: no faults of nodes there")
         yield Cluster(Path(given), programs.ready(programs.CLIENTS), None)
     else:
         sweep(TEMPORARY.glob("gangctl-e2e-*"))

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from e2e import clusters, controllers, installing
+from e2e import clusters, controllers, installation
+from e2e.api_proxy import ApiProxy, proxy
+from e2e.artifacts import keep
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.cluster.toolchain import Missing
 from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
-from e2e.installing import Installed
+from e2e.installation import Installed
 from e2e.jaeger import Jaeger
-from e2e.keeping import keep
-from e2e.proxying import Proxy, proxy
 
 CLUSTER = pytest.StashKey[Cluster]()
 
@@ -66,7 +66,7 @@ def helm(cluster: Cluster) -> Callable[..., str]:
     """``helm("list")``, likewise."""
 
     def run(*words: str) -> str:
-        return installing.helm(cluster, *words)
+        return installation.helm(cluster, *words)
 
     return run
 
@@ -76,10 +76,10 @@ def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Itera
     """Gangctl by its chart, available. In a cluster of our own it sends traces to a Jaeger, whatever is tested."""
     collector = "" if cluster.lab is None else Jaeger(cluster.lab).start().endpoint
     with uncaptured(request.config):
-        installed = installing.install(cluster, collector)
+        installed = installation.install(cluster, collector)
     yield installed
     if cluster.lab is None:
-        installing.uninstall(cluster)
+        installation.uninstall(cluster)
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +107,7 @@ def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - it
 
 
 @pytest.fixture
-def shared(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
+def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
     """A directory that all pods can mount and the test can read: a hostPath of this machine."""
     if cluster.lab is None:
         pytest.skip("a directory that the test shares with all pods needs a cluster of our own")
@@ -126,7 +126,7 @@ def torch(cluster: Cluster, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def submit(
     request: pytest.FixtureRequest,
-    shared: Path,  # noqa: ARG001 - it outlives the gang
+    shared_dir: Path,  # noqa: ARG001 - it outlives the gang
     gangctl_installed: Installed,  # noqa: ARG001 - somebody has to look after it
     cluster: Cluster,
     namespace: str,
@@ -149,29 +149,29 @@ def submit(
 @pytest.fixture
 def machine_address(lab: Lab) -> str:
     """Where programs of the cluster's control plane reach this process."""
-    return addresses.around(lab.control.number)
+    return addresses.around(lab.control_plane.number)
 
 
 @pytest.fixture
 def api_server(lab: Lab) -> tuple[str, str]:
     """URL of the API server as this process sees it, and the file with the certificate to trust."""
-    return f"https://{addresses.entrance(lab.control.number)}:6443", str(lab.control.keys.folder / "ca.crt")
+    return f"https://{addresses.entrance(lab.control_plane.number)}:6443", str(lab.control_plane.pki.folder / "ca.crt")
 
 
 @pytest.fixture
-async def between(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[Proxy]:
+async def api_proxy(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[ApiProxy]:
     """A proxy before the API server, which can be told to misbehave."""
     async with proxy(*api_server, machine_address) as found:
         yield found
 
 
 @pytest.fixture
-async def staged(
+async def local_controllers(
     lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path
-) -> AsyncIterator[controllers.Stage]:
+) -> AsyncIterator[controllers.LocalControllers]:
     """Controllers as processes of this machine, in place of the Deployment's."""
-    enter = ("nsenter", f"--net=/proc/{lab.control.machine.first.pid}/ns/net", "--")
-    async with controllers.stage(
+    enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
+    async with controllers.local_controllers(
         cluster.kubectl, addresses.CONTROL, enter, tmp_path, gangctl_installed.sidecar
     ) as found:
         yield found

@@ -50,7 +50,7 @@ class Controller:
 
 
 @dataclass
-class Stage:
+class LocalControllers:
     """Where such controllers run: their address for pods, and how they reach the API server."""
 
     kubectl: Any
@@ -115,9 +115,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
+async def local_controllers(
     kubectl: Any, address: str, enter: Sequence[str], folder: Path, sidecar_image: str
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[LocalControllers]:
     """Take the Deployment's place, and give it back at the end."""
     service = json.loads(kubectl("get", "service", NAME, "-n", NAMESPACE, "-o", "json"))
     replicas = kubectl("get", "deployment", NAME, "-n", NAMESPACE, "-o", "jsonpath={.spec.replicas}")
@@ -126,7 +126,7 @@ async def stage(
     patch = [{"op": "remove", "path": "/spec/selector"}]
     kubectl("patch", "service", NAME, "-n", NAMESPACE, "--type=json", "-p", json.dumps(patch))
     kubectl("delete", "endpointslice", "-n", NAMESPACE, "-l", f"kubernetes.io/service-name={NAME}")
-    found = Stage(kubectl, address, enter, folder, sidecar_image, [])
+    found = LocalControllers(kubectl, address, enter, folder, sidecar_image, [])
     try:
         yield found
     finally:

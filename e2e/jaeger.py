@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 
 PROGRAM: Final = "jaeger"
 OTLP_PORT: Final = 4318
@@ -87,10 +87,10 @@ class Jaeger:
     """The one of a cluster of our own."""
 
     def __init__(self, lab: Lab) -> None:
-        self._machine = lab.control.machine
+        self._machine = lab.control_plane.machine
         self.endpoint = f"http://{addresses.CONTROL}:{OTLP_PORT}"
         """Where the cluster's pods and controllers send spans to (OTEL_EXPORTER_OTLP_ENDPOINT)."""
-        self._host = addresses.entrance(lab.control.number)
+        self._host = addresses.entrance(lab.control_plane.number)
         self.url = f"http://{self._host}:{QUERY_PORT}"
         """The query API, for this machine."""
 

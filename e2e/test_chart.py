@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.rendering import CHART, FULL, NAMESPACE, REPOSITORY, Helm, Object, Rendered, helm_program
+from e2e.chart import CHART, FULL, NAMESPACE, REPOSITORY, Helm, Object, Rendered, helm_program
 from gangctl.api.manifest import load
 from gangctl.api.version import GROUP
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.rendering import NAMESPACE, Helm, Object, Rendered, helm_program
+from e2e.chart import NAMESPACE, Helm, Object, Rendered, helm_program
 
 EVERYWHERE = ""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.rendering import CHART, FULL, REPOSITORY, Helm, Object, helm_program
+from e2e.chart import CHART, FULL, REPOSITORY, Helm, Object, helm_program
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, gang, sleepers
-from e2e.installing import Installed
+from e2e.installation import Installed
 
 Submit = Callable[[dict[str, Any]], Gang]
 PLUGIN = "from gangctl.cli.main import main\nimport sys\nsys.exit(main())\n"
@@ -87,8 +87,8 @@ def speaking(name: str, directory: str, **more: Any) -> dict[str, Any]:
     return gang(name, container, replicas=2, directory=directory, recovery={"replaceAfter": 100}, **more)
 
 
-def test_levers_move_a_gang_and_the_status_shows_it(submit: Submit, shared: Path, cli: Cli) -> None:
-    one = submit(sleepers("levers", replicas=2, directory=str(shared)))
+def test_levers_move_a_gang_and_the_status_shows_it(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(sleepers("levers", replicas=2, directory=str(shared_dir)))
     one.runs(1)
     uids = one.uids()
     assert cli("restart", "levers", "--wait", "60").splitlines()[-1].startswith("levers: Running, attempt 2")
@@ -117,8 +117,8 @@ def test_levers_move_a_gang_and_the_status_shows_it(submit: Submit, shared: Path
     assert one.uids().keys() == uids.keys()
 
 
-def test_a_watched_status_moves_by_itself(submit: Submit, shared: Path, cli: Cli) -> None:
-    one = submit(sleepers("watched", replicas=2, directory=str(shared)))
+def test_a_watched_status_moves_by_itself(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(sleepers("watched", replicas=2, directory=str(shared_dir)))
     one.runs(1)
     with cli.following("status", "watched", "--watch") as shows:
         until("it is drawn", lambda: shows("attempt 1"), 20)
@@ -126,8 +126,8 @@ def test_a_watched_status_moves_by_itself(submit: Submit, shared: Path, cli: Cli
         until("it is drawn anew", lambda: shows("attempt 2 ") and shows("because: "), 30)
 
 
-def test_logs_are_found_by_rank_member_and_role(submit: Submit, shared: Path, cli: Cli) -> None:
-    one = submit(speaking("loud", str(shared)))
+def test_logs_are_found_by_rank_member_and_role(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(speaking("loud", str(shared_dir)))
     one.runs(1)
     until("both speak", lambda: cli("logs", "loud").count(", attempt 1\n") == 2, 30)
     assert sorted(cli("logs", "loud", "--role", "worker", "--tail", "1").splitlines()) == [
@@ -146,8 +146,8 @@ def test_logs_are_found_by_rank_member_and_role(submit: Submit, shared: Path, cl
     assert (previous.returncode, "previous terminated container" in previous.stderr) == (2, True)
 
 
-def test_harm_to_a_worker_is_one_restart_in_place(submit: Submit, shared: Path, cli: Cli) -> None:
-    one = submit(speaking("harmed", str(shared)))
+def test_harm_to_a_worker_is_one_restart_in_place(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(speaking("harmed", str(shared_dir)))
     one.runs(1)
     uids, starts = one.uids(), one.container_starts()
     assert "was sent SIGKILL" in cli("inject", "harmed", "worker-1", "--signal", "KILL")
@@ -165,8 +165,8 @@ def test_harm_to_a_worker_is_one_restart_in_place(submit: Submit, shared: Path, 
     assert one.status["attempt"] == 3
 
 
-def test_harm_to_gangctls_own_processes(submit: Submit, shared: Path, cli: Cli) -> None:
-    one = submit(speaking("own", str(shared)))
+def test_harm_to_gangctls_own_processes(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(speaking("own", str(shared_dir)))
     one.runs(1)
     uids = one.uids()
 
@@ -187,9 +187,9 @@ def test_harm_to_gangctls_own_processes(submit: Submit, shared: Path, cli: Cli) 
 
 
 def test_another_controller_takes_over_from_one_that_is_killed(
-    submit: Submit, shared: Path, cli: Cli, gangctl_installed: Installed
+    submit: Submit, shared_dir: Path, cli: Cli, gangctl_installed: Installed
 ) -> None:
-    one = submit(sleepers("led", replicas=2, directory=str(shared)))
+    one = submit(sleepers("led", replicas=2, directory=str(shared_dir)))
     one.runs(1)
 
     def holder() -> str:
@@ -204,8 +204,8 @@ def test_another_controller_takes_over_from_one_that_is_killed(
     assert one.status["attempt"] == 2
 
 
-def test_who_lacks_a_right_is_told_which(submit: Submit, shared: Path, cli: Cli, cluster: Cluster) -> None:
-    one = submit(sleepers("guarded", replicas=1, directory=str(shared)))
+def test_who_lacks_a_right_is_told_which(submit: Submit, shared_dir: Path, cli: Cli, cluster: Cluster) -> None:
+    one = submit(sleepers("guarded", replicas=1, directory=str(shared_dir)))
     one.runs(1)
     namespace = cli.namespace
     cluster.kubectl("create", "serviceaccount", "viewer", "-n", namespace)

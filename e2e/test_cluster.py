@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from e2e.cluster.containers import containers
-from e2e.cluster.deviceplugin import devices
+from e2e.cluster.device_plugin import devices
 from e2e.cluster.lab import Lab
 from e2e.cluster.machines import PRIVATE
 from e2e.cluster.processes import everything
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 
 SLEEP = ["sleep", "1000000"]
@@ -165,13 +165,13 @@ def test_the_api_server_and_etcd_come_back_with_what_they_knew(
     kubectl: Kubectl, namespace: str, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     before = sleeper("one", "node-1")
-    lab.control.stop("kube-apiserver")
-    lab.control.stop("etcd")
+    lab.control_plane.stop("kube-apiserver")
+    lab.control_plane.stop("etcd")
     with pytest.raises(RuntimeError, match="refused"):
         kubectl("get", "nodes")
-    lab.control.start("etcd")
-    lab.control.start("kube-apiserver")
-    lab.control.ready()
+    lab.control_plane.start("etcd")
+    lab.control_plane.start("kube-apiserver")
+    lab.control_plane.ready()
     assert uid(kubectl, namespace, "one") == before
 
 
@@ -179,9 +179,9 @@ def test_taking_down_a_cluster_leaves_nothing_of_it_and_harms_no_other_cluster(l
     home = tmp_path / "another"
     host_folders = sorted(Path("/var/lib").iterdir())
     another = Lab.up(home, 1)
-    assert another.control.kubectl("get", "nodes", "-o", "name").stdout == "node/node-1\n"
+    assert another.control_plane.kubectl("get", "nodes", "-o", "name").stdout == "node/node-1\n"
     assert sorted(Path("/var/lib").iterdir()) == host_folders
-    device = f"gangctl-e2e{another.control.number}"
+    device = f"gangctl-e2e{another.control_plane.number}"
     before = [process for node in another.nodes for process in node.machine.everything()]
     another.down()
     assert not home.exists()
@@ -192,4 +192,4 @@ def test_taking_down_a_cluster_leaves_nothing_of_it_and_harms_no_other_cluster(l
     assert sorted(Path("/var/lib").iterdir()) == host_folders
     for node in lab.nodes:
         assert set(PRIVATE) <= node.machine.mount_points(), f"{node.name} has lost a folder of its own"
-    until("the first cluster is unharmed", lambda: not lab.control.kubectl("get", "--raw", "/readyz").returncode)
+    until("the first cluster is unharmed", lambda: not lab.control_plane.kubectl("get", "--raw", "/readyz").returncode)

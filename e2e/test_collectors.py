@@ -13,13 +13,13 @@ from typing import Any
 
 import aiohttp
 
-from e2e import harming
+from e2e import process_faults
+from e2e.api_proxy import ApiProxy
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
-from e2e.collecting import Collector, down, hanging, refusing
-from e2e.controllers import HEALTH, Controller, Stage
+from e2e.collectors import Collector, down, hanging, refusing
+from e2e.controllers import HEALTH, Controller, LocalControllers
 from e2e.gangs import Gang, sleepers
-from e2e.proxying import Proxy
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
@@ -52,9 +52,9 @@ async def restarted(gang: Gang, uid: str, attempt: int) -> float:
     """Kill a worker; seconds until all workers were started again."""
 
     def do() -> float:
-        process = harming.worker(uid)
+        process = process_faults.worker(uid)
         began = time.monotonic()
-        harming.kill(process)
+        process_faults.kill(process)
         gang.until(f"attempt {attempt}", lambda status: (status["attempt"], status["phase"]) == (attempt, "Running"))
         took = time.monotonic() - began
         gang.runs(attempt)
@@ -65,7 +65,7 @@ async def restarted(gang: Gang, uid: str, attempt: int) -> float:
 
 async def metrics(lab: Lab, controller: Controller) -> str:
     """As Prometheus gets them; nothing while it doesn't listen yet."""
-    url = f"http://{addresses.entrance(lab.control.number)}:{controller.port + HEALTH}/metrics"
+    url = f"http://{addresses.entrance(lab.control_plane.number)}:{controller.port + HEALTH}/metrics"
     try:
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()
@@ -85,10 +85,10 @@ def spans(metrics: str, *outcomes: str) -> float:
     return sum(float(count) for outcome, count in SPANS.findall(metrics) if outcome in outcomes)
 
 
-async def life(staged: Stage, server: str, collector: Collector, gang: Gang, lab: Lab) -> Seen:
+async def life(local_controllers: LocalControllers, server: str, collector: Collector, gang: Gang, lab: Lab) -> Seen:
     """A controller with this collector: three restarts, the end."""
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "500"}
-    controller = await staged.start("first", server, **settings)
+    controller = await local_controllers.start("first", server, **settings)
     first = await asyncio.to_thread(lambda: gang.runs(gang.status.get("attempt") or 1)["attempt"])
     uids = await asyncio.to_thread(gang.uids)
     await until(lab, controller, lambda said: f"gangctl_hub_connections {len(uids)}.0" in said)
@@ -105,9 +105,14 @@ async def life(staged: Stage, server: str, collector: Collector, gang: Gang, lab
 
 
 async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_of_the_controller(
-    staged: Stage, between: Proxy, machine_address: str, lab: Lab, submit: Submit, shared: Path
+    local_controllers: LocalControllers,
+    api_proxy: ApiProxy,
+    machine_address: str,
+    lab: Lab,
+    submit: Submit,
+    shared_dir: Path,
 ) -> None:
-    document = sleepers("spans", replicas=3, directory=str(shared))
+    document = sleepers("spans", replicas=3, directory=str(shared_dir))
     document["spec"]["recovery"] |= {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = await asyncio.to_thread(submit, document)
     cases: dict[str, AbstractAsyncContextManager[Collector]] = {
@@ -120,7 +125,7 @@ async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_
     seen = {}
     for name, case in cases.items():
         async with case as collector:
-            seen[name] = await life(staged, between.url, collector, gang, lab)
+            seen[name] = await life(local_controllers, api_proxy.url, collector, gang, lab)
     without = seen["no collector"]
     for name, one in seen.items():
         assert max(one.restarts) < max(without.restarts) + SLOWER, (name, seen)

@@ -22,9 +22,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from e2e.api_proxy import ApiProxy, proxy
 from e2e.clusters import Cluster
-from e2e.installing import CRDS
-from e2e.proxying import Proxy, proxy
+from e2e.installation import CRDS
 
 DURATION, DEADLINE, RETRY = 6, 4, 1
 NAME = "election"
@@ -40,7 +40,7 @@ class Candidate:
     """One controller."""
 
     process: asyncio.subprocess.Process
-    between: Proxy
+    api_proxy: ApiProxy
     port: int
     log: Path
 
@@ -71,7 +71,7 @@ class Candidate:
     @property
     def written(self) -> list[str]:
         """What it has written since the proxy was told to forget."""
-        return [f"{call.method} {call.path}" for call in self.between.calls if call.method not in READS]
+        return [f"{call.method} {call.path}" for call in self.api_proxy.calls if call.method not in READS]
 
 
 @dataclass
@@ -126,10 +126,10 @@ async def election(cluster: Cluster, namespace: str, account: str, tmp_path: Pat
 async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path) -> AsyncIterator[Candidate]:
     """Start one; the first that is started leads."""
     log, kubeconfig = home.with_suffix(".log"), home.with_suffix(".kubeconfig")
-    async with proxy(*api) as between:
+    async with proxy(*api) as api_proxy:
         document = {
             "current-context": "x",
-            "clusters": [{"name": "x", "cluster": {"server": between.url}}],
+            "clusters": [{"name": "x", "cluster": {"server": api_proxy.url}}],
             "users": [{"name": "x", "user": {"token": token}}],
             "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
         }
@@ -153,7 +153,7 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
         )
         with log.open("wb") as file:
             process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stderr=file)
-        found = Candidate(process, between, port, log)
+        found = Candidate(process, api_proxy, port, log)
         try:
             await found.until(LEADS) if home.name == "first" else None
             yield found
@@ -191,10 +191,10 @@ async def test_a_leader_that_was_killed_is_replaced_when_its_lease_is_over(elect
 async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(election: Election) -> None:
     election.first.process.send_signal(signal.SIGSTOP)
     await election.second.until(LEADS)
-    election.first.between.forget()
+    election.first.api_proxy.forget()
     election.first.process.send_signal(signal.SIGCONT)
     await election.first.until(STANDS_BY, election.second.address)
-    assert election.first.between.calls, "it is awake"
+    assert election.first.api_proxy.calls, "it is awake"
     # What was on its way when it was frozen may be given up and is not written again.
     assert [one for one in election.first.written if "/leases/" not in one] == []
     assert election.lease()["holderIdentity"].startswith("second_")
@@ -205,12 +205,12 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(election
 async def test_a_leader_that_is_cut_off_stops_leading_before_another_one_begins_and_comes_back_as_a_standby(
     election: Election,
 ) -> None:
-    election.first.between.leave()
+    election.first.api_proxy.leave()
     stopped = await election.first.until(STANDS_BY)
     assert stopped < DEADLINE + 1
     assert (await election.second.answer())[0] == STANDS_BY, "nobody leads for a while"
     await election.second.until(LEADS)
-    election.first.between.come_back()
+    election.first.api_proxy.come_back()
     await election.first.until(STANDS_BY, election.second.address)
     assert election.first.process.returncode is None
 
@@ -220,11 +220,11 @@ async def test_without_an_api_server_nobody_leads_and_when_it_is_back_somebody_d
 ) -> None:
     both = (election.first, election.second)
     for one in both:
-        one.between.leave()
+        one.api_proxy.leave()
     for one in both:
         await one.until(STANDS_BY)
     for one in both:
-        one.between.come_back()
+        one.api_proxy.come_back()
     async with asyncio.timeout(DURATION + 3 * RETRY + 2):
         while True:
             answers = [(await one.answer())[0] for one in both]

@@ -42,8 +42,8 @@ def test_a_good_manifest_is_taken(kubectl: Any, name: str) -> None:
     assert dry_run(kubectl, GOOD[name]) == ""
 
 
-def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submit: Submit, shared: Path) -> None:
-    document = sleepers("typo", replicas=2, directory=str(shared))
+def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submit: Submit, shared_dir: Path) -> None:
+    document = sleepers("typo", replicas=2, directory=str(shared_dir))
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["resources"] = {"limits": {"nvidia.com/gpu": "a few"}}
     gang = submit(document)
@@ -65,8 +65,8 @@ def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submi
     gang.until("it runs", lambda status: status.get("phase") == "Running", 120)
 
 
-def test_roles_change_only_while_suspended(submit: Submit, shared: Path) -> None:
-    document = sleepers("fixed", replicas=2, directory=str(shared))
+def test_roles_change_only_while_suspended(submit: Submit, shared_dir: Path) -> None:
+    document = sleepers("fixed", replicas=2, directory=str(shared_dir))
     gang = submit(document)
     gang.runs(1)
     document["spec"]["roles"][0]["replicas"] = 3
@@ -79,8 +79,8 @@ def test_roles_change_only_while_suspended(submit: Submit, shared: Path) -> None
     gang.until("it runs with three", lambda status: (status.get("phase"), status.get("ready")) == ("Running", "3/3"))
 
 
-def test_a_gang_that_waits_for_its_place_is_pending_and_not_at_fault(submit: Submit, shared: Path) -> None:
-    document = sleepers("queued", replicas=2, directory=str(shared), recovery={"podStartTimeoutSeconds": 5})
+def test_a_gang_that_waits_for_its_place_is_pending_and_not_at_fault(submit: Submit, shared_dir: Path) -> None:
+    document = sleepers("queued", replicas=2, directory=str(shared_dir), recovery={"podStartTimeoutSeconds": 5})
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
     gang = submit(document)
     message = gang.until(
@@ -92,8 +92,8 @@ def test_a_gang_that_waits_for_its_place_is_pending_and_not_at_fault(submit: Sub
     assert message
 
 
-def test_kubectl_explains_lists_and_waits(submit: Submit, shared: Path) -> None:
-    document = sleepers("brief", replicas=2, directory=str(shared))
+def test_kubectl_explains_lists_and_waits(submit: Submit, shared_dir: Path) -> None:
+    document = sleepers("brief", replicas=2, directory=str(shared_dir))
     document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"] = ["true"]
     gang = submit(document)
     gang.kubectl("wait", "--for=condition=Succeeded", "gj/brief", "-n", gang.namespace, "--timeout=90s")

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e import harming
+from e2e import process_faults
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, trainers
-from e2e.installing import NAMESPACE, Installed
+from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
 from gangctl.api.gangjob import GangJob
@@ -188,16 +188,16 @@ def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: 
         assert annotations["prometheus.io/scrape"] == "true"
         assert annotations["prometheus.io/path"] == "/metrics"
     targets = [f"{pod['status']['podIP']}:{pod['metadata']['annotations']['prometheus.io/port']}" for pod in pods]
-    enter = ("nsenter", f"--net=/proc/{lab.control.machine.first.pid}/ns/net", "--")
-    with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control.number), enter) as found:
+    enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
+    with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter) as found:
         yield found
 
 
 def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
-    watched: Prometheus, submit: Submit, shared: Path, namespace: str, jaeger: Jaeger
+    watched: Prometheus, submit: Submit, shared_dir: Path, namespace: str, jaeger: Jaeger
 ) -> None:
     began = time.time()
-    gang = submit(trainers("counted", replicas=2, directory=shared, traces=jaeger.endpoint))
+    gang = submit(trainers("counted", replicas=2, directory=shared_dir, traces=jaeger.endpoint))
     gang.runs(1)
     mine = f'namespace="{namespace}"'
     counted = f"sum(gangctl_incidents_total{{{mine}}})"
@@ -207,7 +207,7 @@ def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
     assert watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1
     assert (watched.value("sum(gangctl_hub_connections)") or 0) >= 2
     gang.until("a first step", lambda status: status.get("firstStep"))
-    harming.kill(harming.worker(gang.uids()["worker-1"]))
+    process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     gang.runs(2)
     status = gang.until(
         "the incident is timed",
@@ -236,9 +236,9 @@ def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
 
 
 def test_on_a_cluster_promtool_finds_nothing_wrong_and_no_series_names_a_gang(
-    watched: Prometheus, submit: Submit, shared: Path, namespace: str, jaeger: Jaeger
+    watched: Prometheus, submit: Submit, shared_dir: Path, namespace: str, jaeger: Jaeger
 ) -> None:
-    gang = submit(trainers("unnamed", replicas=2, directory=shared, traces=jaeger.endpoint))
+    gang = submit(trainers("unnamed", replicas=2, directory=shared_dir, traces=jaeger.endpoint))
     gang.runs(1)
     until("it is seen", lambda: watched.query(f'gangctl_gangs{{namespace="{namespace}"}}') or None, 30)
     series = watched.query('{__name__=~"gangctl_.*"}')

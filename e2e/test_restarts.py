@@ -12,35 +12,35 @@ from typing import Any
 
 import pytest
 
-from e2e import harming
-from e2e.cluster.waiting import until
+from e2e import process_faults
+from e2e.cluster.wait import until
 from e2e.gangs import Gang, plain, sleepers
 
 Submit = Callable[[dict[str, Any]], Gang]
 REPLACE_NEVER = {"replaceAfter": 100}
 
 
-def result(shared: Path) -> dict[str, Any]:
+def result(shared_dir: Path) -> dict[str, Any]:
     """What is left of the training: the newest checkpoint."""
-    newest = max(shared.glob("step-*/DONE"), key=lambda done: int(done.parent.name.removeprefix("step-")))
+    newest = max(shared_dir.glob("step-*/DONE"), key=lambda done: int(done.parent.name.removeprefix("step-")))
     return dict(json.loads((newest.parent / "state.json").read_text()))
 
 
-def progressed(shared: Path, beyond: int) -> bool:
+def progressed(shared_dir: Path, beyond: int) -> bool:
     """Whether there is a complete checkpoint beyond this step."""
-    return any(int(done.parent.name.removeprefix("step-")) > beyond for done in shared.glob("step-*/DONE"))
+    return any(int(done.parent.name.removeprefix("step-")) > beyond for done in shared_dir.glob("step-*/DONE"))
 
 
-def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, shared: Path) -> None:
-    gang = submit(plain("killed", replicas=4, directory=str(shared), steps=400, recovery=REPLACE_NEVER))
+def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(plain("killed", replicas=4, directory=str(shared_dir), steps=400, recovery=REPLACE_NEVER))
     gang.runs(1)
     uids, starts = gang.uids(), gang.container_starts()
-    before = {member: harming.worker(uid) for member, uid in uids.items()}
+    before = {member: process_faults.worker(uid) for member, uid in uids.items()}
     assert len({pod["spec"]["nodeName"] for pod in gang.pods().values()}) > 1
-    gang.until("a checkpoint", lambda _: progressed(shared, 0))
-    harming.kill(before["worker-2"])
+    gang.until("a checkpoint", lambda _: progressed(shared_dir, 0))
+    process_faults.kill(before["worker-2"])
     status = gang.runs(2)
-    after = {member: harming.worker(uid) for member, uid in uids.items()}
+    after = {member: process_faults.worker(uid) for member, uid in uids.items()}
     assert gang.uids() == uids
     assert gang.container_starts() == starts
     assert all(after[member] != before[member] and not before[member].alive for member in uids)
@@ -51,9 +51,9 @@ def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, s
     assert restored == {status["incidents"][0]["restoredStep"]}
     assert min(restored) > 0
     gang.ends("Succeeded")
-    disturbed = result(shared)
+    disturbed = result(shared_dir)
 
-    undisturbed = shared / "undisturbed"
+    undisturbed = shared_dir / "undisturbed"
     other = submit(plain("undisturbed", replicas=4, directory=str(undisturbed), steps=400))
     other.ends("Succeeded")
     assert result(undisturbed) == disturbed  # to the last bit: json writes floats exactly
@@ -61,9 +61,9 @@ def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, s
 
 @pytest.mark.parametrize(("code", "counted", "phase"), [(75, 0, "Running"), (3, 1, "Running"), (78, 0, "Failed")])
 def test_an_exit_code_does_what_its_rule_says(
-    submit: Submit, shared: Path, code: int, counted: int, phase: str
+    submit: Submit, shared_dir: Path, code: int, counted: int, phase: str
 ) -> None:
-    document = sleepers("codes", replicas=2, directory=str(shared), recovery=REPLACE_NEVER)
+    document = sleepers("codes", replicas=2, directory=str(shared_dir), recovery=REPLACE_NEVER)
     document["spec"]["podFailurePolicy"] = {
         "rules": [
             {"name": "bad-config", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [64, 78]}},
@@ -75,8 +75,8 @@ def test_an_exit_code_does_what_its_rule_says(
     gang = submit(document)
     gang.runs(1)
     uids = gang.uids()
-    gang.until("worker-1's trap", lambda _: (shared / "worker-1").exists())
-    harming.worker(uids["worker-1"]).send(signal.SIGUSR1)
+    gang.until("worker-1's trap", lambda _: (shared_dir / "worker-1").exists())
+    process_faults.worker(uids["worker-1"]).send(signal.SIGUSR1)
     if phase == "Failed":
         status = gang.ends("Failed")
         assert status["attempt"] == 1 or status["incidents"][0]["cause"]["rule"] == "bad-config"
@@ -88,13 +88,13 @@ def test_an_exit_code_does_what_its_rule_says(
     assert status["restarts"]["counted"] == counted
 
 
-def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared: Path) -> None:
-    gang = submit(plain("container", replicas=4, directory=str(shared), steps=100000, recovery=REPLACE_NEVER))
+def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(plain("container", replicas=4, directory=str(shared_dir), steps=100000, recovery=REPLACE_NEVER))
     gang.runs(1)
     uids, starts = gang.uids(), gang.container_starts()
-    others = {member: harming.supervisor(uid) for member, uid in uids.items() if member != "worker-1"}
-    gang.until("a checkpoint", lambda _: progressed(shared, 0))
-    harming.kill(harming.supervisor(uids["worker-1"]))
+    others = {member: process_faults.supervisor(uid) for member, uid in uids.items() if member != "worker-1"}
+    gang.until("a checkpoint", lambda _: progressed(shared_dir, 0))
+    process_faults.kill(process_faults.supervisor(uids["worker-1"]))
     status = gang.runs(2)
     assert gang.uids() == uids
     after = gang.container_starts()
@@ -109,30 +109,30 @@ def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared: Path) 
     }
 
 
-def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared: Path) -> None:
-    gang = submit(plain("sidecar", replicas=2, directory=str(shared), steps=100000))
+def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(plain("sidecar", replicas=2, directory=str(shared_dir), steps=100000))
     gang.runs(1)
     uids = gang.uids()
-    before = {member: harming.worker(uid) for member, uid in uids.items()}
-    first = harming.sidecar(uids["worker-0"])
-    harming.kill(first)
-    gang.until("another sidecar", lambda _: harming.sidecar(uids["worker-0"]) != first)
+    before = {member: process_faults.worker(uid) for member, uid in uids.items()}
+    first = process_faults.sidecar(uids["worker-0"])
+    process_faults.kill(first)
+    gang.until("another sidecar", lambda _: process_faults.sidecar(uids["worker-0"]) != first)
     # The new sidecar carries a fault as the old one did.
-    harming.kill(before["worker-0"])
+    process_faults.kill(before["worker-0"])
     status = gang.runs(2)
     assert gang.uids() == uids
     assert status["incidents"][0]["cause"]["signal"] == "SIGKILL"
     assert status["restarts"]["counted"] == 1
 
 
-def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submit, shared: Path) -> None:
+def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
     recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
-    gang = submit(sleepers("ten", replicas=4, directory=str(shared), recovery=recovery))
+    gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), recovery=recovery))
     gang.runs(1)
     uids, starts, began = gang.uids(), gang.container_starts(), time.monotonic()
     taken = []
     for attempt in range(2, 12):
-        harming.kill(harming.worker(uids[f"worker-{attempt % 4}"]))
+        process_faults.kill(process_faults.worker(uids[f"worker-{attempt % 4}"]))
         status = gang.runs(attempt)
         times = status["incidents"][0]["milliseconds"]
         taken.append(sum(times.get(phase, 0) for phase in ("stop", "barrier", "start")))
@@ -142,15 +142,15 @@ def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submi
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 
-def test_torchrun_and_env_train_the_same_and_lose_nothing(submit: Submit, shared: Path) -> None:
+def test_torchrun_and_env_train_the_same_and_lose_nothing(submit: Submit, shared_dir: Path) -> None:
     losses = {}
     for launch in ("Command", "Torchrun"):
-        directory = shared / launch
+        directory = shared_dir / launch
         gang = submit(pytorch(launch.lower(), launch, str(directory)))
         gang.runs(1, 300)
         uids = gang.uids()
         until("a checkpoint", partial(progressed, directory, 40), 120)
-        harming.kill(harming.worker(uids["worker-3"]))
+        process_faults.kill(process_faults.worker(uids["worker-3"]))
         gang.ends("Succeeded", 240)
         assert gang.status["attempt"] == 2
         assert gang.uids() in (uids, {})

@@ -22,16 +22,16 @@ from typing import Any
 
 import pytest
 
-from e2e import harming
+from e2e import process_faults
+from e2e.api_proxy import ApiProxy
 from e2e.cluster.nodes import Node
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 from e2e.clusters import NODES, Cluster
-from e2e.controllers import Stage
+from e2e.controllers import LocalControllers
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, on
 from e2e.gangs import EXIT_CODE, IMPORT_SECONDS, LOAD_SECONDS, REASON, STEP_SECONDS, Gang, trainers
-from e2e.installing import NAMESPACE, Installed
+from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import ROOT, Jaeger, Trace
-from e2e.killing import WRITE_1, WRITE_2, Killing, on
-from e2e.proxying import Proxy
 
 Submit = Callable[[dict[str, Any]], Gang]
 FOLDED_SECONDS = 90.0
@@ -88,12 +88,12 @@ class Story:
         return until(f"{member} says {what}", lambda: self.said(member, what, attempt), 60)
 
     def kill(self, member: str) -> None:
-        process = harming.worker(self.uids[member])
+        process = process_faults.worker(self.uids[member])
         self.fault = time.time()
         process.send(signal.SIGKILL)
 
     def signal(self, member: str, number: signal.Signals) -> None:
-        process = harming.worker(self.uids[member])
+        process = process_faults.worker(self.uids[member])
         self.fault = time.time()
         process.send(number)
 
@@ -135,7 +135,7 @@ def folded(gang: Gang, attempt: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def third(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Node]:  # noqa: ARG001 - it is below them
+def third_node(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Node]:  # noqa: ARG001 - it is below them
     """A node to lose; the controllers are on the others."""
     lab = cluster.lab
     if lab is None:
@@ -148,7 +148,7 @@ def third(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Node]:  # 
 
 
 @pytest.fixture(scope="module")
-def stories(cluster: Cluster, jaeger: Jaeger, third: Node) -> Iterator[dict[str, Story]]:
+def stories(cluster: Cluster, jaeger: Jaeger, third_node: Node) -> Iterator[dict[str, Story]]:
     """All faults but that of the controller, done and over."""
     rule = {"name": "asked-to-leave", "action": "Ignore", "onExitCodes": {"operator": "In", "values": [EXIT_CODE]}}
     with ExitStack() as until_the_end:
@@ -160,7 +160,7 @@ def stories(cluster: Cluster, jaeger: Jaeger, third: Node) -> Iterator[dict[str,
             one.mkdir()
         documents = {name: document(name, one, jaeger) for name, one in folders.items() if name != "lost"}
         for made in documents.values():
-            made["spec"]["roles"][0]["template"]["spec"]["affinity"] = elsewhere(third.name)
+            made["spec"]["roles"][0]["template"]["spec"]["affinity"] = elsewhere(third_node.name)
         documents["coded"]["spec"]["podFailurePolicy"] = {"rules": [rule]}
         spread = {"placement": {"strategy": "Spread", "mode": "Preferred"}}
         documents["lost"] = document("lost", folders["lost"], jaeger, 3, **spread)
@@ -171,7 +171,7 @@ def stories(cluster: Cluster, jaeger: Jaeger, third: Node) -> Iterator[dict[str,
         until_the_end.callback(cluster.kubectl, "delete", "gj", "--all", "-n", namespace, "--timeout=60s")
         found = {gang.name: begun(gang, folders[gang.name]) for gang in gangs}
         found["lost"].fault = time.time()
-        third.machine.kill()
+        third_node.machine.kill()
         found["killed"].kill("worker-1")
         found["coded"].signal("worker-1", signal.SIGUSR1)
         found["requested"].signal("worker-1", signal.SIGUSR2)
@@ -409,24 +409,24 @@ def test_gangctl_trace_draws_the_tree_that_jaeger_has(
 
 
 async def test_a_controller_killed_in_mid_restart_leaves_one_whole_trace(
-    staged: Stage, between: Proxy, jaeger: Jaeger, submit: Submit, shared: Path
+    local_controllers: LocalControllers, api_proxy: ApiProxy, jaeger: Jaeger, submit: Submit, shared_dir: Path
 ) -> None:
-    first = await staged.start("first", between.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
-    gang = await asyncio.to_thread(submit, document("mid", shared, jaeger))
-    story = await asyncio.to_thread(begun, gang, shared)
-    killing = Killing(lambda: first, WRITE_1, after=True)
-    between.faults.append(killing)
+    first = await local_controllers.start("first", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
+    gang = await asyncio.to_thread(submit, document("mid", shared_dir, jaeger))
+    story = await asyncio.to_thread(begun, gang, shared_dir)
+    failpoint = Failpoint(lambda: first, WRITE_1, after=True)
+    api_proxy.faults.append(failpoint)
     await asyncio.to_thread(story.kill, "worker-1")
     began = story.fault
-    await on(lambda: killing.done, "the first controller was killed")
-    second = await staged.start("second", between.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
+    await on(lambda: failpoint.done, "the first controller was killed")
+    second = await local_controllers.start("second", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 2)
     await asyncio.to_thread(story.first_step, 2)
-    again = Killing(lambda: second, WRITE_2, after=True, attempt=3)
-    between.faults.append(again)
+    again = Failpoint(lambda: second, WRITE_2, after=True, attempt=3)
+    api_proxy.faults.append(again)
     await asyncio.to_thread(story.kill, "worker-1")
     await on(lambda: again.done, "the second controller was killed")
-    await staged.start("third", between.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
+    await local_controllers.start("third", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 3)
     await asyncio.to_thread(folded, gang, 3)
     for attempt, fault in ((3, story.fault), (2, began)):

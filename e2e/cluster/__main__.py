@@ -22,9 +22,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from e2e.cluster import control, programs, toolchain
+from e2e.cluster import control_plane, programs, toolchain
 from e2e.cluster.lab import Lab
-from e2e.cluster.telling import tell
+from e2e.cluster.progress import announce
 
 ON_A_NODE = ("add", "kill", "freeze", "thaw", "cut", "plug")
 
@@ -38,7 +38,7 @@ def main() -> None:
     for verb in ON_A_NODE:
         verbs.add_parser(verb).add_argument("node", type=int)
     for verb in ("stop", "start"):
-        verbs.add_parser(verb).add_argument("program", choices=control.PROGRAMS)
+        verbs.add_parser(verb).add_argument("program", choices=control_plane.PROGRAMS)
     verbs.add_parser("load").add_argument("--torch", action="store_true")
     run = verbs.add_parser("run")
     run.add_argument("node", type=int)
@@ -54,7 +54,7 @@ def main() -> None:
 def _do(options: argparse.Namespace) -> None:
     match options.verb:
         case "build":
-            tell(str(programs.ready()))
+            announce(str(programs.ready()))
         case "up":
             print(Lab.up(options.dir, options.nodes).kubeconfig)
         case "down":
@@ -62,12 +62,12 @@ def _do(options: argparse.Namespace) -> None:
         case "load":
             _load(Lab(options.dir), torch=options.torch)
         case "stop":
-            Lab(options.dir).control.stop(options.program)
+            Lab(options.dir).control_plane.stop(options.program)
         case "start":
-            Lab(options.dir).control.start(options.program)
+            Lab(options.dir).control_plane.start(options.program)
         case "run":
             lab = Lab(options.dir)
-            machine = lab.node(options.node).machine if options.node else lab.control.machine
+            machine = lab.node(options.node).machine if options.node else lab.control_plane.machine
             sys.exit(subprocess.run(machine.inside(*options.command), env=machine.env, check=False).returncode)
         case _:
             _node(Lab(options.dir), options.verb, options.node)

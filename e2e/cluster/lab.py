@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import addresses, control, programs, toolchain, versions
-from e2e.cluster.control import Control
+from e2e.cluster import addresses, control_plane, programs, toolchain, versions
+from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.nodes import Node
 from e2e.cluster.processes import Process
-from e2e.cluster.telling import tell, telling
-from e2e.cluster.waiting import until
-from e2e.images.stored import Image
-from e2e.images.wanted import Images
+from e2e.cluster.progress import announce, timed
+from e2e.cluster.wait import until
+from e2e.images.build import Images
+from e2e.images.store import Image
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -34,7 +34,7 @@ class Lab:
         self.home = home.resolve()
         self.images = Images()
         settings = self._settings()
-        self.control = Control(
+        self.control_plane = ControlPlane(
             self.home, versions.binaries(), int(settings["number"]), [str(one) for one in settings["api_arguments"]]
         )
         self.kubelet: Mapping[str, object] = settings["kubelet"]
@@ -64,7 +64,7 @@ class Lab:
         home = home.resolve()
         if (home / "lab.json").exists():
             before = cls(home)
-            if before.control.machine.init or any(node.machine.init for node in before.nodes):
+            if before.control_plane.machine.init or any(node.machine.init for node in before.nodes):
                 raise RuntimeError(f"a cluster runs in {home} already")
             before.down()  # its remains
         home.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class Lab:
     @property
     def kubeconfig(self) -> Path:
         """The administrator's."""
-        return self.control.admin
+        return self.control_plane.admin
 
     @property
     def nodes(self) -> list[Node]:
@@ -96,7 +96,7 @@ class Lab:
 
     def node(self, index: int) -> Node:
         """The node with this index, from 1."""
-        return Node(index, self.control, self.kubelet)
+        return Node(index, self.control_plane, self.kubelet)
 
     def add_node(self, index: int) -> Node:
         """Switch a node on: a new one, or one that was killed, which comes back as after a reboot."""
@@ -110,7 +110,11 @@ class Lab:
         """Wait until these nodes are Ready."""
         names = [f"node/node-{index}" for index in indices]
         command = ["wait", "--for=condition=Ready", *names, "--timeout=2s"]
-        until(f"{' '.join(names)} Ready", lambda: not self.control.kubectl(*command, check=False).returncode, seconds)
+        until(
+            f"{' '.join(names)} Ready",
+            lambda: not self.control_plane.kubectl(*command, check=False).returncode,
+            seconds,
+        )
 
     def load(self, *images: Image, nodes: Sequence[Node] | None = None) -> None:
         """Import images on all nodes that are on, at the same time."""
@@ -127,15 +131,15 @@ class Lab:
         """Switch a node off, and forget it."""
         node = self.node(index)
         node.machine.kill()
-        self.control.kubectl("delete", "node", node.name, "--ignore-not-found")
+        self.control_plane.kubectl("delete", "node", node.name, "--ignore-not-found")
         _remove_cgroups(node.containers())
         shutil.rmtree(node.machine.here)
 
     def heal(self, nodes: int) -> None:
         """Undo every fault: so many nodes are on and Ready afterwards, and no others."""
-        for program in control.PROGRAMS:
-            self.control.start(program)
-        self.control.ready()
+        for program in control_plane.PROGRAMS:
+            self.control_plane.start(program)
+        self.control_plane.ready()
         for node in self.nodes:
             if node.index > nodes:
                 self.remove_node(node.index)
@@ -148,11 +152,11 @@ class Lab:
 
     def halt(self) -> None:
         """End every process; logs and keys stay."""
-        number = self.control.number
-        if self.control.machine.init or Path(f"/sys/class/net/{addresses.link_peer(number)}").exists():
+        number = self.control_plane.number
+        if self.control_plane.machine.init or Path(f"/sys/class/net/{addresses.link_peer(number)}").exists():
             # Otherwise the machine was restarted, and another cluster may have the number now.
             subprocess.run(["ip", "link", "del", addresses.link(number)], capture_output=True, check=False)
-        for machine in [*(node.machine for node in self.nodes), self.control.machine]:
+        for machine in [*(node.machine for node in self.nodes), self.control_plane.machine]:
             machine.kill()
 
     def down(self) -> None:
@@ -163,12 +167,12 @@ class Lab:
         shutil.rmtree(self.home)
 
     def _begin(self, nodes: int) -> None:
-        with telling(f"starting a cluster with {nodes} nodes in {self.home}"):
+        with timed(f"starting a cluster with {nodes} nodes in {self.home}"):
             init = self.images.init()
             self.images.pause()
-            self.control.prepare()
-            self.control.boot(init)
-            self.control.up()
+            self.control_plane.prepare()
+            self.control_plane.boot(init)
+            self.control_plane.up()
             indices = range(1, nodes + 1)
             with ThreadPoolExecutor(nodes) as pool:
                 list(pool.map(self.add_node, indices))
@@ -188,7 +192,7 @@ def sweep(homes: Iterable[Path]) -> None:
         with contextlib.suppress(OSError, ValueError):
             owner = json.loads((home / "lab.json").read_text())["owner"]
             if owner is not None and not Process(**owner).alive:
-                tell(f"taking down the cluster in {home}: its test run was killed")
+                announce(f"taking down the cluster in {home}: its test run was killed")
                 Lab(home).down()
 
 

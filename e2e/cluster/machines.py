@@ -14,7 +14,7 @@ from pathlib import Path
 
 from e2e.cluster import processes
 from e2e.cluster.processes import Process, Registry
-from e2e.cluster.waiting import until
+from e2e.cluster.wait import until
 
 MOUNTS = """
 set -e
@@ -83,7 +83,7 @@ class Machine:
         self.here.mkdir(parents=True, exist_ok=True)
         self.log.mkdir(parents=True, exist_ok=True)
         for folder in PRIVATE:
-            mount_of(self, folder).mkdir(parents=True, exist_ok=True)
+            host_path(self, folder).mkdir(parents=True, exist_ok=True)
         up = self.here / "up"
         up.unlink(missing_ok=True)
         link = self.here / "init"
@@ -165,7 +165,7 @@ class Machine:
             process.send(signal.SIGCONT)
 
 
-def mount_of(machine: Machine, path: str) -> Path:
+def host_path(machine: Machine, path: str) -> Path:
     """Where this machine around has a folder that a machine of the cluster has for itself."""
     private = next(folder for folder in PRIVATE if path.startswith(folder))
     return machine.here / "mounts" / private.replace("/", "+") / path.removeprefix(private).strip("/")
@@ -188,7 +188,7 @@ def add_bridge(machine: Machine, name: str) -> None:
     machine.net("ip", "link", "add", name, "address", "02:00:00:67:61:6e", "type", "bridge")
 
 
-def give(machine: Machine, device: str, given: Sequence[str]) -> None:
+def configure_device(machine: Machine, device: str, given: Sequence[str]) -> None:
     """Give a device its addresses, and switch it on."""
     for address in given:
         machine.net("ip", "addr", "add", address, "dev", device)

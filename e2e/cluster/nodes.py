@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.cluster import addresses
-from e2e.cluster.control import Control
-from e2e.cluster.machines import Machine, add_bridge, give
-from e2e.cluster.waiting import until
-from e2e.images.stored import PAUSE, Image, Store
+from e2e.cluster.control_plane import ControlPlane
+from e2e.cluster.machines import Machine, add_bridge, configure_device
+from e2e.cluster.wait import until
+from e2e.images.store import PAUSE, Image, Store
 
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 POD_BRIDGE = "cni0"
@@ -44,23 +44,23 @@ state = "{here}/state"
 class Node:
     """The node with this index, from 1."""
 
-    def __init__(self, index: int, control: Control, kubelet: Mapping[str, object]) -> None:
+    def __init__(self, index: int, control_plane: ControlPlane, kubelet: Mapping[str, object]) -> None:
         self.index = index
         self.name = f"node-{index}"
-        self.control = control
-        self.machine = Machine(self.name, control.home, control.machine.programs)
+        self.control_plane = control_plane
+        self.machine = Machine(self.name, control_plane.home, control_plane.machine.programs)
         self.kubelet = kubelet
 
     def boot(self, init: Path) -> None:
         """Switch the machine on, with its network and its settings."""
-        machine, control = self.machine, self.control.machine
+        machine, control_plane = self.machine, self.control_plane.machine
         machine.boot(init)
         pid = str(machine.first.pid)
-        control.net("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", pid)
-        control.net("ip", "link", "set", self.name, "master", addresses.BRIDGE, "up")
+        control_plane.net("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        control_plane.net("ip", "link", "set", self.name, "master", addresses.BRIDGE, "up")
         add_bridge(machine, POD_BRIDGE)
-        give(machine, "lo", [])
-        give(machine, "eth0", [f"{addresses.node(self.index)}/24"])
+        configure_device(machine, "lo", [])
+        configure_device(machine, "eth0", [f"{addresses.node(self.index)}/24"])
         machine.net("ip", "route", "add", "default", "via", addresses.CONTROL)
         machine.net("sysctl", "-qw", "net.ipv4.ip_forward=1")
         others = [other for other in range(1, addresses.MAX_NODES + 1) if other != self.index]
@@ -71,7 +71,7 @@ class Node:
             text=True,
             check=True,
         )
-        control.net("ip", "route", "replace", addresses.pods(self.index), "via", addresses.node(self.index))
+        control_plane.net("ip", "route", "replace", addresses.pods(self.index), "via", addresses.node(self.index))
         self._write_settings()
 
     def up(self, store: Store, images: list[Image]) -> None:
@@ -81,7 +81,7 @@ class Node:
         until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode)
         for image in images:
             self.load(store, image)
-        config = self.control.config(self.name)
+        config = self.control_plane.config(self.name)
         self.machine.start(
             "kubelet",
             f"--config={here}/etc/kubelet.json",
@@ -124,18 +124,18 @@ class Node:
 
     def cut_off(self) -> None:
         """Pull its network cable: everything on it runs on, nobody hears of it."""
-        self.control.machine.net("ip", "link", "set", self.name, "down")
+        self.control_plane.machine.net("ip", "link", "set", self.name, "down")
 
     def plug_in(self) -> None:
         """Put the cable back."""
-        self.control.machine.net("ip", "link", "set", self.name, "up")
+        self.control_plane.machine.net("ip", "link", "set", self.name, "up")
 
     def _write_settings(self) -> None:
-        here, keys = self.machine.here, self.control.keys
+        here, pki = self.machine.here, self.control_plane.pki
         for folder in ("etc", "cni", "containerd", "state"):
             (here / folder).mkdir(parents=True, exist_ok=True)
-        keys.issue(self.name, f"system:node:{self.name}", "system:nodes", names=[self.name, addresses.node(self.index)])
-        self.control.config(self.name).write_text(keys.kubeconfig(self.name, f"https://{addresses.CONTROL}:6443"))
+        pki.issue(self.name, f"system:node:{self.name}", "system:nodes", names=[self.name, addresses.node(self.index)])
+        self.control_plane.config(self.name).write_text(pki.kubeconfig(self.name, f"https://{addresses.CONTROL}:6443"))
         (here / "etc/containerd.toml").write_text(CONTAINERD.format(here=here, pause=PAUSE))
         (here / "cni/10-e2e.conflist").write_text(json.dumps(self._cni()))
         (here / "etc/kubelet.json").write_text(json.dumps(self._kubelet() | dict(self.kubelet), indent=1))
@@ -153,7 +153,7 @@ class Node:
         return {"cniVersion": "1.0.0", "name": "e2e", "plugins": [bridge, ports]}
 
     def _kubelet(self) -> dict[str, object]:
-        pki = self.control.keys.folder
+        pki = self.control_plane.pki.folder
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -190,7 +190,7 @@ class Node:
             "kind": "KubeProxyConfiguration",
             "mode": "nftables",
             "hostnameOverride": self.name,
-            "clientConnection": {"kubeconfig": str(self.control.config("kube-proxy"))},
+            "clientConnection": {"kubeconfig": str(self.control_plane.config("kube-proxy"))},
             "clusterCIDR": addresses.PODS,
             "conntrack": {"maxPerCore": 0},
             "healthzBindAddress": "",

@@ -19,7 +19,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
-from e2e.cluster.telling import telling
+from e2e.cluster.progress import timed
 
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
@@ -50,11 +50,11 @@ def _make(names: Collection[str]) -> None:
     go = toolchain.go()
     versions.built("kubectl").parent.mkdir(exist_ok=True)
     if kubernetes := [name for name in names if name in versions.KUBERNETES_PROGRAMS]:
-        with telling(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
+        with timed(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
             _build_kubernetes(go, kubernetes)
     for name in names:
         if package := versions.PROGRAMS.get(name):
-            with telling(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
+            with timed(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
                 _build(go, name, package)
 
 

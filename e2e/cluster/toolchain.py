@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from e2e.cluster import versions
-from e2e.cluster.telling import telling
+from e2e.cluster.progress import timed
 
 
 class Missing(Exception):  # noqa: N818 - it is said to the user as it is
@@ -52,7 +52,7 @@ def install_packages(*names: str) -> None:
     if shutil.which("apt-get") is None:
         raise Missing(f"these programs are needed, and there is no apt-get to install them: {' '.join(missing)}")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    with telling(f"installing {' '.join(missing)}"):
+    with timed(f"installing {' '.join(missing)}"):
         for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", *missing]):
             done = subprocess.run(["apt-get", *command], capture_output=True, text=True, env=env, check=False)
         if done.returncode != 0:
@@ -73,7 +73,7 @@ def unpacked(package: str) -> Path:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise Missing(f"Debian's package {package} is needed, and there is no apt-get or no dpkg-deb to fetch it")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with telling(f"fetching Debian's {package}"), tempfile.TemporaryDirectory(dir=kept.parent) as work:
+    with timed(f"fetching Debian's {package}"), tempfile.TemporaryDirectory(dir=kept.parent) as work:
         if _apt_get(work, "download", "-qq", package) is not None:  # its lists may be old, or not there
             error = _apt_get(work, "update", "-qq") or _apt_get(work, "download", "-qq", package)
             if error is not None:
@@ -107,7 +107,7 @@ def go() -> Path:
         bootstrap = installed or shutil.which("go")
         if bootstrap is None:
             raise Missing(f"Go {versions.GO} or newer is needed, and Debian's golang-go brought none")
-        with telling(f"fetching Go {versions.GO} through the module proxy"):
+        with timed(f"fetching Go {versions.GO} through the module proxy"):
             _fetch(bootstrap, kept)
     return kept / "bin/go"
 

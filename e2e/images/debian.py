@@ -7,9 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from e2e.cluster.telling import telling
+from e2e.cluster.progress import timed
 from e2e.cluster.toolchain import Missing
-from e2e.images.stored import Layer, Store, key
+from e2e.images.store import Layer, Store, key
 
 SUITE = "trixie"
 """Its Python is 3.13, the one of the real images."""
@@ -45,7 +45,7 @@ class Debian:
         if not root.exists():
             half = root.with_suffix(".half")
             shutil.rmtree(half, ignore_errors=True)
-            with telling(f"making a Debian {SUITE} root file system with python3 (about a minute)"):
+            with timed(f"making a Debian {SUITE} root file system with python3 (about a minute)"):
                 command = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(half), mirror()]
                 done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
                 if done.returncode != 0:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from e2e import harming
-from e2e.controllers import FIRST_PORT, Stage
+from e2e import process_faults
+from e2e.api_proxy import ApiProxy
+from e2e.controllers import FIRST_PORT, LocalControllers
 from e2e.gangs import Gang, Kubectl, sleepers
-from e2e.proxying import Proxy
 
 Submit = Callable[[dict[str, Any]], Gang]
 AUDIENCE = "gangctl.io"
@@ -33,9 +33,9 @@ def bound_to(pod: str, uid: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def gang(submit: Submit, shared: Path) -> Gang:
+def gang(submit: Submit, shared_dir: Path) -> Gang:
     """One that runs, with a peer to be harmed."""
-    found = submit(sleepers("mine", replicas=2, directory=str(shared), recovery={"replaceAfter": 100}))
+    found = submit(sleepers("mine", replicas=2, directory=str(shared_dir), recovery={"replaceAfter": 100}))
     found.runs(1)
     return found
 
@@ -116,24 +116,26 @@ def test_the_token_of_a_deleted_pod_is_worth_nothing(
     assert knock(old)[0] in {401, 403, 503}
 
 
-async def test_a_flood_of_garbage_disturbs_no_gang(staged: Stage, between: Proxy, submit: Submit, shared: Path) -> None:
-    first = await staged.start("first", between.url)
-    gang = await asyncio.to_thread(submit, sleepers("calm", replicas=3, directory=str(shared)))
+async def test_a_flood_of_garbage_disturbs_no_gang(
+    local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
+) -> None:
+    first = await local_controllers.start("first", api_proxy.url)
+    gang = await asyncio.to_thread(submit, sleepers("calm", replicas=3, directory=str(shared_dir)))
     await asyncio.to_thread(gang.runs, 1)
     uids = await asyncio.to_thread(gang.uids)
     flood = await asyncio.create_subprocess_exec(
-        *staged.enter,
+        *local_controllers.enter,
         "python3",
         "-c",
         FLOODING,
-        staged.address,
+        local_controllers.address,
         str(FIRST_PORT),
         str(FLOOD),
         stdout=asyncio.subprocess.PIPE,
     )
     assert flood.stdout is not None
     assert (await flood.stdout.readline()).strip() == b"flooding"
-    await asyncio.to_thread(lambda: harming.kill(harming.worker(uids["worker-1"])))
+    await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
     status = await asyncio.to_thread(gang.runs, 2)
     assert status["restarts"]["counted"] == 1
     times = status["incidents"][0]["milliseconds"]

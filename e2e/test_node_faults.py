@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from e2e import harming
-from e2e.cluster.waiting import until
+from e2e import process_faults
+from e2e.cluster.wait import until
 from e2e.gangs import Gang, plain, sleepers
-from e2e.installing import CRDS
+from e2e.installation import CRDS
 
 Submit = Callable[[dict[str, Any]], Gang]
 SOON = {"lostPodGraceSeconds": 5, "replaceAfter": 100}
@@ -24,7 +24,7 @@ def placed(gang: Gang) -> dict[str, str]:
 
 
 @pytest.fixture
-def third(lab: Any) -> Any:
+def third_node(lab: Any) -> Any:
     """A node that a test may do anything to; it is as new for each of them."""
     node = lab.add_node(3)
     lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
@@ -33,16 +33,16 @@ def third(lab: Any) -> Any:
 
 
 def test_a_member_of_a_dead_node_comes_back_elsewhere_and_the_others_wait_in_place(
-    third: Any, submit: Submit, shared: Path
+    third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
-    document = sleepers("dead", replicas=3, directory=str(shared), recovery=SOON)
+    document = sleepers("dead", replicas=3, directory=str(shared_dir), recovery=SOON)
     document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
     gang = submit(document)
     gang.runs(1)
     uids, nodes = gang.uids(), placed(gang)
     lost = next(member for member, node in nodes.items() if node == "node-3")
-    workers = {member: harming.supervisor(uid) for member, uid in uids.items() if member != lost}
-    third.machine.kill()
+    workers = {member: process_faults.supervisor(uid) for member, uid in uids.items() if member != lost}
+    third_node.machine.kill()
     status = gang.runs(2, 180)
     after, now = gang.uids(), placed(gang)
     assert {member: uid for member, uid in after.items() if member != lost} == {
@@ -53,34 +53,34 @@ def test_a_member_of_a_dead_node_comes_back_elsewhere_and_the_others_wait_in_pla
     assert all(one.alive for one in workers.values())
     assert status["incidents"][0]["cause"]["reason"] == "NodeLost"
     for member in workers:
-        assert [line.split()[1] for line in (shared / member).read_text().splitlines()] == ["1", "2"]
+        assert [line.split()[1] for line in (shared_dir / member).read_text().splitlines()] == ["1", "2"]
 
 
 def test_a_node_that_was_frozen_and_comes_back_runs_no_old_worker_beside_the_new(
-    third: Any, submit: Submit, shared: Path
+    third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
-    document = sleepers("thawed", replicas=3, directory=str(shared), recovery=SOON)
+    document = sleepers("thawed", replicas=3, directory=str(shared_dir), recovery=SOON)
     document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
     gang = submit(document)
     gang.runs(1)
     uids, nodes = gang.uids(), placed(gang)
     lost = next(member for member, node in nodes.items() if node == "node-3")
-    old = harming.worker(uids[lost])
+    old = process_faults.worker(uids[lost])
     began = time.monotonic()
-    third.machine.freeze()
+    third_node.machine.freeze()
     gang.runs(2, 180)
     until("the two minutes of the issue", lambda: time.monotonic() > began + 120, 130)
-    third.machine.thaw()
+    third_node.machine.thaw()
     until("the end of the old worker", lambda: not old.alive, 60)
     status = gang.status
     assert (status["attempt"], status["phase"]) == (2, "Running")
     for member in uids:
-        attempts = [line.split()[1] for line in (shared / member).read_text().splitlines()]
+        attempts = [line.split()[1] for line in (shared_dir / member).read_text().splitlines()]
         assert attempts == ["1", "2"]
 
 
-def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Submit, shared: Path) -> None:
-    gang = submit(sleepers("deleted", replicas=3, directory=str(shared)))
+def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(sleepers("deleted", replicas=3, directory=str(shared_dir)))
     gang.runs(1)
     uids = gang.uids()
     gang.kubectl("delete", "pod", "deleted-worker-1-0", "-n", gang.namespace, "--wait=false")
@@ -92,8 +92,8 @@ def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Su
 
 
 @pytest.mark.usefixtures("third")
-def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: Submit, shared: Path) -> None:
-    document = sleepers("drained", replicas=3, directory=str(shared))
+def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: Submit, shared_dir: Path) -> None:
+    document = sleepers("drained", replicas=3, directory=str(shared_dir))
     document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
     gang = submit(document)
     gang.runs(1)
@@ -107,10 +107,10 @@ def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: 
     assert budgets == "2"
 
 
-def test_suspend_gives_the_pods_back_and_resume_goes_on_from_the_checkpoint(submit: Submit, shared: Path) -> None:
-    gang = submit(plain("paused", replicas=2, directory=str(shared), steps=100000))
+def test_suspend_gives_the_pods_back_and_resume_goes_on_from_the_checkpoint(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(plain("paused", replicas=2, directory=str(shared_dir), steps=100000))
     gang.runs(1)
-    gang.until("a checkpoint", lambda _: any(shared.glob("step-*/DONE")))
+    gang.until("a checkpoint", lambda _: any(shared_dir.glob("step-*/DONE")))
     gang.patch(suspend=True)
     gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods(), 90)
     assert gang.status["attempt"] == 1
@@ -122,20 +122,20 @@ def test_suspend_gives_the_pods_back_and_resume_goes_on_from_the_checkpoint(subm
 
 
 @pytest.mark.parametrize("restarting", [False, True])
-def test_a_deleted_gang_leaves_nothing(submit: Submit, shared: Path, *, restarting: bool) -> None:
-    gang = submit(sleepers("gone", replicas=3, directory=str(shared)))
+def test_a_deleted_gang_leaves_nothing(submit: Submit, shared_dir: Path, *, restarting: bool) -> None:
+    gang = submit(sleepers("gone", replicas=3, directory=str(shared_dir)))
     gang.runs(1)
-    supervisors = [harming.supervisor(uid) for uid in gang.uids().values()]
+    supervisors = [process_faults.supervisor(uid) for uid in gang.uids().values()]
     if restarting:
-        harming.kill(harming.worker(gang.uids()["worker-1"]))
+        process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     gang.kubectl("delete", "gj", "gone", "-n", gang.namespace, "--timeout=60s")
     until("no pod is left", lambda: not gang.pods(), 60)
     until("no process is left", lambda: not any(one.alive for one in supervisors), 60)
     assert gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "name") == ""
 
 
-def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared: Path) -> None:
-    gang = submit(sleepers("token", replicas=2, directory=str(shared)))
+def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(sleepers("token", replicas=2, directory=str(shared_dir)))
     gang.runs(1)
     uids = gang.uids()
     gang.patch(restartToken="please")
@@ -144,10 +144,10 @@ def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared:
     assert (status["restarts"]["counted"], status["observedRestartToken"]) == (0, "please")
 
 
-def test_an_upgrade_of_the_crd_leaves_running_gangs_alone(submit: Submit, shared: Path) -> None:
-    gang = submit(sleepers("upgraded", replicas=2, directory=str(shared)))
+def test_an_upgrade_of_the_crd_leaves_running_gangs_alone(submit: Submit, shared_dir: Path) -> None:
+    gang = submit(sleepers("upgraded", replicas=2, directory=str(shared_dir)))
     gang.runs(1)
-    uids, workers = gang.uids(), [harming.worker(uid) for uid in gang.uids().values()]
+    uids, workers = gang.uids(), [process_faults.worker(uid) for uid in gang.uids().values()]
     gang.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
     gang.patch(restartToken="after")
     gang.runs(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster.telling import telling
+from e2e.cluster.progress import timed
 from e2e.clusters import Cluster
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def install(cluster: Cluster, collector: str = "") -> Installed:
     Raises:
         RuntimeError: Helm fails, with its own words.
     """
-    with telling("making and loading images"):
+    with timed("making and loading images"):
         installed = Installed(*(cluster.image(name) for name in ("controller", "sidecar", "examples")))
     if not cluster.run("kubectl", "get", "crd", "gangjobs.gangctl.io").returncode:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm never upgrades a CRD

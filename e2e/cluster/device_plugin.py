@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from e2e.cluster.machines import mount_of
+from e2e.cluster.machines import host_path
 from e2e.cluster.nodes import Node
 
 VERSION = "v1beta1"
@@ -71,7 +71,7 @@ class Devices:
 @contextmanager
 def devices(node: Node, resource: str, names: Sequence[str]) -> Iterator[Devices]:
     """Give a node these devices, until the end of the block."""
-    folder = mount_of(node.machine, FOLDER)
+    folder = host_path(node.machine, FOLDER)
     socket = folder / f"{resource.replace('/', '-')}.sock"
     found = Devices(names)
     server = grpc.server(ThreadPoolExecutor(4))

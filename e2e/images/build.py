@@ -3,7 +3,7 @@
 Debian with Python is the lowest layer of all, so a node gets it once. Dependencies are the next, our code is the last:
 a change of the code makes a small layer in seconds.
 
-    python -m e2e.images.wanted [--torch] [--archives FOLDER]
+    python -m e2e.images.build [--torch] [--archives FOLDER]
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
-from e2e.cluster.telling import tell, telling
+from e2e.cluster.progress import announce, timed
 from e2e.images.debian import Debian
-from e2e.images.stored import PAUSE, Image, Layer, Store, key
+from e2e.images.store import PAUSE, Image, Layer, Store, key
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -83,9 +83,9 @@ class Images:
         """The same with Debian's PyTorch: 1.6 GB."""
         root, base = self.debian.base()
         name = key("torch", base.digest, TORCH)
-        with ExitStack() as telling_it:
+        with ExitStack() as progress:
             if not (self.store.folder / name).exists():
-                telling_it.enter_context(telling("making an image with PyTorch (a minute or two)"))
+                progress.enter_context(timed("making an image with PyTorch (a minute or two)"))
             _, torch = self.debian.above(name, [root], TORCH)
         layers = (base, torch, self._custom(), self._scripts())
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
@@ -114,7 +114,7 @@ class Images:
         with tempfile.TemporaryDirectory() as work:
             prepared = Path(work)
             if not (self.store.folder / needed).exists():
-                with telling(f"fetching the dependencies of the {name}"):
+                with timed(f"fetching the dependencies of the {name}"):
                     _install(requirements, prepared / SITE)
             below, dependencies = self.debian.above(needed, [root], f"{COMPILE} /{SITE}", prepared)
         packages = " ".join(f"/{SITE}/{_package(source).name}" for source in sources)
@@ -223,9 +223,9 @@ def main() -> None:
     wanted = [images.controller, images.sidecar, images.examples, *([images.examples_torch] if options.torch else [])]
     for make in wanted:
         image = make()
-        tell(image.name)
+        announce(image.name)
         if options.archives is not None:
-            tell(str(images.store.archive(image, options.archives)))
+            announce(str(images.store.archive(image, options.archives)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from e2e.cluster.machines import mount_of
+from e2e.cluster.machines import host_path
 from e2e.clusters import Cluster
 
 FOLDER = Path(__file__).parent / ".artifacts"
@@ -31,7 +31,7 @@ def keep(cluster: Cluster, test: str) -> Path:
         for log in (cluster.lab.home / "log").glob("*.log"):
             _tail(log, folder / "cluster" / log.name)
         for node in cluster.lab.nodes:
-            logs = mount_of(node.machine, "/var/log/pods")
+            logs = host_path(node.machine, "/var/log/pods")
             for log in (path for path in logs.rglob("*.log") if path.is_file()):
                 _tail(log, folder / "cluster" / node.name / "-".join(log.relative_to(logs).parts))
     return folder

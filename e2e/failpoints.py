@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from e2e.api_proxy import Call, Fault, refusal
 from e2e.controllers import Controller
-from e2e.proxying import Call, Fault, refusal
 
 WRITE_1: Final = "Gathering"
 WRITE_2: Final = "Running"
@@ -28,7 +28,7 @@ def writes(call: Call, phase: str, attempt: int) -> bool:
     return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
 
 
-class Killing(Fault):
+class Failpoint(Fault):
     """Kills a controller once, before or after a write of an attempt."""
 
     def __init__(self, controller: Callable[[], Controller], phase: str, *, after: bool, attempt: int = 2) -> None:

@@ -19,7 +19,7 @@ LIFETIME = dt.timedelta(days=30)
 
 
 @dataclass(frozen=True)
-class Keys:
+class PKI:
     """The folder of the cluster's CA and of what it has signed."""
 
     folder: Path

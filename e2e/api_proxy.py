@@ -72,7 +72,7 @@ class Fault:
 
 
 @dataclass
-class Proxy:
+class ApiProxy:
     """The proxy; ``url`` is what a kubeconfig names as its server."""
 
     url: str
@@ -118,10 +118,10 @@ def refusal(code: int, reason: str, message: str) -> web.Response:
 
 
 @asynccontextmanager
-async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
+async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIterator[ApiProxy]:
     """Listen on a free port of ``host`` before ``server``."""
     context = ssl.create_default_context(cafile=ca_file)
-    found = Proxy("")
+    found = ApiProxy("")
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
     async with aiohttp.ClientSession(server, connector=connector, auto_decompress=False) as session:
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.cluster import addresses
-from e2e.cluster.keys import Keys
-from e2e.cluster.machines import Machine, add_bridge, give
-from e2e.cluster.waiting import until
+from e2e.cluster.machines import Machine, add_bridge, configure_device
+from e2e.cluster.pki import PKI
+from e2e.cluster.wait import until
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
 COREFILE = """\
@@ -35,13 +35,13 @@ LEAVING = (
 """Pods reach the machine around, on its end of the link: it has no routes to them, so they come as the entrance."""
 
 
-class Control:
+class ControlPlane:
     """The control plane of a cluster in a folder."""
 
     def __init__(self, home: Path, programs: Path, number: int, api_arguments: Sequence[str] = ()) -> None:
         self.home = home
         self.machine = Machine("control", home, programs)
-        self.keys = Keys(home / "pki")
+        self.pki = PKI(home / "pki")
         self.number = number
         self.api_arguments = api_arguments
 
@@ -56,9 +56,9 @@ class Control:
 
     def prepare(self) -> None:
         """Keys and kubeconfigs."""
-        keys = self.keys
-        keys.prepare()
-        keys.issue(
+        pki = self.pki
+        pki.prepare()
+        pki.issue(
             "apiserver",
             "kube-apiserver",
             names=[
@@ -72,25 +72,25 @@ class Control:
                 addresses.entrance(self.number),
             ],
         )
-        keys.issue("admin", "admin", "system:masters")
+        pki.issue("admin", "admin", "system:masters")
         for name in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
-            keys.issue(name, f"system:{name}")
-            self.config(name).write_text(keys.kubeconfig(name, f"https://{addresses.CONTROL}:6443"))
-        keys.issue("coredns", "coredns", "system:masters")
-        self.config("coredns").write_text(keys.kubeconfig("coredns", f"https://{addresses.CONTROL}:6443"))
-        self.admin.write_text(keys.kubeconfig("admin", f"https://{addresses.entrance(self.number)}:6443"))
+            pki.issue(name, f"system:{name}")
+            self.config(name).write_text(pki.kubeconfig(name, f"https://{addresses.CONTROL}:6443"))
+        pki.issue("coredns", "coredns", "system:masters")
+        self.config("coredns").write_text(pki.kubeconfig("coredns", f"https://{addresses.CONTROL}:6443"))
+        self.admin.write_text(pki.kubeconfig("admin", f"https://{addresses.entrance(self.number)}:6443"))
 
     def boot(self, init: Path) -> None:
         """Switch the machine on, with the bridge that nodes are plugged into, and the link to the machine around."""
         machine = self.machine
         machine.boot(init)
-        give(machine, "lo", [])
+        configure_device(machine, "lo", [])
         add_bridge(machine, addresses.BRIDGE)
-        give(machine, addresses.BRIDGE, [f"{addresses.CONTROL}/24"])
+        configure_device(machine, addresses.BRIDGE, [f"{addresses.CONTROL}/24"])
         machine.net("sysctl", "-qw", "net.ipv4.ip_forward=1")
         device = addresses.link(self.number)
         _ip("link", "set", addresses.link_peer(self.number), "netns", str(machine.first.pid), "name", "entrance")
-        give(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
+        configure_device(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
         _ip("addr", "add", f"{addresses.around(self.number)}/30", "dev", device)
         _ip("link", "set", device, "up")
         for rule in LEAVING:
@@ -158,7 +158,7 @@ class Control:
         (self.home / "pki/Corefile").write_text(COREFILE.replace("KUBECONFIG", str(self.config("coredns"))))
 
     def _arguments(self, program: str) -> list[str]:
-        pki = self.keys.folder
+        pki = self.pki.folder
         match program:
             case "etcd":
                 return ["--data-dir", f"{self.machine.here}/etcd", "--unsafe-no-fsync", "--log-level", "warn"]

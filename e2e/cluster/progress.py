@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def tell(what: str) -> None:
+def announce(what: str) -> None:
     """One line, past whatever captures the output of tests."""
     print(f"e2e: {what}", file=sys.__stderr__, flush=True)
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def timed(what: str) -> Iterator[None]:
     """Say what begins, and how many seconds it took."""
-    tell(f"{what} ...")
+    announce(f"{what} ...")
     began = time.monotonic()
     yield
-    tell(f"{what}: {time.monotonic() - began:.0f} s")
+    announce(f"{what}: {time.monotonic() - began:.0f} s")

@@ -1,0 +1,154 @@
+"""A controller may die or freeze at any moment, and the API server be away: nothing is lost, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import process_faults
+from e2e.api_proxy import ApiProxy, Call, Fault, proxy, refusal
+from e2e.controllers import LocalControllers
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, on
+from e2e.gangs import Gang, plain, sleepers
+
+Submit = Callable[[dict[str, Any]], Gang]
+LEASE_SECONDS = 15.0
+
+
+def started(shared_dir: Path, member: str) -> list[str]:
+    """The attempts that workers of the member were started for, as they have written it themselves."""
+    return [line.split()[1] for line in (shared_dir / member).read_text().splitlines()]
+
+
+async def one_more(gang: Gang, shared_dir: Path, uids: dict[str, str]) -> dict[str, Any]:
+    """Exactly one attempt more, of all members, in the same pods; each worker was started once for it."""
+    status = await asyncio.to_thread(gang.runs, 2, 120)
+    assert await asyncio.to_thread(gang.uids) == uids
+    assert status["attempt"] == 2
+    assert len(status["incidents"]) == 1
+    assert status["restarts"]["counted"] == 1
+    await on(lambda: all(len(started(shared_dir, member)) > 1 for member in uids), "every worker was started again")
+    assert {member: started(shared_dir, member) for member in uids} == {member: ["1", "2"] for member in uids}
+    masters = {line.split()[3] for member in uids for line in (shared_dir / member).read_text().splitlines()[1:]}
+    assert len(masters) == 1
+    return status
+
+
+@pytest.mark.parametrize(
+    ("phase", "after"),
+    [(WRITE_1, False), (WRITE_1, True), (WRITE_2, False), (WRITE_2, True)],
+    ids=["before-write-1", "between-write-1-and-directives", "during-the-barrier", "between-write-2-and-directives"],
+)
+async def test_a_controller_killed_in_mid_restart_loses_and_doubles_nothing(
+    local_controllers: LocalControllers,
+    api_proxy: ApiProxy,
+    submit: Submit,
+    shared_dir: Path,
+    phase: str,
+    *,
+    after: bool,
+) -> None:
+    first = await local_controllers.start("first", api_proxy.url)
+    gang = await asyncio.to_thread(submit, sleepers("mid", replicas=3, directory=str(shared_dir)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    failpoint = Failpoint(lambda: first, phase, after=after)
+    api_proxy.faults.append(failpoint)
+    await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
+    await on(lambda: failpoint.done, "the controller was killed")
+    await local_controllers.start("second", api_proxy.url)
+    await one_more(gang, shared_dir, uids)
+
+
+async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(
+    local_controllers: LocalControllers,
+    api_proxy: ApiProxy,
+    api_server: tuple[str, str],
+    machine_address: str,
+    submit: Submit,
+    shared_dir: Path,
+) -> None:
+    async with proxy(*api_server, machine_address) as beside:
+        first = await local_controllers.start("first", api_proxy.url)
+        gang = await asyncio.to_thread(submit, sleepers("frozen", replicas=3, directory=str(shared_dir)))
+        await asyncio.to_thread(gang.runs, 1)
+        uids = await asyncio.to_thread(gang.uids)
+        await local_controllers.start("second", beside.url)
+        await on(lambda: any("/leases/" in call.path for call in beside.calls), "the second one stands by")
+        first.freeze()
+        await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
+        await one_more(gang, shared_dir, uids)  # by the second
+        api_proxy.forget()
+        first.thaw()
+        await on(lambda: any("/leases/" in call.path for call in api_proxy.calls), "the first one is awake")
+        await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-2"])))
+        status = await asyncio.to_thread(gang.runs, 3)
+        assert status["restarts"]["counted"] == 2
+        written = [
+            call for call in api_proxy.calls if call.method not in {"GET", "HEAD"} and "/leases/" not in call.path
+        ]
+        assert written == []
+        assert first.process.returncode is None
+
+
+async def test_an_api_server_that_is_away_delays_a_restart_and_costs_nothing(
+    local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
+) -> None:
+    await local_controllers.start("first", api_proxy.url)
+    gang = await asyncio.to_thread(submit, sleepers("away", replicas=3, directory=str(shared_dir)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    api_proxy.leave()
+    await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
+    others = [await asyncio.to_thread(process_faults.worker, uids[member]) for member in ("worker-0", "worker-2")]
+    api_proxy.forget()
+    await on(lambda: any("/status" in call.path for call in api_proxy.calls), "a write was tried")
+    await asyncio.sleep(30)  # the time that the issue names; nothing is waited for
+    assert all(one.alive for one in others)
+    api_proxy.come_back()
+    await one_more(gang, shared_dir, uids)
+
+
+async def test_conflicts_cut_watches_and_expired_versions_cost_nothing(
+    local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
+) -> None:
+    refused: set[tuple[str, str]] = set()
+    expired = [True]
+
+    async def trouble(call: Call) -> Any:
+        status = call.status_write
+        if status is not None:
+            what = (status.get("phase", ""), str(status.get("attempt")))
+            if what not in refused:
+                refused.add(what)
+                return refusal(409, "Conflict", "the object has been modified")
+        if call.is_watch and "/pods" in call.path and expired:
+            expired.pop()
+            return refusal(410, "Expired", "too old resource version")
+        return None
+
+    api_proxy.faults.append(Fault(before=trouble))
+    await local_controllers.start("first", api_proxy.url)
+    gang = await asyncio.to_thread(submit, sleepers("conflicts", replicas=3, directory=str(shared_dir)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    assert api_proxy.cut_watches() > 0
+    await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
+    await one_more(gang, shared_dir, uids)
+    assert {(WRITE_1, "2"), (WRITE_2, "2")} <= refused
+
+
+def test_an_etcd_that_is_restarted_costs_nothing(lab: Any, submit: Submit, shared_dir: Path) -> None:
+    gang = submit(plain("etcd", replicas=2, directory=str(shared_dir), steps=100000))
+    gang.runs(1)
+    uids = gang.uids()
+    lab.control_plane.stop("etcd")
+    lab.control_plane.start("etcd")
+    process_faults.kill(process_faults.worker(uids["worker-1"]))
+    status = gang.runs(2)
+    assert gang.uids() == uids
+    assert status["restarts"]["counted"] == 1
