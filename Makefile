@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VERSION = $(shell cat VERSION)
+PROJECTS := pyproject.toml sidecar/pyproject.toml
 SOURCES := gangctl sidecar/gangsidecar tests bench examples e2e
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
@@ -11,7 +13,7 @@ E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.ready: requirements.txt pyproject.toml sidecar/pyproject.toml
+$(VENV)/.ready: requirements.txt VERSION $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	@echo "Setting up $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
@@ -59,7 +61,9 @@ simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 mutants: $(VENV)/.ready ## Show that the tests have teeth: each deliberate mistake must be caught
 	@$(BIN)/python tests/simulation/mutants.py
 
-generate: $(VENV)/.ready ## Write the CRD and the reference from the types
+generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the reference pages, the version in other files
+	@sed -i -E 's/^(version|appVersion): .*/\1: $(VERSION)/' charts/gangctl/Chart.yaml
+	@sed -i -E 's/"(gang[a-z]+)==[^"]+"/"\1==$(VERSION)"/' $(PROJECTS)
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
 	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/crds/
 	@$(BIN)/python -m gangctl.api.reference > docs/reference/gangjob.md

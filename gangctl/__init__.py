@@ -1,3 +1,6 @@
 """gangctl: in-place restarts from a checkpoint for gangs of pods."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("gangctl")
+"""The version that is installed; `VERSION` in the repository is where it comes from."""

@@ -170,10 +170,14 @@ def _content(sources: list[Path]) -> Iterable[str | bytes]:
     """What the wheels are made of."""
     for source in sources:
         package = _package(source)
-        files = [source / "pyproject.toml", *(path for path in sorted(package.rglob("*")) if path.suffix != ".pyc")]
+        files = [
+            ROOT / "VERSION",
+            source / "pyproject.toml",
+            *(path for path in sorted(package.rglob("*")) if path.suffix != ".pyc"),
+        ]
         for path in files:
             if path.is_file():
-                yield str(path.relative_to(source))
+                yield str(path.relative_to(ROOT))
                 yield path.read_bytes()
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
-from . import __version__
 from .schema import Boolean, Choice, Field, Integer, Listing, Number, Shape, Text, definitions, json_schema
 
 _ATTEMPT = Integer(2**53)
@@ -248,7 +248,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "gangctl framework API",
-            "version": __version__,
+            "version": version("gangsidecar"),
             "description": "HTTP on the unix socket of GANG_SOCKET. Every call is optional.",
         },
         "paths": paths,
