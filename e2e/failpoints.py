@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,14 +11,6 @@ from e2e.controllers import Controller
 WRITE_1: Final = "Gathering"
 WRITE_2: Final = "Running"
 OK: Final = 200
-
-
-async def on(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Wait for something that other processes do."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
-            await asyncio.sleep(0.02)
-    assert condition(), what
 
 
 def writes(call: Call, phase: str, attempt: int) -> bool:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
-from e2e.cluster.wait import until
+from e2e.wait import until
 
 
 def supervisor(pod: str) -> Process:

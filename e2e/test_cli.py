@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, gang, sleepers
 from e2e.installation import Installed
+from e2e.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 PLUGIN = "from gangctl.cli.main import main\nimport sys\nsys.exit(main())\n"

@@ -20,6 +20,7 @@ from e2e.cluster.lab import Lab
 from e2e.collectors import Collector, down, hanging, refusing
 from e2e.controllers import HEALTH, Controller, LocalControllers
 from e2e.gangs import Gang, sleepers
+from e2e.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
@@ -75,9 +76,11 @@ async def metrics(lab: Lab, controller: Controller) -> str:
 
 async def until(lab: Lab, controller: Controller, holds: Callable[[str], bool]) -> None:
     """Wait until something holds of its metrics."""
-    async with asyncio.timeout(60):
-        while not holds(await metrics(lab, controller)):  # noqa: ASYNC110 - another process sets no event here
-            await asyncio.sleep(0.1)
+
+    async def condition() -> bool:
+        return holds(await metrics(lab, controller))
+
+    await until_async("a metric", condition, every=0.1)
 
 
 def spans(metrics: str, *outcomes: str) -> float:

@@ -12,8 +12,9 @@ import pytest
 from e2e import process_faults
 from e2e.api_proxy import ApiProxy, Call, Fault, proxy, refusal
 from e2e.controllers import LocalControllers
-from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, on
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint
 from e2e.gangs import Gang, plain, sleepers
+from e2e.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 LEASE_SECONDS = 15.0
@@ -31,7 +32,9 @@ async def one_more(gang: Gang, shared_dir: Path, uids: dict[str, str]) -> dict[s
     assert status["attempt"] == 2
     assert len(status["incidents"]) == 1
     assert status["restarts"]["counted"] == 1
-    await on(lambda: all(len(started(shared_dir, member)) > 1 for member in uids), "every worker was started again")
+    await until_async(
+        "every worker was started again", lambda: all(len(started(shared_dir, member)) > 1 for member in uids)
+    )
     assert {member: started(shared_dir, member) for member in uids} == {member: ["1", "2"] for member in uids}
     masters = {line.split()[3] for member in uids for line in (shared_dir / member).read_text().splitlines()[1:]}
     assert len(masters) == 1
@@ -59,7 +62,7 @@ async def test_a_controller_killed_in_mid_restart_loses_and_doubles_nothing(
     failpoint = Failpoint(lambda: first, phase, after=after)
     api_proxy.faults.append(failpoint)
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
-    await on(lambda: failpoint.done, "the controller was killed")
+    await until_async("the controller was killed", lambda: failpoint.done)
     await local_controllers.start("second", api_proxy.url)
     await one_more(gang, shared_dir, uids)
 
@@ -78,13 +81,13 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(
         await asyncio.to_thread(gang.runs, 1)
         uids = await asyncio.to_thread(gang.uids)
         await local_controllers.start("second", beside.url)
-        await on(lambda: any("/leases/" in call.path for call in beside.calls), "the second one stands by")
+        await until_async("the second one stands by", lambda: any("/leases/" in call.path for call in beside.calls))
         first.freeze()
         await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
         await one_more(gang, shared_dir, uids)  # by the second
         api_proxy.forget()
         first.thaw()
-        await on(lambda: any("/leases/" in call.path for call in api_proxy.calls), "the first one is awake")
+        await until_async("the first one is awake", lambda: any("/leases/" in call.path for call in api_proxy.calls))
         await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-2"])))
         status = await asyncio.to_thread(gang.runs, 3)
         assert status["restarts"]["counted"] == 2
@@ -106,7 +109,7 @@ async def test_an_api_server_that_is_away_delays_a_restart_and_costs_nothing(
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
     others = [await asyncio.to_thread(process_faults.worker, uids[member]) for member in ("worker-0", "worker-2")]
     api_proxy.forget()
-    await on(lambda: any("/status" in call.path for call in api_proxy.calls), "a write was tried")
+    await until_async("a write was tried", lambda: any("/status" in call.path for call in api_proxy.calls))
     await asyncio.sleep(30)  # the time that the issue names; nothing is waited for
     assert all(one.alive for one in others)
     api_proxy.come_back()

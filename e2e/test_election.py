@@ -25,6 +25,7 @@ import pytest
 from e2e.api_proxy import ApiProxy, proxy
 from e2e.clusters import Cluster
 from e2e.installation import CRDS
+from e2e.wait import until_async
 
 DURATION, DEADLINE, RETRY = 6, 4, 1
 NAME = "election"
@@ -54,14 +55,16 @@ class Candidate:
     async def until(self, status: int, leader: str | None = None, seconds: float = 30.0) -> float:
         """Wait until that is answered; how long it took."""
         began = time.monotonic()
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    if await self.answer() == (status, leader):
-                        return time.monotonic() - began
-                except (aiohttp.ClientError, TimeoutError):
-                    assert self.process.returncode is None, self.log.read_text()
-                await asyncio.sleep(0.05)
+
+        async def answers() -> bool:
+            try:
+                return await self.answer() == (status, leader)
+            except (aiohttp.ClientError, TimeoutError):
+                assert self.process.returncode is None, self.log.read_text()
+                return False
+
+        await until_async(f"answer {status}", answers, seconds)
+        return time.monotonic() - began
 
     @property
     def address(self) -> str:
@@ -225,11 +228,11 @@ async def test_without_an_api_server_nobody_leads_and_when_it_is_back_somebody_d
         await one.until(STANDS_BY)
     for one in both:
         one.api_proxy.come_back()
-    async with asyncio.timeout(DURATION + 3 * RETRY + 2):
-        while True:
-            answers = [(await one.answer())[0] for one in both]
-            assert answers.count(LEADS) <= 1
-            if LEADS in answers:
-                break
-            await asyncio.sleep(0.05)
+
+    async def one_leads() -> bool:
+        answers = [(await one.answer())[0] for one in both]
+        assert answers.count(LEADS) <= 1
+        return LEADS in answers
+
+    await until_async("one of them leads", one_leads, DURATION + 3 * RETRY + 2)
     assert [one.process.returncode for one in both] == [None, None]

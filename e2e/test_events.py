@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 from e2e.clusters import Cluster
+from e2e.wait import until_async
 from gangctl.api.events import EVENTS, is_warning
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
@@ -58,11 +60,14 @@ async def leading(client: Client) -> AsyncIterator[Telling]:
             await task
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait until it holds."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - what is waited for is other code's state
-            await asyncio.sleep(0.02)
+def sent(recorder: Telling, count: int) -> bool:
+    """Whether so many Events were created."""
+    return recorder.tally.sent == count
+
+
+def delivered(recorder: Telling, count: int) -> bool:
+    """Whether so many Events were created, or combined with one that another leader created."""
+    return recorder.tally.sent + recorder.tally.combined == count
 
 
 def shown(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
@@ -78,10 +83,10 @@ async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
     for leader in range(3):
         async with leading(client) as one:
             one.tell(job, RESTARTING, "")
-            await eventually(lambda told=one: told.tally.sent + told.tally.combined == 1)  # type: ignore[misc]
+            await until_async("the first Event is delivered", partial(delivered, one, 1))
             one.tell(job, RESTARTING, "")
             one.tell(job, Event(EventType.NORMAL, "Restarted", f"leader {leader}"), "")
-            await eventually(lambda told=one, first=not leader: told.tally.sent == 1 + first)  # type: ignore[misc]
+            await until_async("the other Event is sent", partial(sent, one, 1 if leader else 2))
             assert one.tally.lost == 0
     (made,) = [event for event in shown(cluster, namespace) if event["reason"] == "Restarting"]
     assert made["series"]["count"] == 6
@@ -105,7 +110,7 @@ async def test_an_event_whose_answer_was_lost_is_not_told_again(
     )
     async with leading(client) as one:
         one.tell(job, RESTARTING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        await until_async("the Event is sent", lambda: one.tally.sent == 1)
     assert [event.get("series") for event in shown(cluster, namespace)] == [None]
 
 
@@ -114,7 +119,7 @@ async def test_every_reason_is_taken(cluster: Cluster, client: Client, job: Gang
         for reason in EVENTS:
             kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL
             one.tell(job, Event(kind, reason, "x" * 2000), "")
-        await eventually(lambda: one.tally.sent + one.tally.lost == len(EVENTS))
+        await until_async("all Events are sent or lost", lambda: one.tally.sent + one.tally.lost == len(EVENTS))
     found = shown(cluster, namespace)
     assert {event["reason"] for event in found} == {reason.value for reason in EVENTS}
     assert {len(event["note"].encode()) for event in found} == {1024}

@@ -18,12 +18,12 @@ import yaml
 from e2e import process_faults
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
-from e2e.cluster.wait import until
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, trainers
 from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
+from e2e.wait import until
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watched import Watch

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from e2e import process_faults
-from e2e.cluster.wait import until
 from e2e.gangs import Gang, plain, sleepers
 from e2e.installation import CRDS
+from e2e.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 SOON = {"lostPodGraceSeconds": 5, "replaceAfter": 100}

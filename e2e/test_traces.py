@@ -25,13 +25,13 @@ import pytest
 from e2e import process_faults
 from e2e.api_proxy import ApiProxy
 from e2e.cluster.nodes import Node
-from e2e.cluster.wait import until
 from e2e.clusters import NODES, Cluster
 from e2e.controllers import LocalControllers
-from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, on
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint
 from e2e.gangs import EXIT_CODE, IMPORT_SECONDS, LOAD_SECONDS, REASON, STEP_SECONDS, Gang, trainers
 from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import ROOT, Jaeger, Trace
+from e2e.wait import until, until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 FOLDED_SECONDS = 90.0
@@ -418,14 +418,14 @@ async def test_a_controller_killed_in_mid_restart_leaves_one_whole_trace(
     api_proxy.faults.append(failpoint)
     await asyncio.to_thread(story.kill, "worker-1")
     began = story.fault
-    await on(lambda: failpoint.done, "the first controller was killed")
+    await until_async("the first controller was killed", lambda: failpoint.done)
     second = await local_controllers.start("second", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 2)
     await asyncio.to_thread(story.first_step, 2)
     again = Failpoint(lambda: second, WRITE_2, after=True, attempt=3)
     api_proxy.faults.append(again)
     await asyncio.to_thread(story.kill, "worker-1")
-    await on(lambda: again.done, "the second controller was killed")
+    await until_async("the second controller was killed", lambda: again.done)
     await local_controllers.start("third", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 3)
     await asyncio.to_thread(folded, gang, 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 from e2e.cluster import addresses
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.cluster.pki import PKI
-from e2e.cluster.wait import until
+from e2e.wait import until
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
 COREFILE = """\

@@ -20,9 +20,9 @@ from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.nodes import Node
 from e2e.cluster.processes import Process
 from e2e.cluster.progress import announce, timed
-from e2e.cluster.wait import until
 from e2e.images.build import Images
 from e2e.images.store import Image
+from e2e.wait import until
 
 CGROUPS = Path("/sys/fs/cgroup")
 

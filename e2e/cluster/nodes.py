@@ -11,8 +11,8 @@ from pathlib import Path
 from e2e.cluster import addresses
 from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.machines import Machine, add_bridge, configure_device
-from e2e.cluster.wait import until
 from e2e.images.store import PAUSE, Image, Store
+from e2e.wait import until
 
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 POD_BRIDGE = "cni0"
