@@ -19,8 +19,8 @@ from dataclasses import replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.hashing import roles_hash
 from gangctl.api.status import GangPhase, Replaced, Status
-from gangctl.core.decide import decide
-from gangctl.core.world import Heard, Observed, Pod
+from gangctl.core.facts.world import Heard, Observed, Pod
+from gangctl.core.lifecycle.decide import decide
 from gangsidecar.wire import Checkpoint, End, Phase, Progress, Report
 
 NOW = 1_000_000.0

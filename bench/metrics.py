@@ -23,11 +23,11 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Cause, GangPhase, Incident, PhaseMilliseconds, ProgressStatus, Spent
-from gangctl.cluster.kube.watched import Watch
-from gangctl.controller.exposition import KEPT_SECONDS
+from gangctl.cluster.kube.watch.informers import Watch
 from gangctl.controller.health import Health
-from gangctl.controller.metrics import Metrics
-from gangctl.controller.sources import Sources
+from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
+from gangctl.telemetry.metrics.process import Metrics
+from gangctl.telemetry.metrics.sources import Sources
 
 SIZES = (0, 1000, 10_000)
 NAMESPACES = 20

@@ -17,9 +17,9 @@ from gangctl.api.events import EVENTS, is_warning
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.eventing import event_object
-from gangctl.cluster.kube.telling import Telling
-from gangctl.core.plan import Event, EventType
+from gangctl.cluster.kube.events.event import event_object
+from gangctl.cluster.kube.events.recorder import Telling
+from gangctl.core.lifecycle.plan import Event, EventType
 
 TRACE = "0123456789abcdef0123456789abcdef"
 HOSTILE = "the framework asked: \x1b[2J\r\n\u202e" + "漢" * 1000
@@ -103,7 +103,7 @@ async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
 async def test_an_event_whose_answer_was_lost_is_not_told_again(
     cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gangctl.cluster.kube.telling.time.time", lambda: 1_800_000_000.123456)
+    monkeypatch.setattr("gangctl.cluster.kube.events.recorder.time.time", lambda: 1_800_000_000.123456)
     body = event_object(job, RESTARTING, "", 1_800_000_000.123456)
     await client.request(
         "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()

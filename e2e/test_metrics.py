@@ -26,10 +26,10 @@ from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, 
 from e2e.wait import until
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
-from gangctl.cluster.kube.watched import Watch
+from gangctl.cluster.kube.watch.informers import Watch
 from gangctl.controller.health import Health
-from gangctl.controller.metrics import Metrics
-from gangctl.controller.sources import Sources
+from gangctl.telemetry.metrics.process import Metrics
+from gangctl.telemetry.metrics.sources import Sources
 
 Submit = Callable[[dict[str, Any]], Gang]
 PORT = 19090

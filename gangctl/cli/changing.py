@@ -9,8 +9,8 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import say, tell
-from gangctl.cli.places import choosing
 from gangctl.cli.program import program
+from gangctl.cli.targets import choosing
 from gangctl.cli.text import clean
 from gangctl.cluster.local.store import FINISHED
 

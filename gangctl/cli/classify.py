@@ -18,11 +18,11 @@ from gangctl.cli.manifests import load_manifest
 from gangctl.cli.output import as_json, say
 from gangctl.cli.signals import exit_code, signal_number
 from gangctl.cli.text import clean
-from gangctl.core.evidence import DISRUPTION_REASONS, Fault
-from gangctl.core.gang import Gang
-from gangctl.core.ladder import level
-from gangctl.core.policy import Verdict, verdict
-from gangctl.core.world import Observed
+from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Observed
+from gangctl.core.policy.ladder import level
+from gangctl.core.policy.rules import Verdict, verdict
 
 _EPILOG: Final = """\
 examples:

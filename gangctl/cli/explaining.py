@@ -9,8 +9,8 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Incident, IncidentLevel, IncidentMember
 from gangctl.cli.text import clean, took
-from gangctl.core.settling import describe
-from gangctl.core.tracing import PARENTS, Span
+from gangctl.core.policy.cause import describe
+from gangctl.telemetry.spans import PARENTS, Span
 
 _LEVELS: Final = {
     IncidentLevel.PROCESS: "every worker starts again inside its pod",

@@ -9,10 +9,10 @@ from typing import Final
 from gangctl.cli import numbered
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import say
-from gangctl.cli.places import choosing
-from gangctl.cli.places.port import DEFAULT_LEASE, Harm
 from gangctl.cli.program import program
 from gangctl.cli.signals import exit_code, signal_number
+from gangctl.cli.targets import choosing
+from gangctl.cli.targets.port import DEFAULT_LEASE, Harm
 from gangctl.cli.text import clean
 from gangctl.cluster.local.inject import Target
 

@@ -10,7 +10,7 @@ from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli import rendering
 from gangctl.cli.live import Look
 from gangctl.cli.text import clean, output_line, seconds
-from gangctl.controller.snapshot import MemberSnapshot
+from gangctl.core.record.snapshot import MemberSnapshot
 
 STEP_SECONDS: Final = 5.0
 """Steps are said this often at most."""

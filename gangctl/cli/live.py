@@ -19,8 +19,8 @@ from gangctl.cluster.local import record
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.record import PodRecord, projection
 from gangctl.cluster.local.store import GangStore
-from gangctl.controller.snapshot import Endpoint, Snapshot, snapshot
-from gangctl.core.world import Observed
+from gangctl.core.facts.world import Observed
+from gangctl.core.record.snapshot import Endpoint, Snapshot, snapshot
 
 TIMEOUT_SECONDS: Final = 1.0
 

@@ -11,8 +11,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cli import numbered
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import say
-from gangctl.cli.places import choosing
-from gangctl.cli.places.port import Wanted
+from gangctl.cli.targets import choosing
+from gangctl.cli.targets.port import Wanted
 from gangctl.cli.text import clean, output_line
 
 _EPILOG: Final = """\

@@ -15,8 +15,8 @@ from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli.live import Look
 from gangctl.cli.program import program
 from gangctl.cli.text import clean, duration, seconds, shown
-from gangctl.controller.snapshot import MemberSnapshot
-from gangctl.core.settling import describe
+from gangctl.core.policy.cause import describe
+from gangctl.core.record.snapshot import MemberSnapshot
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",

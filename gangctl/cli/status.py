@@ -16,8 +16,8 @@ from gangctl.cli import rendering
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.live import Look
 from gangctl.cli.output import as_json, as_yaml, console, is_terminal, say, tell
-from gangctl.cli.places import choosing
-from gangctl.cli.places.port import Place
+from gangctl.cli.targets import choosing
+from gangctl.cli.targets.port import Place
 from gangctl.cli.text import clean
 
 _EPILOG: Final = """\

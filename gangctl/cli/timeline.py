@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from gangctl.cli.text import clean, took
-from gangctl.core.tracing import Span
+from gangctl.telemetry.spans import Span
 
 NARROW: Final = 72
 """Below so many columns who a span is about has its own line, and names are short."""

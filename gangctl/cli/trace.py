@@ -18,12 +18,12 @@ from gangctl.api.status import Incident
 from gangctl.cli import explaining
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import as_json, as_yaml, console, say
-from gangctl.cli.places import choosing
 from gangctl.cli.program import program
+from gangctl.cli.targets import choosing
 from gangctl.cli.text import clean
 from gangctl.cli.timeline import Canvas, timeline
-from gangctl.core import tracing
-from gangctl.core.tracing import Span
+from gangctl.core.facts.trace_context import trace_of
+from gangctl.telemetry.spans import Span, incident_spans, is_complete
 
 UI_URL: Final = "OTEL_UI_URL"
 """The environment variable that says where Jaeger is."""
@@ -97,7 +97,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
     out = console(stream)
     columns = out.width if stream.isatty() else shutil.get_terminal_size((COLUMNS, 0)).columns
     out.width = max(_LEAST_COLUMNS, columns)
-    spans = tracing.spans(job, incident)
+    spans = incident_spans(job, incident)
     sentences = [
         Text(explaining.headline(job, incident, spans, now), style="bold"),
         Text(explaining.paragraph(incident, spans, now)),
@@ -119,7 +119,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
 def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]:
     found = []
     if root.link:
-        before = next((one for one in job.status.incidents if tracing.trace_of(job, one) == root.link), None)
+        before = next((one for one in job.status.incidents if trace_of(job, one) == root.link), None)
         where = f"trace {root.link}"
         if before is not None and before.attempt != incident.attempt:
             where = f"{program()} trace {job.metadata.name} --incident {before.attempt}"
@@ -136,8 +136,8 @@ def _document(job: GangJob, incident: Incident | None, base: str, now: float) ->
     made: dict[str, Any] = {"gang": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}}
     if incident is None:
         return {**made, "spans": []}
-    spans = tracing.spans(job, incident)
-    made |= {"traceID": spans[0].trace_id, "complete": tracing.is_complete(job, incident, now)}
+    spans = incident_spans(job, incident)
+    made |= {"traceID": spans[0].trace_id, "complete": is_complete(job, incident, now)}
     if base:
         made["url"] = _url(base, spans[0])
     made["incident"] = incident.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.plan import CreatePod, DeletePod, Event
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from gangctl.controller.main import main
+from gangctl.controller.local import main
 
 sys.exit(main())

@@ -13,9 +13,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gangctl import __version__
+from gangctl.cluster.kube.leases.leadership import Timing
 from gangctl.cluster.kube.settings import Settings
-from gangctl.cluster.kube.standing import Timing
-from gangctl.controller import logs
+from gangctl.telemetry import logs
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 PATH: Final = "/v1/connect"

@@ -16,7 +16,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gangctl.controller.exposition import Exposition
+from gangctl.telemetry.metrics.exposition import Exposition
 
 BEAT_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 15.0

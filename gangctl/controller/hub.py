@@ -23,14 +23,15 @@ import aiohttp
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
+from gangctl.cluster import clock
 from gangctl.cluster.port import Identity, Refusal, RefusalReason
-from gangctl.controller import clock, logs
 from gangctl.controller.connection import Connection, Ending, Said
-from gangctl.controller.hearing import Hearing, News
-from gangctl.controller.listening import listen
 from gangctl.controller.refusals import Refusals
-from gangctl.core.plan import AskScan
-from gangctl.core.world import Heard
+from gangctl.controller.reports import Hearing, News
+from gangctl.controller.server import listen
+from gangctl.core.facts.world import Heard
+from gangctl.core.lifecycle.plan import AskScan
+from gangctl.telemetry import logs
 from gangsidecar import wire
 
 log = logging.getLogger(__name__)

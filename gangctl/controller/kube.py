@@ -17,25 +17,27 @@ from typing import Any, Final
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from gangctl import __version__
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.certificates import Certificates
+from gangctl.cluster.kube.auth.certificates import Certificates
+from gangctl.cluster.kube.auth.identity import Identifier
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
-from gangctl.cluster.kube.election import BootClock, Election
-from gangctl.cluster.kube.identity import Identifier
-from gangctl.cluster.kube.lease import KubeLease
-from gangctl.controller import clock, flags, logs
+from gangctl.cluster.kube.leases.election import BootClock, Election
+from gangctl.cluster.kube.leases.lease import KubeLease
+from gangctl.controller import flags
+from gangctl.controller.directives import Telling
 from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
-from gangctl.controller.metrics import Metrics
-from gangctl.controller.sources import Sources
-from gangctl.controller.telemetry import Telemetries
-from gangctl.controller.telling import Telling
-from gangctl.controller.tracing import tracing
 from gangctl.controller.wakes import Wakes
-from gangctl.core.decide import decide
+from gangctl.core.lifecycle.decide import decide
+from gangctl.telemetry import logs
+from gangctl.telemetry.metrics.process import Metrics
+from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.port import Telemetries
+from gangctl.telemetry.tracing.follow import tracing
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Final
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
-from gangctl.controller.snapshot import Endpoint, snapshot
-from gangctl.core.world import Observed
+from gangctl.core.facts.world import Observed
+from gangctl.core.record.snapshot import Endpoint, snapshot
 
 PATH: Final = "/v1/gangs/"
 _SHUTDOWN_SECONDS: Final = 0.5

@@ -16,16 +16,17 @@ from typing import Final
 from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.port import Cluster
-from gangctl.controller import clock, logs
 from gangctl.controller.backoff import Backoff
 from gangctl.controller.hub import Hub
-from gangctl.controller.saying import Saying
-from gangctl.controller.telemetry import Telemetry
 from gangctl.controller.wakes import Wakes
-from gangctl.core.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
-from gangctl.core.world import Observed
+from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.telemetry import logs
+from gangctl.telemetry.decision_log import Saying
+from gangctl.telemetry.port import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 from gangctl.api.eventreference import page
 from gangctl.api.events import EVENTS, action, is_warning
 from gangctl.api.reasons import Reason
-from gangctl.core.conditions import PHASE_REASONS
+from gangctl.core.record.conditions import PHASE_REASONS
 
 ROOT = Path(__file__).parents[2]
 STABLE = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.cli.places.pod_harm import program_for
-from gangctl.cli.places.port import Harm
+from gangctl.cli.targets.pod_harm import program_for
+from gangctl.cli.targets.port import Harm
 from gangctl.cluster.local.inject import Target
 
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")

@@ -19,7 +19,7 @@ from gangctl.cli.lines import Lines
 from gangctl.cli.live import Look
 from gangctl.cli.output import console
 from gangctl.cli.text import clean, duration, output_line
-from gangctl.controller.snapshot import MemberSnapshot, Snapshot
+from gangctl.core.record.snapshot import MemberSnapshot, Snapshot
 from tests.cli.here import Here, manifest, until
 
 NASTY = "[red]x[/red] \x1b[2J\r\n\u202e:smile:"

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.text import took
 from gangctl.cli.trace import show
-from gangctl.core.tracing import spans
+from gangctl.telemetry.spans import incident_spans
 from tests.cli.tracecases import BEGAN, CASES, NOW, incident, job
 
 FOLDER = Path(__file__).parent / "golden"
@@ -75,7 +75,7 @@ def test_no_line_is_wider_than_the_terminal_and_every_span_has_a_visible_bar(
     assert all(cell_len(line) <= max(40, columns) for line in text.splitlines() if line not in link)
     rows = text.split("\n\n")[1].splitlines()[1:]
     timed = [line for line in rows if re.search(r"\d (ms|s|min)\+?(  |$)", line)]
-    assert len(timed) == len(spans(CASES[name], CASES[name].status.incidents[0]))
+    assert len(timed) == len(incident_spans(CASES[name], CASES[name].status.incidents[0]))
     assert all(set(line) & set("█▏▎▍▌▋▊▉▐▕") for line in timed)
     assert not {"\x1b", "\r", "\u202e", "\x9b"} & set(text)
 

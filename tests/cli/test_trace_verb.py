@@ -20,7 +20,7 @@ from gangctl.cli.output import as_json, as_yaml
 from gangctl.cli.text import clean
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.store import GangStore
-from gangctl.core.tracing import spans
+from gangctl.telemetry.spans import incident_spans
 from tests.cli.here import Here, manifest, until
 from tests.cli.kube import job as document
 from tests.cli.kube import shell
@@ -154,7 +154,7 @@ def test_programs_get_the_incident_and_its_spans_by_stable_names(
     assert found["traceID"] == found["incident"]["traceID"] == "2" * 32
     assert found["complete"] is True
     assert found["incident"] == gang.status.incidents[0].model_dump(mode="json", by_alias=True, exclude_none=True)
-    names = [one.name for one in spans(gang, gang.status.incidents[0])]
+    names = [one.name for one in incident_spans(gang, gang.status.incidents[0])]
     assert [one["name"] for one in found["spans"]] == names
     root, stop = found["spans"][0], next(one for one in found["spans"] if one["name"] == "stop")
     assert set(root) == {"name", "spanID", "begin", "end", "milliseconds", "attributes"}

@@ -20,8 +20,8 @@ from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
 from gangctl.cluster.local.teardown import teardown
-from gangctl.core.plan import CreatePod
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import CreatePod
 
 DEADLINE = 20.0
 

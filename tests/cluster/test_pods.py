@@ -17,7 +17,7 @@ from gangctl.cluster.local.pod import pause
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.port import Identity, Refusal
-from gangctl.core.plan import CreatePod, DeletePod, Event, EventType
+from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event, EventType
 from tests.cluster.local import alive, left, machine, manifest, until
 
 
@@ -212,7 +212,7 @@ import asyncio, os, signal, sys, threading
 from pathlib import Path
 from gangctl.cluster.local import cluster, files, process, programs, record
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.core.plan import CreatePod
+from gangctl.core.lifecycle.plan import CreatePod
 
 left = int(sys.argv[2])
 mutex = threading.Lock()

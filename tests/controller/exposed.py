@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from gangctl.cluster.kube.watched import Watch
-from gangctl.controller.metrics import Metrics
-from gangctl.controller.sources import Sources
+from gangctl.cluster.kube.watch.informers import Watch
+from gangctl.telemetry.metrics.process import Metrics
+from gangctl.telemetry.metrics.sources import Sources
 
 
 @dataclass

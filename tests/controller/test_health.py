@@ -8,9 +8,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from gangctl.controller import exposition, health
-from gangctl.controller.exposition import Exposition
+from gangctl.controller import health
 from gangctl.controller.health import Health, Problems
+from gangctl.telemetry.metrics import exposition
+from gangctl.telemetry.metrics.exposition import Exposition
 from tests.cluster.local import until
 from tests.controller.exposed import Around
 from tests.controller.gangs import gang, incident, later

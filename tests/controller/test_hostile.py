@@ -16,11 +16,11 @@ from gangctl.api.status import Status
 from gangctl.cli import rendering
 from gangctl.cli.live import Look
 from gangctl.cli.output import console
-from gangctl.cluster.kube.eventing import event_object
-from gangctl.controller import logs
-from gangctl.controller.snapshot import Snapshot
-from gangctl.core.plan import Plan
-from gangctl.core.world import Device
+from gangctl.cluster.kube.events.event import event_object
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.record.snapshot import Snapshot
+from gangctl.telemetry import logs
 from tests.cluster.local import until
 from tests.controller.worlds import World as Cluster
 from tests.controller.worlds import running
@@ -102,7 +102,7 @@ async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> No
     file = tmp_path / "log"
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logs.JsonFormatter() if style == "json" else logs.TextFormatter())
-    logger = logging.getLogger("gangctl.controller.saying")
+    logger = logging.getLogger("gangctl.telemetry.decision_log")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
-from gangctl.core.plan import AskScan
+from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.cluster.local import until
 from tests.controller.peers import MEMBERS, Served, held, job, report, served, serving

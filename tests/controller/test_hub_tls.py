@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.kube.authority import Kept, renewed
-from gangctl.controller import listening
+from gangctl.cluster.kube.auth.authority import Kept, renewed
+from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.local import until
 from tests.controller.peers import Served, Sidecar, job, report, serving
@@ -96,7 +96,7 @@ async def test_a_large_message_goes_both_ways_through_the_small_buffer(tls: ssl.
         sidecar = await dial(here)
         ends = tuple(wire.End(at, 0, 100, exit_code=3) for at in range(4000))
         text = wire.encode(report(ends=ends))
-        assert len(text) > 20 * listening.TLS_BUFFER_BYTES
+        assert len(text) > 20 * server.TLS_BUFFER_BYTES
         await sidecar.say(text)
         assert (await sidecar.hear()).reason == reason
         assert here.hub.heard("uid-g")[0].report.ends == ends
@@ -169,7 +169,7 @@ async def test_who_is_being_asked_about_when_the_lease_is_lost_is_not_let_in(tls
 async def test_who_says_nothing_or_only_drips_has_a_limited_time(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "ADMISSION_SECONDS", 1)
+    monkeypatch.setattr(server, "ADMISSION_SECONDS", 1)
     async with served(tls) as here:
         sidecar = await dial(here)
         silent, one = await knock(here, tls=False)
@@ -213,7 +213,7 @@ async def test_who_says_nothing_or_only_drips_has_a_limited_time(
 async def test_what_is_no_upgrade_is_answered_shortly_and_the_connection_ended(
     tls: ssl.SSLContext, sent: bytes, answered: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listening, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
     async with served(tls) as here:
         reader, writer = await knock(here)
         writer.write(sent)
@@ -241,7 +241,7 @@ async def test_garbage_instead_of_tls_is_refused_without_a_line_in_the_log_for_e
 async def test_when_too_many_wait_the_address_with_the_most_gives_way(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "STRANGERS", 20)
+    monkeypatch.setattr(server, "STRANGERS", 20)
     async with served(tls) as here:
         address = urlsplit(here.url)
 

@@ -6,8 +6,8 @@ import aiohttp
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller import live
-from gangctl.controller.snapshot import Endpoint, Snapshot
-from gangctl.core.world import Observed
+from gangctl.core.facts.world import Observed
+from gangctl.core.record.snapshot import Endpoint, Snapshot
 from tests.cli.here import manifest
 
 

@@ -10,9 +10,9 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
-from gangctl.controller import logs
-from gangctl.core.plan import CreatePod, Plan
-from gangctl.core.tracing import trace_id
+from gangctl.core.facts.trace_context import trace_id
+from gangctl.core.lifecycle.plan import CreatePod, Plan
+from gangctl.telemetry import logs
 from tests.cluster.local import until
 from tests.controller.peers import job
 from tests.controller.test_loop import once
@@ -125,7 +125,7 @@ async def test_a_decision_is_one_line_and_not_the_same_one_again(log: Log) -> No
 
     async with running(world, decide):
         await until(lambda: world.jobs["uid-g"].metadata.resource_version == "6")
-    told = [one["message"] for one in log.entries() if one["logger"] == "gangctl.controller.saying"]
+    told = [one["message"] for one in log.entries() if one["logger"] == "gangctl.telemetry.decision_log"]
     assert told == ["Running: attempt 3 runs", "Running: a worker is late", "Running: attempt 3 runs"]
 
 

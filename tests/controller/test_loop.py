@@ -11,10 +11,10 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.controller import logs
-from gangctl.core.decide import decide as real_decide
-from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Event, EventType, Plan
-from gangctl.core.world import Observed, Pod
+from gangctl.core.facts.world import Observed, Pod
+from gangctl.core.lifecycle.decide import decide as real_decide
+from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Event, EventType, Plan
+from gangctl.telemetry import logs
 from gangsidecar import wire
 from tests.cluster.local import until
 from tests.controller.peers import job, report
@@ -272,7 +272,7 @@ async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
 
 async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    with caplog.at_level(logging.INFO, "gangctl.controller.saying"):
+    with caplog.at_level(logging.INFO, "gangctl.telemetry.decision_log"):
         async with running(world, once) as here:
             await until(lambda: len(world.done) == 3)
             await (await here.member()).hear()

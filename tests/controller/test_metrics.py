@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gangctl.api.status import GangPhase, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, ProgressStatus, Spent
-from gangctl.controller.labels import NAMESPACES
-from gangctl.controller.metrics import Metrics
+from gangctl.telemetry.metrics.labels import NAMESPACES
+from gangctl.telemetry.metrics.process import Metrics
 from tests.controller.exposed import Around, samples, value
 from tests.controller.gangs import NOW, gang, incident, later
 

@@ -21,11 +21,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.authority import Kept, renewed
-from gangctl.cluster.kube.identity import Identifier
-from gangctl.cluster.kube.projections import KubePod
+from gangctl.cluster.kube.auth.authority import Kept, renewed
+from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.port import Identity, Refusal
-from gangctl.controller import listening
+from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving as api_serving
 from tests.cluster.kube.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
@@ -192,7 +192,7 @@ async def test_two_thousand_garbage_connections_dont_delay_a_report(here: Guarde
 async def test_a_crowd_that_drips_is_sent_away_and_a_member_comes_in_between(
     here: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
     member = await here.dial(token())
     address = urlsplit(here.served.url)
     knocks = [

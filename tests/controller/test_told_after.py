@@ -9,7 +9,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.core.plan import Event
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.local import until
 from tests.controller.test_loop import CREATE, EVENT, once
 from tests.controller.worlds import World, running

@@ -11,15 +11,15 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.controller.tracing import tracing
-from gangctl.core.tracing import Span, spans
+from gangctl.telemetry.spans import Span, incident_spans
+from gangctl.telemetry.tracing.follow import tracing
 from tests.cluster.local import until
 from tests.controller.receiver import Receiver, attributes, receiving
 from tests.controller.tracecases import environment, restarted, traced
 
 
 def last(jobs: list[GangJob]) -> tuple[Span, ...]:
-    return spans(jobs[-1], jobs[-1].status.incidents[0])
+    return incident_spans(jobs[-1], jobs[-1].status.incidents[0])
 
 
 def seen(span: Received) -> tuple[object, ...]:

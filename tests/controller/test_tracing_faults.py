@@ -19,14 +19,14 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Incident
-from gangctl.controller.exporting import CLOSING_SECONDS
-from gangctl.controller.sending import Hearing
-from gangctl.controller.telemetry import Telemetries
-from gangctl.controller.telling import Telling
-from gangctl.controller.tracesettings import read
-from gangctl.controller.tracing import Tracing, tracing
-from gangctl.core.decide import decide
-from gangctl.core.tracing import spans
+from gangctl.controller.directives import Telling
+from gangctl.core.lifecycle.decide import decide
+from gangctl.telemetry.port import Telemetries
+from gangctl.telemetry.spans import incident_spans
+from gangctl.telemetry.tracing.exporter import CLOSING_SECONDS
+from gangctl.telemetry.tracing.follow import Tracing, tracing
+from gangctl.telemetry.tracing.otlp import Hearing
+from gangctl.telemetry.tracing.settings import read
 from gangsidecar import wire
 from tests.cluster.local import until
 from tests.controller.peers import Sidecar, job, report
@@ -115,7 +115,7 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
 ) -> None:
     caplog.set_level(logging.DEBUG)
     jobs = restarted()
-    expected = len(spans(jobs[-1], jobs[-1].status.incidents[0]))
+    expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with COLLECTORS[collector]() as url:
         headers = f"authorization=Bearer%20{SECRET}"
         made = tracing(
@@ -192,7 +192,7 @@ async def test_a_short_absence_costs_nothing() -> None:
 
 async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> None:
     jobs = restarted()
-    expected = len(spans(jobs[-1], jobs[-1].status.incidents[0]))
+    expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with receiving() as receiver:
         receiver.answer = hangs
         made = tracing(environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
@@ -238,7 +238,7 @@ async def test_a_process_ends_at_once_although_its_collector_hangs() -> None:
     """Neither a thread nor anything at the interpreter's exit waits for the collector."""
     code = """
 import asyncio, sys
-from gangctl.controller.tracing import tracing
+from gangctl.telemetry.tracing.follow import tracing
 from tests.controller.tracecases import restarted
 async def main():
     made = tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gangctl.controller.tracesettings import read
-from gangctl.controller.tracing import tracing
+from gangctl.telemetry.tracing.follow import tracing
+from gangctl.telemetry.tracing.settings import read
 
 GOOD = "http://collector:4318"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": GOOD}
@@ -154,7 +154,8 @@ def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and
 
 def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
     code = (
-        "import sys; from gangctl.controller.tracing import tracing; import gangctl.controller.main; tracing({});"
+        "import sys; from gangctl.telemetry.tracing.follow import tracing; import gangctl.controller.local;"
+        "tracing({});"
         "sys.exit(any(name.split('.')[0] in {'opentelemetry', 'requests'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gangctl.controller import wakes
-from gangctl.controller.hearing import Hearing, News
+from gangctl.controller.reports import Hearing, News
 from gangctl.controller.wakes import Wakes
 from gangsidecar.wire import Phase, Progress
 from tests.controller.peers import report

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gangctl.api.gangjob import GangJob
-from gangctl.controller.tracing import Tracing, tracing
+from gangctl.telemetry.tracing.follow import Tracing, tracing
 from gangsidecar.wire import Progress
 from tests.controller.receiver import Receiver, receiving
 from tests.core import happening

@@ -14,10 +14,10 @@ from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Refusal, RefusalReason
 from gangctl.controller.hub import Tell
 from gangctl.controller.loop import Decide, Loop
-from gangctl.controller.telemetry import Telemetries, Telemetry
 from gangctl.controller.wakes import Wakes
-from gangctl.core.plan import CreatePod, DeleteGang, DeletePod, Event
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import CreatePod, DeleteGang, DeletePod, Event
+from gangctl.telemetry.port import Telemetries, Telemetry
 from tests.controller.peers import Served, Sidecar, held, job, report, served
 
 

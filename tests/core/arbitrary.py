@@ -32,8 +32,8 @@ from gangctl.api.status import (
     Spent,
     Status,
 )
-from gangctl.core.gang import members_of
-from gangctl.core.world import Device, Heard, Observed, Pod
+from gangctl.core.facts.gang import members_of
+from gangctl.core.facts.world import Device, Heard, Observed, Pod
 from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned
 from tests.core.world import MANIFEST, START
 

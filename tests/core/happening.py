@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.directive import directive
-from gangctl.core.world import Device
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import Checkpoint, Found, Level, Loaded, Phase, Progress, Request, Scanned
 from tests.core.world import World
 

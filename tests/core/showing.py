@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gangctl.api.status import Status
-from gangctl.core import tracing
-from gangctl.core.directive import directive
-from gangctl.core.goodput import goodput
-from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.core.record.goodput import goodput
+from gangctl.telemetry.spans import incident_spans, is_complete
 from gangsidecar.wire import Directive
 from tests.core.world import World
 
@@ -115,7 +115,7 @@ def _words(said: Directive | None) -> str:
 
 def trace(world: World) -> list[str]:
     """The newest incident's spans, in seconds after its beginning."""
-    spans = tracing.spans(world.job, world.job.status.incidents[0])
+    spans = incident_spans(world.job, world.job.status.incidents[0])
     depths = {"": -1}
     lines = []
     for span in spans:
@@ -129,7 +129,7 @@ def trace(world: World) -> list[str]:
         end = "" if span.end is None else f"{span.end - spans[0].begin:.3f}"
         failed = f", failed: {span.failed}" if span.failed else ""
         lines.append(f"{'  ' * depths[span.span_id]}{span.name}{who} {span.begin - spans[0].begin:.3f}-{end}{failed}")
-    complete = tracing.is_complete(world.job, world.job.status.incidents[0], world.now)
+    complete = is_complete(world.job, world.job.status.incidents[0], world.now)
     return [*lines, f"it is {'complete' if complete else 'not complete yet'}"]
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.core.decide import decide
-from gangctl.core.directive import directive
-from gangctl.core.plan import CreatePod
+from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.plan import CreatePod
 from gangsidecar.wire import Verb
 from tests.core.arbitrary import jobs, worlds
 from tests.core.world import START

@@ -5,12 +5,14 @@ from __future__ import annotations
 from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Incident, IncidentMember, LedgerEntry, RejectedStep, Replaced, Status
-from gangctl.core import barrier, budget, incidents, replacement, restore, slowest
-from gangctl.core.decide import decide
-from gangctl.core.evidence import Fault, as_cause
-from gangctl.core.gang import Gang
-from gangctl.core.ladder import LEVELS
-from gangctl.core.world import Observed, Pod
+from gangctl.core.facts import barrier
+from gangctl.core.facts.evidence import Fault, as_cause
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Observed, Pod
+from gangctl.core.lifecycle.decide import decide
+from gangctl.core.policy import budget, replacement, restore
+from gangctl.core.policy.ladder import LEVELS
+from gangctl.core.record import incidents, stragglers
 from tests.core.world import START, World
 
 LARGEST = 64 * 1024
@@ -128,7 +130,7 @@ def test_the_largest_status_that_recoveries_lead_to_is_bounded() -> None:
                     attempt=at,
                     time=START,
                     cause=cause,
-                    members=(member,) * slowest.LISTED,
+                    members=(member,) * stragglers.LISTED,
                     trace_id="0" * 32,
                     linked_trace_id="0" * 32,
                 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gangctl.core.directive import directive
-from gangctl.core.starting import MAX_HOSTS
+from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.starting import MAX_HOSTS
 from gangsidecar.wire import Phase
 from tests.core.happening import each, ready, runs
 from tests.core.world import World

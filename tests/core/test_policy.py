@@ -8,8 +8,8 @@ import pytest
 
 from gangctl.api.gangjob import Action, GangJob, RuleLevel
 from gangctl.api.reasons import Reason
-from gangctl.core.evidence import Fault
-from gangctl.core.policy import Verdict, verdict
+from gangctl.core.facts.evidence import Fault
+from gangctl.core.policy.rules import Verdict, verdict
 from tests.core.world import MANIFEST
 
 DISRUPTED = (("DisruptionTarget", "True", "PreemptionByScheduler"),)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import Windowed
 from gangctl.api.status import GangPhase, Status
-from gangctl.core import budget
-from gangctl.core.gang import holders
+from gangctl.core.facts.gang import holders
+from gangctl.core.policy import budget
 from tests.core.scenario import sentence
 from tests.core.showing import decide
 from tests.core.world import World

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gangctl.api.status import GangPhase, Incident, Status
-from gangctl.core import slowest, tracing
-from gangctl.core.goodput import total
-from gangctl.core.running import SUMMARY_SECONDS
-from gangctl.core.timings import TELLING_SECONDS
-from gangctl.core.tracing import trace_id
+from gangctl.core.facts.trace_context import trace_id
+from gangctl.core.lifecycle.running import SUMMARY_SECONDS
+from gangctl.core.record import stragglers
+from gangctl.core.record.goodput import total
+from gangctl.core.record.timings import TELLING_SECONDS
+from gangctl.telemetry.spans import incident_spans
 from gangsidecar.wire import Phase
 from tests.core.scenario import sentence
 from tests.core.world import World
@@ -77,9 +78,9 @@ def test_each_later_phase_has_a_place_of_its_own_and_no_more_than_eight_are_list
         sentence(made, "0.1 s pass")
     sentence(made, "31 s pass")
     decided(made)
-    listed = [(one.phase, one.member) for one in newest(made).members][slowest.AT_SETTLING :]
+    listed = [(one.phase, one.member) for one in newest(made).members][stragglers.AT_SETTLING :]
     assert listed == [("Start", "worker-11"), ("FirstStep", "worker-11"), ("CheckpointLoad", "worker-11")]
-    assert len(newest(made).members) == slowest.LISTED
+    assert len(newest(made).members) == stragglers.LISTED
 
 
 def test_members_that_have_not_told_their_first_step_are_waited_for_a_moment_only() -> None:
@@ -215,7 +216,7 @@ def test_the_restart_before_is_told_whole_though_the_next_fault_takes_a_report_a
     before = made.job.status.incidents[1]
     assert (before.milliseconds.start, before.milliseconds.first_step) == (1_000, 2_000)
     assert not [
-        span.name for span in tracing.spans(made.job, before) if span.end is None or "came first" in span.failed
+        span.name for span in incident_spans(made.job, before) if span.end is None or "came first" in span.failed
     ]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.core.decide import decide
-from gangctl.core.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
-from gangctl.core.world import Heard, Observed, Pod
+from gangctl.core.facts.world import Heard, Observed, Pod
+from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangsidecar.wire import End, Phase, Report, Scanned, aged
 
 START = 1_000_000.0

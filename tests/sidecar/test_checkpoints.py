@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangctl.core.layouts import LAYOUTS
+from gangctl.core.policy.layouts import LAYOUTS
 from gangsidecar import checkpoints
 from gangsidecar.checkpoints import scan
 from gangsidecar.wire import Tier

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.status import Cause, Incident
-from gangctl.core.launch import trace_parent
+from gangctl.core.facts.trace_context import trace_parent
 from tests.core.world import World
 
 PAGE = Path(__file__).parents[2] / "docs/tasks/make-a-framework-restartable.md"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangctl.core import barrier
+from gangctl.core.facts import barrier
 from tests.simulation import test_found
 from tests.simulation.chance import drawn
 from tests.simulation.exhaustive import MANY, QUICK, explore

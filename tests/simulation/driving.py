@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from gangctl.api.status import GangPhase
-from gangctl.core.gang import holders, incarnation
+from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
 from tests.simulation import invariants, mishaps, moves
 from tests.simulation.engine import plain

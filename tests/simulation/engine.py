@@ -8,9 +8,9 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import PhaseMilliseconds, Status
-from gangctl.core.decide import decide
-from gangctl.core.plan import Plan
-from gangctl.core.world import Observed
+from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.plan import Plan
 from gangsidecar import machine
 from tests.simulation.values import Leader, seconds
 

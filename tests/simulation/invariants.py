@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
-from gangctl.core.gang import holders, incarnation, processes_of
-from gangctl.core.goodput import total
-from gangctl.core.launch import Numbering
-from gangctl.core.plan import DeletePod
-from gangctl.core.slowest import LISTED
+from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.lifecycle.plan import DeletePod
+from gangctl.core.policy.launch import Numbering
+from gangctl.core.record.goodput import total
+from gangctl.core.record.stragglers import LISTED
 from gangsidecar import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.simulation.setups import FATAL_CODE

@@ -11,9 +11,9 @@ from enum import Enum, auto
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.directive import directive
-from gangctl.core.plan import AskScan, CreatePod, DeletePod
-from gangctl.core.world import Heard
+from gangctl.core.facts.world import Heard
+from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeletePod
 from gangsidecar.wire import Directive, Report, Scanned, aged
 from tests.simulation import invariants
 from tests.simulation.universe import Universe

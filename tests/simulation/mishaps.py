@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.status import GangPhase
-from gangctl.core.world import Device
+from gangctl.core.facts.world import Device
 from gangsidecar.wire import Level, Request
 from tests.simulation import leading, moves
 from tests.simulation.setups import FATAL_CODE

@@ -219,7 +219,7 @@ MISTAKES = (
                 CORE + "gathering.py",
                 "from gangctl.core import acceptance, barrier, incidents, pods, replacement, waiting\n",
                 "from gangctl.core import acceptance, barrier, incidents, pods, replacement, restore, waiting\n"
-                "from gangctl.core.plan import AskScan\n",
+                "from gangctl.core.lifecycle.plan import AskScan\n",
             ),
             Patch(
                 CORE + "gathering.py",

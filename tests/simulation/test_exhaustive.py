@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.core import barrier
+from gangctl.core.facts import barrier
 from tests.simulation.exhaustive import MANY, QUICK, Search, explore
 
 

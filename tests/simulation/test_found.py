@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.status import GangPhase
-from gangctl.core.world import Device
+from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
 from tests.simulation import leading
 from tests.simulation.driving import Run, settle

@@ -13,8 +13,8 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import Status
-from gangctl.core.gang import Gang, Member
-from gangctl.core.world import Observed, Pod
+from gangctl.core.facts.gang import Gang, Member
+from gangctl.core.facts.world import Observed, Pod
 from gangsidecar import evidence, machine
 from gangsidecar.wire import Directive, Found, Phase, Ping, Report, Scan, Scanned
 from tests.simulation import invariants

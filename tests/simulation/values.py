@@ -7,8 +7,8 @@ from typing import Final
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
-from gangctl.core.plan import Action, Plan
-from gangctl.core.world import Heard, Pod
+from gangctl.core.facts.world import Heard, Pod
+from gangctl.core.lifecycle.plan import Action, Plan
 from gangsidecar import events, machine
 from gangsidecar.evidence import Evidence
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned

@@ -1,4 +1,6 @@
-"""Keeping a gang's PodDisruptionBudget as :mod:`gangctl.cluster.kube.budgets` has it, before its first pod is created.
+"""Keeping a gang's PodDisruptionBudget as :mod:`gangctl.cluster.kube.pod.disruption_budget` has it.
+
+It is there before the gang's first pod is created.
 
 A budget that can't be had never stops a pod; that is said, at most once a minute.
 """
@@ -19,8 +21,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.version import KIND
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.budgets import budget, min_available
 from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client
+from gangctl.cluster.kube.pod.disruption_budget import budget, min_available
 
 log = logging.getLogger(__name__)
 

@@ -16,20 +16,21 @@ from gangctl.api.gangjob import API_VERSION, KIND, GangJob
 from gangctl.api.names import member_name, pod_name
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Conflict, Retryable, Terminal
-from gangctl.cluster.kube import paths, pods
-from gangctl.cluster.kube.admission import Admission
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.auth.identity import Identifier
 from gangctl.cluster.kube.budgeting import Budgeting
 from gangctl.cluster.kube.client import AlreadyExists, Client, NotFound, Refused, Unknown
-from gangctl.cluster.kube.eventing import related_pod
-from gangctl.cluster.kube.identity import Identifier
-from gangctl.cluster.kube.projections import GANGS, PODS
-from gangctl.cluster.kube.reading import kind_of
+from gangctl.cluster.kube.events.event import related_pod
+from gangctl.cluster.kube.events.recorder import Telling
+from gangctl.cluster.kube.pod import builder
+from gangctl.cluster.kube.pod.admission import Admission
 from gangctl.cluster.kube.settings import Settings
-from gangctl.cluster.kube.telling import Telling
-from gangctl.cluster.kube.watched import Watch, Watched
+from gangctl.cluster.kube.watch.decoding import kind_of
+from gangctl.cluster.kube.watch.informers import Watch, Watched
+from gangctl.cluster.kube.watch.projections import GANGS, PODS
 from gangctl.cluster.port import Identity, Refusal
-from gangctl.core.plan import CreatePod, DeletePod, Event
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
 AT_ONCE: Final = 64
 """So many pods are created and deleted at once: a time-out is for the API server's part, not for the queue."""
@@ -266,7 +267,7 @@ class KubeCluster:
         self._changed(uid)
 
     def _pod(self, job: GangJob, create: CreatePod) -> bytes:
-        made = pods.build(job, create, self._settings, ca=self._ca(), restart_all=self._watched.restarts_all)
+        made = builder.build(job, create, self._settings, ca=self._ca(), restart_all=self._watched.restarts_all)
         return json.dumps(made).encode()
 
     async def _dry_run(self, job: GangJob, role: str) -> str:

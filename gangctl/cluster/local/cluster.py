@@ -34,8 +34,8 @@ from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
 from gangctl.cluster.port import Identity, Refusal, RefusalReason
-from gangctl.core.plan import CreatePod, DeletePod, Event
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.files import read, write
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.process import Process
-from gangctl.core.world import Pod
+from gangctl.core.facts.world import Pod
 
 NODE = "localhost"
 ADDRESS = "127.0.0.1"

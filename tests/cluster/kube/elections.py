@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from gangctl.cluster.errors import Conflict, Retryable
-from gangctl.cluster.kube.election import Election
-from gangctl.cluster.kube.lease import Record, drawn_up
-from gangctl.cluster.kube.standing import Timing
+from gangctl.cluster.kube.leases.election import Election
+from gangctl.cluster.kube.leases.leadership import Timing
+from gangctl.cluster.kube.leases.lease import Record, drawn_up
 
 TIMING = Timing()
 STEP = 0.5

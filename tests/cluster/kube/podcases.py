@@ -9,7 +9,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.kube.settings import Settings
-from gangctl.core.plan import CreatePod
+from gangctl.core.lifecycle.plan import CreatePod
 
 SETTINGS = Settings(
     namespace="gangctl-system",

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.authority import AUTHORITY_LIFE, SERVING_LIFE, Kept, renewed
-from gangctl.cluster.kube.certificates import Certificates
+from gangctl.cluster.kube.auth.authority import AUTHORITY_LIFE, SERVING_LIFE, Kept, renewed
+from gangctl.cluster.kube.auth.certificates import Certificates
 from gangctl.cluster.kube.client import Client
 from tests.cluster.kube.fakeapi import FakeApi, status
 

@@ -13,13 +13,14 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Conflict, Retryable, Terminal
-from gangctl.cluster.kube import admission, watched
+from gangctl.cluster.kube.auth.identity import Identifier
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
-from gangctl.cluster.kube.identity import Identifier
+from gangctl.cluster.kube.pod import admission
 from gangctl.cluster.kube.settings import Settings
-from gangctl.cluster.kube.watched import Watched
-from gangctl.core.plan import CreatePod, DeletePod
+from gangctl.cluster.kube.watch import informers
+from gangctl.cluster.kube.watch.informers import Watched
+from gangctl.core.lifecycle.plan import CreatePod, DeletePod
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, node, pod
 
@@ -150,7 +151,7 @@ async def test_a_node_that_is_not_there_is_lost_once_its_pod_was_scheduled_for_a
     old = pod(spec={"nodeName": "gone"})
     async with world(GANG, ("pods", old)) as one:
         assert one.cluster.lost_nodes() == {"gone"}
-        monkeypatch.setattr(watched, "UNSEEN_SECONDS", 1e12)
+        monkeypatch.setattr(informers, "UNSEEN_SECONDS", 1e12)
         await one.api.put("pods", pod("worker-1", spec={"nodeName": "new"}))
         await eventually(lambda: len(one.names()) == 2)
         assert one.cluster.lost_nodes() == frozenset()

@@ -12,9 +12,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gangctl.cluster.kube import identity, keys, reviewing
-from gangctl.cluster.kube.identity import Identifier
-from gangctl.cluster.kube.projections import KubePod
+from gangctl.cluster.kube.auth import identity, jwks, token_review
+from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.port import Identity, Refusal, RefusalReason
 from tests.cluster.kube.fakeapi import eventually, serving, status
 from tests.cluster.kube.tokens import (
@@ -214,7 +214,7 @@ async def test_a_token_that_was_verified_is_refused_from_the_moment_on_at_which_
 
 
 async def test_a_new_key_is_found_and_an_old_one_counts_no_more(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(jwks, "AGAIN_SECONDS", 0.0)
     old = token()
     assert await here.who(old) == WORKER
     new = ec_key("new")
@@ -236,8 +236,8 @@ async def test_keys_that_are_known_go_on_to_be_used_while_the_api_server_is_away
 ) -> None:
     assert await here.who(token()) == WORKER
     here.issuer.hidden = status(503, "ServiceUnavailable", "away")
-    monkeypatch.setattr(keys, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(keys, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(jwks, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(jwks, "AGAIN_SECONDS", 0.0)
     assert await here.who(token(1)) == Identity(GANG, "worker-1", 0, "pod-1")
     assert here.issuer.fetched == 1, "it was asked for the issuer first, and there it ended"
     assert len(here.issuer.asked) == 3
@@ -279,7 +279,7 @@ async def test_where_the_keys_are_hidden_each_token_is_reviewed_once_a_minute(
     for _ in range(5):
         assert await here.who(shown) == WORKER
     assert here.issuer.reviewed == [{"token": shown, "audiences": [AUDIENCE]}]
-    monkeypatch.setattr(reviewing, "BELIEVED_SECONDS", 0.0)
+    monkeypatch.setattr(token_review, "BELIEVED_SECONDS", 0.0)
     assert await here.who(sign(claims(jti="another"))) == WORKER
     assert await here.who(sign(claims(jti="another"))) == WORKER
     assert len(here.issuer.reviewed) in {2, 3}
@@ -315,14 +315,14 @@ async def test_what_cant_be_a_members_token_is_not_even_reviewed(here: Here) -> 
 
 
 async def test_tokens_that_wait_for_a_review_are_bounded(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviewing, "WAITING", 10)
+    monkeypatch.setattr(token_review, "WAITING", 10)
     here.issuer.hidden, here.issuer.review = HIDDEN, reviewed()
     here.issuer.answering.clear()
     asked = {asyncio.ensure_future(here.who(sign(claims(jti=str(at))))) for at in range(60)}
     await eventually(lambda: sum(one.done() for one in asked) == 50)
     refused = [one.result() for one in asked if one.done()]
     assert {(one.reason, one.again) for one in refused if isinstance(one, Refusal)} == {("CannotVerify", True)}
-    assert len(here.issuer.reviewed) <= reviewing.AT_ONCE
+    assert len(here.issuer.reviewed) <= token_review.AT_ONCE
     here.issuer.answering.set()
     assert sum(one == WORKER for one in await asyncio.gather(*asked)) == 10
 

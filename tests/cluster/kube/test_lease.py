@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.lease import ADDRESS, drawn_up, parse
+from gangctl.cluster.kube.leases.lease import ADDRESS, drawn_up, parse
 from tests.cluster.kube.elections import TIMING, Elections, elections
 
 # --- a life without mishaps ------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pods import build
-from gangctl.cluster.kube.wrapping import OURS, SUPERVISOR, escaped
-from gangctl.core.plan import CreatePod
+from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod.worker_container import OURS, SUPERVISOR, escaped
+from gangctl.core.lifecycle.plan import CreatePod
 from gangsidecar.launch import expand
 from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.projections import GANGS, NODES, PODS, KubePod
-from gangctl.core.world import Device
+from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubePod
+from gangctl.core.facts.world import Device
 from tests.cluster.kube.objects import UID, gang, node, pod
 
 

@@ -9,10 +9,11 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.kube import client as requests
-from gangctl.cluster.kube import paths, reflector
+from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.projections import NODES, PODS, KubeNode, KubePod
-from gangctl.cluster.kube.reflector import Reflector
+from gangctl.cluster.kube.watch import reflector
+from gangctl.cluster.kube.watch.projections import NODES, PODS, KubeNode, KubePod
+from gangctl.cluster.kube.watch.reflector import Reflector
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import node, pod
 

@@ -17,12 +17,12 @@ from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, Replaced, Status
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube import pacing, queueing, telling
-from gangctl.cluster.kube.eventing import NOTE_BYTES, event_object, related_pod
-from gangctl.cluster.kube.pacing import Pacing
-from gangctl.cluster.kube.telling import Tally, Telling
-from gangctl.core.plan import Event, EventType
-from gangctl.core.world import Device
+from gangctl.cluster.kube.events import queue, recorder, spam_filter
+from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object, related_pod
+from gangctl.cluster.kube.events.recorder import Tally, Telling
+from gangctl.cluster.kube.events.spam_filter import Pacing
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, pod
 from tests.cluster.kube.test_cluster import GANG, world
@@ -91,7 +91,7 @@ async def sending(api_client: Any) -> AsyncIterator[Telling]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(recorder, "LONGEST_RETRY_SECONDS", 0.01)
 
 
 async def test_an_event_says_what_was_decided_about_which_gang_and_pod() -> None:
@@ -346,7 +346,7 @@ async def test_a_flood_of_one_reason_is_paced_counted_and_said_and_starves_no_ot
         for at in range(100):
             one.tell(JOB, replace(PENDING, reason=Reason.RESTARTING, message=f"crash {at}"), "")
         one.tell(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message="the end"), "")
-        await eventually(lambda: one.tally.sent == pacing.BURST + 1)
+        await eventually(lambda: one.tally.sent == spam_filter.BURST + 1)
         assert one.tally.left_out == 75
         assert events(api)[-1]["note"] == "the end"
         assert caplog.text.count("too many Restarting events at once") == 1
@@ -354,20 +354,20 @@ async def test_a_flood_of_one_reason_is_paced_counted_and_said_and_starves_no_ot
 
 async def test_the_next_event_says_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (api, client), sending(client) as one:
-        for at in range(pacing.BURST + 7):
+        for at in range(spam_filter.BURST + 7):
             one.tell(JOB, replace(PENDING, message=f"wait {at}"), "")
-        monkeypatch.setattr(pacing, "REFILL_SECONDS", 1e-9)
+        monkeypatch.setattr(spam_filter, "REFILL_SECONDS", 1e-9)
         one.tell(JOB, replace(PENDING, message="at last"), "")
         one.tell(JOB, replace(PENDING, message="and on"), "")
-        await eventually(lambda: one.tally.sent == pacing.BURST + 2)
+        await eventually(lambda: one.tally.sent == spam_filter.BURST + 2)
         *_, told, after = (event["note"] for event in events(api))
         assert told == "at last (7 more with this reason were left out before)"
         assert after == "and on"
 
 
 async def test_too_many_that_wait_are_refused_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "ROOM", 10)
-    monkeypatch.setattr(telling, "KEPT", 5)
+    monkeypatch.setattr(queue, "ROOM", 10)
+    monkeypatch.setattr(recorder, "KEPT", 5)
     async with serving() as (api, client):
         one = Telling(client)
         for at in range(10):
@@ -440,7 +440,7 @@ async def test_a_namespace_that_takes_no_events_holds_up_no_other() -> None:
 
 
 async def test_a_namespace_that_takes_no_events_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "ROOM_OF_A_NAMESPACE", 2)
+    monkeypatch.setattr(queue, "ROOM_OF_A_NAMESPACE", 2)
     async with serving() as (api, client), sending(client) as one:
         full, hold = namespace_held(api, "full")
         one.tell(full, replace(PENDING, message="is being sent"), "")
@@ -459,7 +459,7 @@ async def test_a_namespace_that_takes_no_events_leaves_room_for_others(monkeypat
 async def test_an_event_that_is_put_off_again_and_again_is_given_up(
     monkeypatch: pytest.MonkeyPatch, code: int, reason: str
 ) -> None:
-    monkeypatch.setattr(telling, "RETRYING_SECONDS", 0.2)
+    monkeypatch.setattr(recorder, "RETRYING_SECONDS", 0.2)
     async with serving() as (api, client), sending(client) as one:
 
         async def put_off(_request: web.Request) -> web.Response | None:
@@ -472,7 +472,7 @@ async def test_an_event_that_is_put_off_again_and_again_is_given_up(
 
 
 async def test_an_event_of_which_no_answer_came_is_tried_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "RETRYING_SECONDS", 0.0)
+    monkeypatch.setattr(recorder, "RETRYING_SECONDS", 0.0)
     async with serving() as (api, client), sending(client) as one:
         broken = iter(range(5))
 
@@ -516,19 +516,19 @@ async def test_the_line_about_a_lost_event_says_whose_it_was(caplog: pytest.LogC
 
 def test_a_bucket_gives_its_burst_and_then_one_in_so_long() -> None:
     paces = Pacing()
-    assert [paces.take("a", 0.0) for _ in range(pacing.BURST + 1)] == [True] * pacing.BURST + [False]
+    assert [paces.take("a", 0.0) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
     assert paces.take("b", 0.0)
-    assert not paces.take("a", pacing.REFILL_SECONDS / 2)
-    assert paces.take("a", pacing.REFILL_SECONDS)
-    assert not paces.take("a", pacing.REFILL_SECONDS)
-    later = pacing.REFILL_SECONDS * 1000
-    assert [paces.take("a", later) for _ in range(pacing.BURST + 1)] == [True] * pacing.BURST + [False]
+    assert not paces.take("a", spam_filter.REFILL_SECONDS / 2)
+    assert paces.take("a", spam_filter.REFILL_SECONDS)
+    assert not paces.take("a", spam_filter.REFILL_SECONDS)
+    later = spam_filter.REFILL_SECONDS * 1000
+    assert [paces.take("a", later) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
 
 
 def test_buckets_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "KEPT", 3)
+    monkeypatch.setattr(spam_filter, "KEPT", 3)
     paces = Pacing()
-    for _ in range(pacing.BURST):
+    for _ in range(spam_filter.BURST):
         paces.take("a", 0.0)
     assert not paces.take("a", 0.0)
     for other in "bcd":

@@ -1,0 +1,234 @@
+"""Gangs of a cluster: the port's calls, each run to its end on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import LABEL_GANG, LABEL_UID
+from gangctl.cli.errors import UserError
+from gangctl.cli.live import Look
+from gangctl.cli.output import tell
+from gangctl.cli.program import program
+from gangctl.cli.targets import pod_harm, pod_logs
+from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
+from gangctl.cli.targets.leading import kill_leader, warn_without_leader
+from gangctl.cli.targets.members import newest, pictured, worker_container
+from gangctl.cli.targets.port import Harm, Sink, Wanted
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
+from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
+from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.core.record.snapshot import Snapshot
+
+T = TypeVar("T")
+PICTURE_SECONDS: Final = 0.3
+"""Between two pictures at least: a gang that restarts changes a hundred times a second."""
+AGE_SECONDS: Final = 5.0
+"""After which a picture is drawn again though nothing has changed, as ages grow."""
+
+
+class KubePlace:
+    """One namespace of a cluster, or all."""
+
+    def __init__(self, runner: asyncio.Runner, client: Client, namespace: str, *, everywhere: bool) -> None:
+        self._runner = runner
+        self._client = client
+        self._everywhere = everywhere
+        self._gangs = GangJobs(client, namespace, everywhere=everywhere)
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
+    ) -> Iterator[KubePlace]:
+        """The cluster that is meant; its connections are ended at the end.
+
+        Raises:
+            UserError: it can't be the name of a namespace.
+            ClusterError: there is no configuration, or it can't be used.
+        """
+        with asyncio.Runner() as runner:
+            client = runner.run(Client.open(kubeconfig, context))
+            try:
+                yield cls(runner, client, namespace or client.namespace, everywhere=everywhere)
+            finally:
+                runner.run(client.close())
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        what = "all namespaces" if self._everywhere else f"namespace {self._gangs.namespace}"
+        return f"{what} of {self._client.server}"
+
+    def looks(self, name: str | None) -> Sequence[Look]:
+        """The stored status; of one gang with its pods."""
+        return self._run(self._looks(name))
+
+    def watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
+        """Kept up to date by watches: nothing is asked again and again."""
+        self._run(self._watch(name, show))
+        raise AssertionError("a watch has no end")
+
+    def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
+        """The objects as the API server has them."""
+        return self._run(self._gangs.documents() if name is None else _alone(self._gangs.document(name)))
+
+    def read(self, name: str) -> GangJob:
+        """The gang as it is stored."""
+        return self._run(self._gangs.read(name))
+
+    def latest(self, name: str) -> GangJob:
+        """The stored one: who watches a cluster needs no way to its controller."""
+        return self.read(name)
+
+    def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
+        """Patch the spec."""
+        return self._run(self._gangs.change(name, spec))
+
+    def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
+        """By a watch."""
+        return self._run(self._wait(name, over, seconds))
+
+    def warn_without_controller(self) -> None:
+        """From the Lease, if this user may see it."""
+        self._run(warn_without_leader(self._client))
+
+    @property
+    def beginning(self) -> str:
+        """Submit one, or look elsewhere."""
+        others = "" if self._everywhere else f"; {program()} status -A shows those of all namespaces"
+        return f"kubectl apply -f FILE submits one{others}"
+
+    def anew(self, name: str) -> str:
+        """A GangJob that has ended stays as it is."""
+        return f"kubectl delete gj {name} and apply its manifest to run it anew"
+
+    def logs_of(self, name: str) -> str:
+        """A command."""
+        return f"{program()} logs {name} MEMBER"
+
+    def logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+        """From the kubelets."""
+        self._run(self._logs(job, wanted, sink))
+
+    def harm(self, job: GangJob, member: str, harm: Harm) -> Sequence[str]:
+        """By a program that runs in the member's container."""
+        return self._run(self._harm(job, member, harm))
+
+    def harm_controller(self, harm: Harm, lease: str) -> None:
+        """Its pod is deleted at once."""
+        if harm.signal is None or harm.signal[0] != "SIGKILL":
+            raise UserError("on a cluster the controller can only be killed (--kill-controller): its pod is deleted")
+        self._run(kill_leader(self._client, lease))
+
+    def _run(self, doing: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._runner.run(doing)
+        except ExceptionGroup as group:
+            first: Exception = group
+            while isinstance(first, ExceptionGroup):
+                first = first.exceptions[0]
+            if isinstance(first, (UserError, ClusterError)):
+                raise first from None
+            raise
+
+    async def _looks(self, name: str | None) -> list[Look]:
+        now = time.time()
+        if name is not None:
+            job = await self._gangs.read(name)
+            return [pictured(job, await self._pods(job), now)]
+        found = await self._gangs.all()
+        for one in found:
+            if one.job is None:
+                tell(unreadable(one.name, one.unreadable))
+        return [_summary(one.job, now) for one in found if one.job is not None]
+
+    async def _watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
+        show(await self._looks(name))  # what is wrong from the start is said; later it is waited out
+        changed = asyncio.Event()
+        gangs = Reflector(self._client, self._gangs.folder, GANGS, lambda *_: changed.set())
+        selector = f"{LABEL_GANG}={name}"
+        pods = Reflector(self._client, self._pods_folder, PODS, lambda *_: changed.set(), selector=selector)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(gangs.run())
+            await gangs.listed.wait()
+            if name is not None:
+                tasks.create_task(pods.run())
+                await pods.listed.wait()
+            while True:
+                changed.clear()
+                found = sorted(gangs.items.values(), key=lambda one: (one.namespace, one.name))
+                jobs = [one.job for one in found if one.job is not None and name in {None, one.name}]
+                now = time.time()
+                seen = tuple(pods.items.values())
+                show([_summary(job, now) if name is None else pictured(job, seen, now) for job in jobs])
+                await asyncio.sleep(PICTURE_SECONDS)  # the rate of a picture, nothing waits for it
+                try:
+                    async with asyncio.timeout(AGE_SECONDS):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
+        job = await self._gangs.read(name)
+        changed = asyncio.Event()
+        reflector = Reflector(self._client, self._gangs.folder, GANGS, lambda *_: changed.set())
+        keeping = asyncio.create_task(reflector.run())
+        try:
+            async with asyncio.timeout(seconds):
+                while not over(job):
+                    await changed.wait()
+                    changed.clear()
+                    job = next((one.job for one in reflector.items.values() if one.name == name and one.job), job)
+        except TimeoutError:
+            return job
+        finally:
+            keeping.cancel()
+            await asyncio.wait((keeping,))
+        return job
+
+    async def _pods(self, job: GangJob) -> tuple[KubePod, ...]:
+        query = {"labelSelector": f"{LABEL_UID}={job.metadata.uid}"}
+        return PODS.page(await self._client.request("GET", self._pods_folder, query=query, timeout=LIST_SECONDS)).items
+
+    async def _logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+        current = newest(await self._pods(job))
+        pods = {
+            member: (current[member].pod.name, SIDECAR if wanted.sidecar else worker_container(job, member))
+            for member in wanted.members
+            if member in current
+        }
+        if not pods:
+            raise UserError(f"{', '.join(wanted.members[:8])}: no pod, so there is no log")
+        await pod_logs.give(self._client, self._gangs.namespace, wanted, pods, sink)
+
+    async def _harm(self, job: GangJob, member: str, harm: Harm) -> list[str]:
+        current = newest(one for one in await self._pods(job) if not one.pod.terminated)
+        if member not in current:
+            raise UserError(
+                f"member {member!r} has no pod that runs; members with pods: {', '.join(current) or 'none'}"
+            )
+        return await pod_harm.harm(self._client, current[member], worker_container(job, member), harm)
+
+    @property
+    def _pods_folder(self) -> str:
+        return f"/api/v1/namespaces/{self._gangs.namespace}/pods"
+
+
+async def _alone(doing: Coroutine[Any, Any, T]) -> list[T]:
+    return [await doing]
+
+
+def _summary(job: GangJob, now: float) -> Look:
+    metadata = job.metadata
+    seen = Snapshot(
+        name=metadata.name, uid=metadata.uid, generation=metadata.generation, time=now, status=job.status, members=()
+    )
+    return Look(job, seen, (), live=True)

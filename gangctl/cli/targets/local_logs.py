@@ -1,0 +1,100 @@
+"""Logs of local pods: files that are appended to. They have no times, and outlive their pods."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from gangctl.api.names import pod_name
+from gangctl.cli.errors import UserError
+from gangctl.cli.targets.port import Sink, Wanted
+from gangctl.cluster.local.layout import GangFolder, PodFolder
+
+LOOK_SECONDS: Final = 0.1
+"""How often a log that is followed is looked at."""
+
+
+def give(folder: GangFolder, wanted: Wanted, sink: Sink) -> None:
+    """Give the logs, member by member; with ``follow`` also what comes, until interrupted.
+
+    Raises:
+        UserError: there is no such log, or no times in it.
+    """
+    if wanted.since is not None:
+        raise UserError("logs of this machine have no times: take --tail LINES instead of --since")
+    paths = {member: _log(folder, member, wanted) for member in wanted.members}
+    if not any(paths.values()):
+        of = "no earlier pod" if wanted.previous else "no pod yet"
+        raise UserError(f"{', '.join(wanted.members[:8])}: {of}, so there is no log")
+    tails = [_Tail(member, path, sink) for member, path in paths.items() if path is not None]
+    for tail in tails:
+        tail.begin(wanted.tail)
+    while wanted.follow:
+        time.sleep(LOOK_SECONDS)
+        for tail in tails:
+            tail.go_on()
+    for tail in tails:
+        tail.end()
+
+
+class _Tail:
+    """One log, and how far it was given."""
+
+    def __init__(self, member: str, path: Path, sink: Sink) -> None:
+        self._member = member
+        self._path = path
+        self._sink = sink
+        self._read_to = 0
+        self._rest = b""
+        """The beginning of a line that isn't complete yet."""
+
+    def begin(self, tail: int | None) -> None:
+        """Everything that is there, or its last lines."""
+        try:
+            with self._path.open("rb") as file:
+                lines = file if tail is None else deque(file, tail)
+                for line in lines:
+                    self._take(line)
+                self._read_to = file.tell()
+        except OSError as error:
+            raise UserError(f"{self._path} can't be read: {error.strerror}") from None
+
+    def go_on(self) -> None:
+        """What was added since."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_to)
+                for line in file:
+                    self._take(line)
+                self._read_to = file.tell()
+        except OSError:
+            return  # it is forgotten with its gang
+
+    def end(self) -> None:
+        """A last line without an end."""
+        if self._rest:
+            self._sink(self._member, self._rest)
+
+    def _take(self, piece: bytes) -> None:
+        line = self._rest + piece
+        self._rest = b"" if line.endswith(b"\n") else line
+        if line.endswith(b"\n"):
+            self._sink(self._member, line[:-1])
+
+
+def _log(folder: GangFolder, member: str, wanted: Wanted) -> Path | None:
+    """Of the member's newest pod, or of the one before."""
+    try:
+        names = [path.name for path in folder.pods.iterdir()]
+    except OSError:
+        return None
+    prefix = f"{folder.path.name}-{member}-"
+    numbers = (name[len(prefix) :] for name in names if name.startswith(prefix))
+    incarnations = sorted(int(number) for number in numbers if number.isdecimal())
+    at = -2 if wanted.previous else -1
+    if len(incarnations) < -at:
+        return None
+    pod = PodFolder(folder.pods / pod_name(folder.path.name, member, incarnations[at]))
+    return pod.sidecar_log if wanted.sidecar else pod.worker_log

@@ -1,0 +1,1 @@
+"""Who a sidecar is, and the certificates that it trusts."""

@@ -1,0 +1,1 @@
+"""Pods: how they are built, and what is kept beside them."""

@@ -1,0 +1,1 @@
+"""Lists and watches: reflectors, and what is decoded of each object."""

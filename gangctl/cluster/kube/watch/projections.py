@@ -1,0 +1,331 @@
+"""What is kept of pods, nodes and GangJobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import Field, ValidationError
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import LABEL_INCARNATION, LABEL_INDEX, LABEL_ROLE, LABEL_UID, member_name
+from gangctl.api.version import KIND
+from gangctl.cluster.kube.watch.decoding import Raw, Reading, why
+from gangctl.core.facts.world import Device, Pod
+
+RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
+"""What a node declares that can restart all containers of a pod at once (KEP-5532)."""
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+"""The taint by which an administrator says that a node is down and its pods run no more."""
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons for waiting that say nothing is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubePod:
+    """A pod of a gang."""
+
+    pod: Pod
+    namespace: str
+    gang: str
+    """UID of the gang, by its label."""
+    owner: str
+    """UID of the GangJob that owns it; empty if none does."""
+    phase: str = ""
+    ip: str = ""
+    resource_version: str = field(default="", compare=False)
+    """Not compared: most changes of a pod are of no interest here."""
+
+    @property
+    def uid(self) -> str:
+        """UID of the pod."""
+        return self.pod.uid
+
+
+@dataclass(frozen=True, slots=True)
+class KubeNode:
+    """A node."""
+
+    uid: str
+    name: str
+    lost: bool
+    """Whether its kubelet has fallen silent, or an administrator says that it is down. One that is merely not ready
+    still answers."""
+    schedulable: bool
+    restarts_all: bool
+    """Whether it can restart all containers of a pod at once."""
+    resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeGang:
+    """A GangJob, readable or not."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    job: GangJob | None
+    unreadable: str = ""
+    """Why it can't be read."""
+
+
+class _Owner(Raw):
+    kind: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class _Metadata(Raw):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    owner_references: tuple[_Owner, ...] = ()
+
+
+class _Condition(Raw):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Running(Raw):
+    started_at: datetime | None = None
+
+
+class _Terminated(Raw):
+    exit_code: int = 0
+    reason: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class _Waiting(Raw):
+    reason: str = ""
+
+
+class _State(Raw):
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+
+
+class _Health(Raw):
+    resource_id: str = Field("", alias="resourceID")
+    health: str = "Unknown"
+
+
+class _Allocated(Raw):
+    name: str = ""
+    resources: tuple[_Health, ...] = ()
+
+
+class _ContainerStatus(Raw):
+    name: str
+    restart_count: int = 0
+    started: bool | None = None
+    state: _State = _State()
+    last_state: _State = _State()
+    allocated_resources_status: tuple[_Allocated, ...] = ()
+
+
+class _PodStatus(Raw):
+    phase: str = ""
+    reason: str = ""
+    pod_ip: str = Field("", alias="podIP")
+    conditions: tuple[_Condition, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Container(Raw):
+    name: str
+    restart_policy: str = ""
+
+
+class _PodSpec(Raw):
+    node_name: str = ""
+    init_containers: tuple[_Container, ...] = ()
+    containers: tuple[_Container, ...] = ()
+
+
+class _Pod(Raw):
+    metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _Taint(Raw):
+    key: str = ""
+
+
+class _NodeSpec(Raw):
+    unschedulable: bool = False
+    taints: tuple[_Taint, ...] = ()
+
+
+class _NodeStatus(Raw):
+    conditions: tuple[_Condition, ...] = ()
+    declared_features: tuple[str, ...] = ()
+
+
+class _Node(Raw):
+    metadata: _Metadata
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+def _seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()
+
+
+def _pod(raw: _Pod) -> KubePod:
+    """Raises ValueError if the labels don't say whose it is."""
+    metadata, labels, status = raw.metadata, raw.metadata.labels, raw.status
+    try:
+        gang, member = labels[LABEL_UID], member_name(labels[LABEL_ROLE], int(labels[LABEL_INDEX]))
+        incarnation = int(labels[LABEL_INCARNATION])
+    except KeyError as error:
+        raise ValueError(f"a pod with the label {LABEL_UID} has no label {error.args[0]}") from None
+    scheduled = next((one for one in status.conditions if one.type == "PodScheduled"), None)
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    ended = _newest_end(status)
+    pod = Pod(
+        name=metadata.name,
+        uid=metadata.uid,
+        member=member,
+        incarnation=incarnation,
+        node=raw.spec.node_name,
+        created_at=_seconds(metadata.creation_timestamp),
+        scheduled_at=_scheduled_at(raw, scheduled),
+        started_at=_started_at(raw),
+        ended_at=_seconds(ended.finished_at) if ended is not None else None,
+        ended_reason="" if ended is None else ended.reason,
+        restarts=max((one.restart_count for one in statuses), default=0),
+        deleting=metadata.deletion_timestamp is not None,
+        terminated=_is_terminated(raw),
+        reason=_reason(raw, scheduled),
+        conditions=tuple((one.type, one.status, one.reason) for one in status.conditions),
+        devices=_devices(status),
+    )
+    owner = next((one.uid for one in metadata.owner_references if one.controller and one.kind == KIND), "")
+    return KubePod(pod, metadata.namespace, gang, owner, status.phase, status.pod_ip, metadata.resource_version)
+
+
+def _scheduled_at(raw: _Pod, scheduled: _Condition | None) -> float | None:
+    if scheduled is not None and scheduled.status == "True":
+        return _seconds(scheduled.last_transition_time)
+    return _seconds(raw.metadata.creation_timestamp) if raw.spec.node_name else None
+
+
+def _started_at(raw: _Pod) -> float | None:
+    """The last start of all containers that run along; None while one of them doesn't.
+
+    A container beside the worker may have done its part and ended with 0: it was started as well.
+    """
+    statuses = {one.name: one for one in (*raw.status.init_container_statuses, *raw.status.container_statuses)}
+    needed = [one.name for one in raw.spec.containers]
+    needed += [one.name for one in raw.spec.init_containers if one.restart_policy == "Always"]
+    times: list[float] = []
+    for name in needed:
+        status = statuses.get(name)
+        if status is None:
+            return None
+        match status.state:
+            case _State(running=_Running(started_at=time)) if status.started is not False:
+                times.append(_seconds(time))
+            case _State(terminated=_Terminated(exit_code=0, started_at=time)):
+                times.append(_seconds(time))
+            case _:
+                return None
+    return max(times, default=None)
+
+
+def _newest_end(status: _PodStatus) -> _Terminated | None:
+    """The newest end of a container that isn't a sidecar.
+
+    Of ends in one second the one that says more: when all are restarted, one of them was the cause and the others were
+    killed.
+    """
+    ends = [
+        end
+        for one in status.container_statuses
+        for end in (one.state.terminated, one.last_state.terminated)
+        if end is not None and end.finished_at is not None
+    ]
+    says_more = {"Error": False, "Completed": False}
+    return max(ends, key=lambda end: (_seconds(end.finished_at), says_more.get(end.reason, True)), default=None)
+
+
+def _is_terminated(raw: _Pod) -> bool:
+    """Whether nothing of it runs nor will.
+
+    That all containers have ended isn't enough while the kubelet may start them again: they all have for a moment when
+    all are restarted. And a phase alone isn't either: on a lost node others write it.
+    """
+    statuses = (*raw.status.init_container_statuses, *raw.status.container_statuses)
+    if any(one.state.running is not None for one in statuses):
+        return False
+    if raw.status.phase in {"Succeeded", "Failed"}:
+        return True
+    ended = {one.name for one in statuses if one.state.terminated is not None}
+    deleting = raw.metadata.deletion_timestamp is not None
+    return deleting and {one.name for one in (*raw.spec.init_containers, *raw.spec.containers)} <= ended
+
+
+def _reason(raw: _Pod, scheduled: _Condition | None) -> str:
+    status = raw.status
+    if status.reason:
+        return status.reason
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    waiting = [one.state.waiting.reason for one in statuses if one.state.waiting is not None]
+    ended = [one.state.terminated.reason for one in statuses if one.state.terminated is not None]
+    found = [reason for reason in waiting if reason and reason not in _STARTING]
+    found += sorted((reason for reason in ended if reason and reason != "Completed"), key=lambda one: one == "Error")
+    if not found and scheduled is not None and scheduled.status != "True":
+        return scheduled.message or scheduled.reason
+    return next(iter(found), "")
+
+
+def _devices(status: _PodStatus) -> tuple[Device, ...]:
+    found = {
+        (allocated.name, one.resource_id): Device(allocated.name, one.resource_id, one.health or "Unknown")
+        for container in (*status.init_container_statuses, *status.container_statuses)
+        for allocated in container.allocated_resources_status
+        for one in allocated.resources
+    }
+    return tuple(found.values())
+
+
+def _node(raw: _Node) -> KubeNode:
+    ready = next((one.status for one in raw.status.conditions if one.type == "Ready"), "")
+    return KubeNode(
+        uid=raw.metadata.uid,
+        name=raw.metadata.name,
+        lost=ready == "Unknown" or any(one.key == OUT_OF_SERVICE for one in raw.spec.taints),
+        schedulable=not raw.spec.unschedulable and ready == "True",
+        restarts_all=RESTARTS_ALL in raw.status.declared_features,
+        resource_version=raw.metadata.resource_version,
+    )
+
+
+def _gang(raw: dict[str, Any]) -> KubeGang:
+    metadata = _Metadata.model_validate(raw.get("metadata"))
+    job, unreadable = None, ""
+    try:
+        job = GangJob.model_validate(raw)
+    except ValidationError as error:
+        unreadable = why(error)
+    return KubeGang(metadata.uid, metadata.namespace, metadata.name, metadata.resource_version, job, unreadable)
+
+
+PODS: Final = Reading(_Pod, _pod)
+NODES: Final = Reading(_Node, _node)
+GANGS: Final = Reading(dict[str, Any], _gang)

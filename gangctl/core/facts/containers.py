@@ -1,0 +1,59 @@
+"""Containers that ended by themselves: what the cluster shows of it, and of which attempt it is evidence.
+
+The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whoever
+spoke first; its reason (OOMKilled) is shown a moment after the new session has spoken. Never does what a kubelet's
+clock says open an attempt: while Running the new session does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Pod
+from gangsidecar.wire import Level
+
+WHOLE_SECOND: Final = 1.0
+"""The kubelet's times are cut to whole seconds: what has happened may be as much later."""
+
+
+def attempt_began(gang: Gang) -> float:
+    """When the attempt that evidence is looked for was started, as far as the status remembers."""
+    status = gang.status
+    if status.phase is GangPhase.RUNNING:
+        return status.phase_time
+    before = status.incidents[1:2]
+    settled = 0.0 if not before else before[0].settled_time or 0.0
+    return max(status.start_time or 0.0, settled)
+
+
+def has_ended(gang: Gang, pod: Pod) -> bool:
+    """Whether the cluster shows that the pod's container has ended in the attempt that evidence is looked for."""
+    return pod.ended_at is not None and attempt_began(gang) < pod.ended_at + WHOLE_SECOND
+
+
+def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
+    """The end of the worker's container in the failed attempt, before anybody was stopped, while Gathering."""
+    incidents = gang.status.incidents
+    if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
+        return
+    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time:
+        yield container_end(pod, pod.ended_at)
+
+
+def container_end(pod: Pod, time: float) -> Fault:
+    """The fault. Its reason may come later than its new session."""
+    oom = pod.ended_reason == "OOMKilled"
+    return Fault(
+        Reason.OOM_KILLED if oom else Reason.CONTAINER_RESTARTED,
+        pod.member,
+        time,
+        pod.incarnation,
+        node=pod.node or None,
+        level=Level.CONTAINER,
+        message="its container was killed for lack of memory" if oom else "its container has ended, and was restarted",
+    )

@@ -1,0 +1,286 @@
+"""Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
+
+The rule: every fault names one member and one moment; the *cause* is the strongest of them, and among equals the
+earliest. Never is a worker that was told to stop a fault, never one of an older attempt, never a spare's pod, and never
+what happened to a member that waited already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from gangctl.api.gangjob import NeverSucceeds
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
+from gangctl.core.facts.evidence import (
+    DISRUPTION_REASONS,
+    REPLACED_REASONS,
+    VAGUE_REASONS,
+    Fault,
+    Strength,
+    signal_name,
+)
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Device, Heard, Pod
+from gangsidecar.wire import End, Level, Phase, Report
+
+_ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
+"""Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
+START_SECONDS: Final = 60.0
+"""A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
+SILENT_RESTARTS: Final = 3
+"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
+
+
+def faults(gang: Gang) -> tuple[Fault, ...]:
+    """All evidence against the newest attempt that had workers, strongest first, earliest first among equals.
+
+    While Running that is the status' attempt, while Gathering the one before.
+    """
+    found = [
+        fault for place in gang.places for fault in _of_member(gang, gang.holders[place]) if not _is_late(gang, fault)
+    ]
+    found += _of_replaced(gang)
+    return tuple(
+        sorted(found, key=lambda fault: (-fault.strength, fault.reason in VAGUE_REASONS, fault.time, fault.member))
+    )
+
+
+def _is_late(gang: Gang, fault: Fault) -> bool:
+    """Whether it happened to a member that was waiting already: it is replaced, and the attempt did not fail for it.
+
+    What explains the end of the member at fault (its pod, its node, its device) is never late.
+    """
+    if gang.status.phase is GangPhase.RUNNING:
+        return False
+    if gang.is_fresh(fault.member):
+        return True  # Its pod is younger than the attempt that failed.
+    if fault.strength <= Strength.END or fault.strength is Strength.DEVICE:
+        return False  # A device doesn't fall ill by waiting.
+    if fault.level is Level.CONTAINER:
+        return False  # Only ends before the incident are told.
+    report = gang.report(fault.member)
+    waiting = report is not None and report.attempt == gang.status.attempt and report.phase is Phase.READY
+    incidents = gang.status.incidents
+    return waiting and not (incidents and incidents[0].cause.member == fault.member)
+
+
+def _of_replaced(gang: Gang) -> list[Fault]:
+    """What is told, after it was replaced, of the pod that the open incident is put down to.
+
+    That it is deleted is no news: the controller does that.
+    """
+    incidents = gang.status.incidents
+    if gang.status.phase is GangPhase.RUNNING or not incidents or incidents[0].settled:
+        return []
+    cause = incidents[0].cause
+    if cause.incarnation >= gang.incarnation(cause.member):
+        return []
+    old = (one for one in gang.observed.pods if (one.member, one.incarnation) == (cause.member, cause.incarnation))
+    return [fault for pod in old for fault in _of_pod(gang, pod) if fault.reason not in REPLACED_REASONS]
+
+
+def failed_attempt(gang: Gang) -> int:
+    """The attempt that evidence is looked for."""
+    return gang.status.attempt if gang.status.phase is GangPhase.RUNNING else gang.status.attempt - 1
+
+
+def is_gentle(gang: Gang, fault: Fault) -> bool:
+    """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
+    pod, report = gang.pods.get(fault.member), gang.report(fault.member)
+    if pod is None or pod.terminated or report is None or report.phase is not Phase.RUNNING:
+        return False
+    ended = any(end.attempt == gang.status.attempt for end in report.ends)
+    return fault.strength is Strength.DISRUPTION and not ended
+
+
+def is_unseen_by_most(gang: Gang) -> bool:
+    """Whether most members of the failed attempt could not see its restore point: then the step is to blame."""
+    attempt = failed_attempt(gang)
+    reports = [gang.report(holder) for holder in gang.holders.values()]
+    unseen = sum(one is not None and one.missing_step is not None and one.missing_attempt == attempt for one in reports)
+    return unseen * 2 > len(gang.places)
+
+
+def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
+    pod = gang.pods.get(member)
+    running = gang.status.phase is GangPhase.RUNNING
+    if pod is None:
+        if running:
+            yield Fault(
+                Reason.POD_DELETED,
+                member,
+                gang.now,
+                gang.incarnation(member),
+                message="its pod is gone from the cluster",
+            )
+        return
+    yield from _of_pod(gang, pod)
+    if not running:
+        yield from ends_of_container(gang, pod)
+    heard = gang.heard.get(pod.uid)
+    if heard is not None:
+        yield from _of_report(gang, pod, heard)
+    if running:
+        yield from _of_silence(gang, pod, heard)
+
+
+def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
+    def fault(reason: Reason, message: str, **more: str) -> Fault:
+        return Fault(
+            reason,
+            pod.member,
+            gang.now,
+            pod.incarnation,
+            node=pod.node or None,
+            conditions=pod.conditions,
+            message=message,
+            **more,  # type: ignore[arg-type]
+        )
+
+    disruption = next(
+        (why for kind, state, why in pod.conditions if kind == "DisruptionTarget" and state == "True"), ""
+    )
+    for device in pod.devices:
+        if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
+            yield fault(
+                Reason.DEVICE_LOST,
+                f"device {device.name} ({device.resource}) is {device.health}",
+                device=device.name,
+                resource=device.resource,
+                health=device.health,
+            )
+    if gang.on_lost_node(pod):
+        yield fault(Reason.NODE_LOST, f"node {pod.node} doesn't answer")
+    elif disruption:
+        yield fault(DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED), f"its pod is disrupted: {disruption}")
+    elif pod.deleting:
+        yield fault(Reason.POD_DELETED, "its pod is being deleted")
+    elif pod.terminated:
+        reason = _ENDINGS.get(pod.reason, Reason.POD_FAILED)
+        yield replace(fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}"), level=Level.POD)
+
+
+def _doubt_matters(gang: Gang, device: Device) -> bool:
+    """Whether a rule asks for devices whose health is unknown."""
+    asked = [rule.on_device_health for rule in gang.spec.pod_failure_policy.rules if rule.on_device_health is not None]
+    return any(
+        "Unknown" in health.health and (not health.resource_names or device.resource in health.resource_names)
+        for health in asked
+    )
+
+
+def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
+    report, attempt = heard.report, failed_attempt(gang)
+    never = isinstance(gang.spec.success_policy, NeverSucceeds)
+    for end in report.ends:
+        if end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never):
+            yield _of_end(pod, heard, end)
+    if report.terminating:
+        yield Fault(
+            Reason.DISRUPTED,
+            pod.member,
+            heard.at,
+            pod.incarnation,
+            node=pod.node,
+            conditions=pod.conditions,
+            message="its pod was told to end",
+        )
+    if report.phase is Phase.STUCK:
+        yield Fault(
+            Reason.STUCK, pod.member, heard.at, pod.incarnation, node=pod.node, message="a process outlived SIGKILL"
+        )
+    request = report.request
+    if request is not None and request.attempt == attempt:
+        yield Fault(
+            Reason.REQUESTED,
+            pod.member,
+            heard.at - request.age_ms / 1000,
+            pod.incarnation,
+            rank=request.rank,
+            node=pod.node if request.exclude_node else None,
+            level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
+            message=f"the framework asked: {request.reason}",
+        )
+    if report.missing_step is not None and report.missing_attempt == attempt:
+        yield Fault(
+            Reason.RESTORE_POINT_MISSING,
+            pod.member,
+            heard.at,
+            pod.incarnation,
+            message=f"it can't see checkpoint step {report.missing_step}",
+        )
+
+
+def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
+    reason = Reason.EXIT_CODE
+    text = f"exit code {end.exit_code}"
+    if end.oom:
+        reason, text = Reason.OOM_KILLED, "killed for lack of memory"
+    elif end.signal is not None:
+        reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
+    elif end.hidden:
+        reason, text = Reason.EXIT_CODE_HIDDEN, f"exit code {end.exit_code} of the launcher, the child's is not known"
+    elif end.message and end.exit_code in {126, 127}:
+        reason = Reason.START_FAILED
+    return Fault(
+        reason,
+        pod.member,
+        heard.at - end.age_ms / 1000,
+        pod.incarnation,
+        rank=end.rank,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        node=pod.node or None,
+        conditions=pod.conditions,
+        message=f"{text}: {end.message}" if end.message else text,
+    )
+
+
+def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
+    """What a member doesn't do: run the attempt that it is in."""
+    status = gang.status
+    report = None if heard is None else heard.report
+    if report is not None and not has_joined(report, status.attempt):
+        new = "its supervisor has started anew and knows nothing of the attempt"
+        end = container_end(pod, gang.now)
+        yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
+    elif report is not None and has_stopped_itself(report, status.attempt):
+        yield Fault(
+            Reason.DISRUPTED,
+            pod.member,
+            gang.now,
+            pod.incarnation,
+            message="its worker was stopped in the pod, without its controller",
+        )
+    elif report is None or report.phase is Phase.READY:
+        if (
+            report is None
+            and pod.restarts >= SILENT_RESTARTS
+            and gang.now >= gang.observed.listening_since + START_SECONDS
+        ):
+            message = f"{pod.restarts} container restarts without a word of its supervisor"
+        elif gang.now >= start_deadline(gang, pod):
+            message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"
+        else:
+            return
+        yield Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
+
+
+def start_deadline(gang: Gang, pod: Pod) -> float:
+    """When a worker that hasn't reported that it was started is a fault."""
+    return max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since) + START_SECONDS
+
+
+def has_joined(report: Report, attempt: int) -> bool:
+    """Whether this session said Ready for the attempt or runs it."""
+    return report.attempt >= attempt and report.phase is not Phase.IDLE
+
+
+def has_stopped_itself(report: Report, attempt: int) -> bool:
+    """Whether the attempt's worker was stopped though nobody in charge asked for it (isolation, an orphan's end)."""
+    stopped = any(end.attempt == attempt and end.stopped for end in report.ends)
+    return report.attempt == attempt and not report.terminating and (stopped or report.phase is Phase.DONE)

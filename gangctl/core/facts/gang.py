@@ -1,0 +1,192 @@
+"""One look at a gang: the job and the observed world, indexed by member and pod.
+
+A member is one place in the gang. Its *place* is the part of the job that it runs by default; a spare has none until it
+takes the place of a lost member. ``Gang`` answers questions of fact only; what follows from them is the policies'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gangctl.api.gangjob import GangJob, Launch, Role, Spec
+from gangctl.api.names import member_name
+from gangctl.api.status import GangPhase, Replaced, Status
+from gangctl.core.facts.world import Heard, Observed, Pod
+from gangsidecar.wire import Phase, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One place in the gang."""
+
+    name: str
+    role: Role
+    index: int
+
+    @property
+    def is_spare(self) -> bool:
+        """Beyond the needed ones: it has no place of its own."""
+        return self.index >= self.role.replicas
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The job and its world at one moment. Times are seconds since the epoch."""
+
+    now: float
+    job: GangJob
+    observed: Observed
+
+    @property
+    def spec(self) -> Spec:
+        """What the user wants."""
+        return self.job.spec
+
+    @property
+    def status(self) -> Status:
+        """What is durable."""
+        return self.job.status
+
+    @cached_property
+    def members(self) -> dict[str, Member]:
+        """All members by name, in the order of roles and indexes; spares come last in their role."""
+        return {member.name: member for role in self.spec.roles for member in members_of(role)}
+
+    @cached_property
+    def places(self) -> dict[str, Member]:
+        """The needed members by name: the places that must be filled."""
+        return {name: member for name, member in self.members.items() if not member.is_spare}
+
+    @cached_property
+    def holders(self) -> dict[str, str]:
+        """Place -> the member that runs it, as the status has it."""
+        return holders(self.spec, self.status)
+
+    @cached_property
+    def pods(self) -> dict[str, Pod]:
+        """Member -> the pod of its current incarnation, where there is one."""
+        return {
+            pod.member: pod
+            for pod in self.observed.pods
+            if pod.member in self.members and pod.incarnation == self.incarnation(pod.member)
+        }
+
+    @cached_property
+    def heard(self) -> dict[str, Heard]:
+        """Pod UID -> the newest report of its supervisor."""
+        return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == self.job.metadata.uid}
+
+    @cached_property
+    def reports(self) -> dict[str, list[Report]]:
+        """Member -> the newest report of each of its pods, earlier incarnations among them."""
+        reports: dict[str, list[Report]] = {}
+        for heard in self.heard.values():
+            reports.setdefault(heard.report.member, []).append(heard.report)
+        return reports
+
+    @cached_property
+    def unseen(self) -> frozenset[tuple[str, int]]:
+        """(member, incarnation) of supervisors that speak though the cluster doesn't show their pods."""
+        present = {pod.uid for pod in self.observed.pods}
+        return frozenset(
+            (heard.report.member, heard.report.incarnation)
+            for uid, heard in self.heard.items()
+            if heard.connected and uid not in present
+        )
+
+    @cached_property
+    def replaced(self) -> dict[str, Replaced]:
+        """Member -> its entry in ``status.replaced``."""
+        return {entry.member: entry for entry in self.status.replaced}
+
+    def incarnation(self, member: str) -> int:
+        """How many times the member's pod has been replaced, as the status has it."""
+        entry = self.replaced.get(member)
+        return self.status.base_incarnation if entry is None else entry.incarnation
+
+    def was_there(self, member: str) -> bool:
+        """Whether the member has a pod, or is one of those that the status knows.
+
+        Roles that have changed may name members that never were.
+        """
+        one, before = self.members.get(member), {role.name: role.desired for role in self.status.roles}
+        return member in self.pods or (one is not None and one.index < before.get(one.role.name, 0))
+
+    def report(self, member: str) -> Report | None:
+        """What the supervisor in the member's current pod said last."""
+        pod = self.pods.get(member)
+        heard = None if pod is None else self.heard.get(pod.uid)
+        return None if heard is None else heard.report
+
+    def connected(self, member: str) -> bool:
+        """Whether the supervisor in the member's current pod has spoken on a connection that is still there."""
+        pod = self.pods.get(member)
+        heard = None if pod is None else self.heard.get(pod.uid)
+        return heard is not None and heard.connected
+
+    def is_fresh(self, member: str) -> bool:
+        """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
+        entry = self.replaced.get(member)
+        coming = coming_attempt(self.status)
+        return self.status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming)
+
+    def on_lost_node(self, pod: Pod) -> bool:
+        """Whether neither the pod's node nor its supervisor answers: a kubelet that is away alone costs nothing."""
+        heard = self.heard.get(pod.uid)
+        return pod.node in self.observed.lost_nodes and not (heard is not None and heard.connected)
+
+
+def members_of(role: Role) -> tuple[Member, ...]:
+    """The members of one role, spares last."""
+    return tuple(Member(member_name(role.name, at), role, at) for at in range(role.replicas + role.spares))
+
+
+def incarnation(status: Status, member: str) -> int:
+    """How many times the member's pod has been replaced."""
+    return next((entry.incarnation for entry in status.replaced if entry.member == member), status.base_incarnation)
+
+
+def coming_attempt(status: Status) -> int:
+    """The first attempt of which no worker can have been told to run. Told by numbers, as clocks may jump back."""
+    return status.attempt + (status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED})
+
+
+def is_planned(status: Status) -> bool:
+    """Whether workers are stopped though nobody has failed: they have the longer grace for a last checkpoint."""
+    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
+    incidents = status.incidents
+    return status.phase is GangPhase.SUSPENDED or (
+        status.phase in stopping and bool(incidents) and incidents[0].planned
+    )
+
+
+def stop_grace(spec: Spec, status: Status) -> int:
+    """Seconds from SIGTERM to SIGKILL for who is stopped now."""
+    recovery = spec.recovery
+    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
+
+
+def holders(spec: Spec, status: Status) -> dict[str, str]:
+    """Place -> the member that runs it."""
+    held = {entry.place: entry.member for entry in status.ranks}
+    return {
+        name: held.get(name, name)
+        for role in spec.roles
+        for name in (member_name(role.name, at) for at in range(role.replicas))
+    }
+
+
+def processes_of(role: Role) -> int:
+    """How many processes the supervisor starts in one pod of the role."""
+    return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
+
+
+def is_stopped(report: Report, status: Status) -> bool:
+    """Whether no worker that was told to run so far can be under this supervisor, now or later.
+
+    Ready for an attempt that already runs proves nothing: Run may be on its way.
+    """
+    if report.phase is Phase.DONE:
+        return report.attempt >= status.attempt
+    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)

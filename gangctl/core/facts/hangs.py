@@ -1,0 +1,59 @@
+"""Hangs: no rank reports progress for too long.
+
+The rule: the time is that of the newest progress of any rank, its limit that of the phase it was in; only time with a
+leader counts. Never is a job that doesn't report progress taken for hung unless a timeout was set.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.gang import Gang
+from gangsidecar.wire import Progress
+
+
+def limit(gang: Gang, phase: str) -> int | None:
+    """How long a gang may be silent in this phase of its training, in seconds; None = for ever."""
+    progress = gang.spec.progress
+    if progress.timeout_seconds is None:
+        return None
+    return {
+        "Startup": progress.startup_timeout_seconds,
+        "Checkpoint": progress.checkpoint_timeout_seconds,
+        "Evaluation": progress.evaluation_timeout_seconds,
+    }.get(phase, progress.timeout_seconds)
+
+
+def hangs_at(gang: Gang) -> float | None:
+    """When the gang counts as hung if nobody reports before; None = never."""
+    told = _told(gang)
+    newest = max(told, key=lambda one: one[0], default=None)
+    phase = "Startup" if newest is None else newest[2].phase
+    seconds = limit(gang, phase)
+    if seconds is None:
+        return None
+    return max(0.0 if newest is None else newest[0], gang.status.phase_time, gang.observed.listening_since) + seconds
+
+
+def hang(gang: Gang) -> Fault | None:
+    """The fault of a gang that hangs: the member that is furthest behind is named."""
+    at = hangs_at(gang)
+    if at is None or gang.now < at:
+        return None
+    told = _told(gang)
+    last = min(told, key=lambda one: (one[2].step, one[0]), default=None)
+    member = next(iter(gang.holders.values())) if last is None else last[1]
+    step = "no step was reported" if last is None else f"its last step was {last[2].step}"
+    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank has made progress; {step}")
+
+
+def _told(gang: Gang) -> list[tuple[float, str, Progress]]:
+    """(time, member, progress) of every holder that has reported in this attempt."""
+    told = []
+    for member in gang.holders.values():
+        pod = gang.pods.get(member)
+        heard = None if pod is None else gang.heard.get(pod.uid)
+        progress = None if heard is None else heard.report.progress
+        if heard is not None and progress is not None and progress.attempt == gang.status.attempt:
+            told.append((heard.at - progress.age_ms / 1000, member, progress))
+    return told

@@ -1,0 +1,68 @@
+"""Ranks: who runs which part of the job in this attempt.
+
+The rule: every place is run by its own member, until that member's pod can't go on; then a ready spare of the same role
+takes the place and keeps it, and the member's new pod becomes the spare. Never is a rank given twice: a member holds at
+most one place, a place has at most one holder.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.status import HeldRank
+from gangctl.core.facts.gang import Gang
+from gangsidecar.wire import Phase
+
+
+def is_ready(gang: Gang, member: str) -> bool:
+    """Whether the member's current pod said Ready for the status' attempt and can be told to run."""
+    pod = gang.pods.get(member)
+    report = gang.report(member)
+    return (
+        pod is not None
+        and report is not None
+        and gang.connected(member)
+        and not pod.deleting
+        and not pod.terminated
+        and not report.terminating
+        and not gang.on_lost_node(pod)
+        and report.phase is Phase.READY
+        and report.attempt == gang.status.attempt
+        and not any(device.health == "Unhealthy" for device in pod.devices)
+    )
+
+
+def assign(gang: Gang) -> dict[str, str | None]:
+    """Place -> the ready member that runs it in this attempt; None where nobody can yet.
+
+    A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
+    """
+    given: dict[str, str | None] = {}
+    holding = set(gang.holders.values())
+    for place, holder in gang.holders.items():
+        if is_ready(gang, holder):
+            given[place] = holder
+        elif holder in gang.pods and not gang.is_fresh(holder):
+            given[place] = None
+        else:
+            role = gang.places[place].role
+            spare = next(
+                (
+                    name
+                    for name, member in gang.members.items()
+                    if member.role.name == role.name and name not in holding and is_ready(gang, name)
+                ),
+                None,
+            )
+            given[place] = spare
+            if spare is not None:
+                holding.add(spare)
+    return given
+
+
+def stored(assignment: dict[str, str | None]) -> tuple[tuple[str, str], ...]:
+    """The complete assignment, places with the members that hold them."""
+    return tuple((place, member) for place, member in assignment.items() if member is not None)
+
+
+def held_ranks(assignment: dict[str, str | None]) -> tuple[HeldRank, ...]:
+    """What the status stores of an assignment: only the places that aren't held by their own member."""
+    return tuple(HeldRank(place=place, member=member) for place, member in stored(assignment) if member != place)

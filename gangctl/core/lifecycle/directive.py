@@ -1,0 +1,106 @@
+"""What a member is told: a function of what is durable and of what it said itself, and of nothing else.
+
+The rule: Run goes only to a session that said Ready for the stored attempt, and names it. A session that knows nothing
+of a running attempt is told nothing: decide() takes it for a fault. Never is anything told that isn't in the status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import holders, is_planned, members_of, stop_grace
+from gangctl.core.policy.launch import Numbering, hostfiles, processes
+from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
+
+_FINISHING = frozenset({GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED})
+_HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
+
+
+def directive(job: GangJob, report: Report) -> Directive | None:
+    """What the supervisor that sent ``report`` is told now; None = nothing."""
+    return Directives(job).of(report)
+
+
+@dataclass(frozen=True)
+class Directives:
+    """What the members of one stored job are told. What is the same for all of them is found out once."""
+
+    job: GangJob
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Member -> the place that it holds."""
+        return {holder: place for place, holder in holders(self.job.spec, self.job.status).items()}
+
+    @cached_property
+    def incarnations(self) -> dict[str, int]:
+        """Member -> its current incarnation."""
+        status = self.job.status
+        raised = {entry.member: entry.incarnation for entry in status.replaced}
+        return {
+            member.name: raised.get(member.name, status.base_incarnation)
+            for role in self.job.spec.roles
+            for member in members_of(role)
+        }
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """Who has which ranks."""
+        return Numbering(self.job.spec)
+
+    @cached_property
+    def hostfiles(self) -> dict[str, tuple[str, ...]]:
+        """Process group -> the lines of its members' host file."""
+        return hostfiles(self.job.status, self.numbering)
+
+    def of(self, report: Report) -> Directive | None:
+        """What the supervisor that sent ``report`` is told now; None = nothing."""
+        job, status = self.job, self.job.status
+        if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
+            return None
+        current = self.incarnations.get(report.member)
+        if current is None or report.incarnation < current:
+            return _said(job, report, Verb.FINISH, "its pod was replaced")
+        if report.incarnation > current:
+            return None  # A look at the status that is older than the pod.
+        if status.phase in _FINISHING:
+            return _said(job, report, Verb.FINISH, status.message)
+        if status.phase in _HOLDING:
+            return _said(job, report, Verb.HOLD, status.message)
+        place = self.places.get(report.member)
+        if place is None:
+            return _said(job, report, Verb.HOLD, "it is a spare")
+        if report.attempt != status.attempt or report.phase not in {Phase.READY, Phase.RUNNING}:
+            return None
+        point = status.restore_point if job.spec.checkpoint is not None else None
+        run = Run(
+            session=report.session,
+            processes=processes(job, self.numbering, place, report.member, report.checkpoints),
+            restore=None if point is None else Restore(point.step, point.tier, point.path),
+            checkpointed=job.spec.checkpoint is not None,
+            hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
+        )
+        return _said(job, report, Verb.RUN, status.message, run)
+
+
+def _said(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:
+    recovery, network, status = job.spec.recovery, job.spec.network, job.status
+
+    isolation = recovery.isolation_timeout_seconds
+    return Directive(
+        gang=report.gang,
+        pod=report.pod,
+        attempt=status.attempt,
+        verb=verb,
+        reason=reason[:1024],
+        planned=is_planned(status),
+        grace_ms=stop_grace(job.spec, status) * 1000,
+        base_port=network.base_port,
+        port_count=network.port_count,
+        isolation_ms=None if isolation is None else isolation * 1000,
+        orphan_ms=recovery.orphan_timeout_seconds * 1000,
+        run=run,
+    )

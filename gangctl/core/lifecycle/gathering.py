@@ -1,0 +1,208 @@
+"""While an attempt gathers: who is replaced, how long is waited, when it starts.
+
+The rule: no new attempt while gathering, since no worker of this one has started; whatever happens to a waiting member
+only means that it is replaced or waits again. Each write keeps the strongest evidence so far. Never does it wait for
+ever on something that is there and doesn't answer.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.gangjob import RuleLevel
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, IncidentLevel, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.evidence import Fault, from_cause
+from gangctl.core.facts.faults import faults
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ranks import assign, stored
+from gangctl.core.lifecycle.drafting import wait, write
+from gangctl.core.lifecycle.ending import end, give_up
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.lifecycle.resting import give_back
+from gangctl.core.lifecycle.starting import start
+from gangctl.core.policy import admission, pods, replacement, scheduling
+from gangctl.core.policy.cause import Settlement, is_being_told, noted, settle
+from gangctl.core.policy.rules import verdict
+from gangctl.core.record import incidents
+from gangsidecar.wire import Level
+
+
+def gathering(gang: Gang) -> Plan:
+    """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
+    settlement = settle(gang) if incidents.is_open(gang) else None
+    ending = settlement is not None and settlement.outcome != "Restarted"
+    unfit = replacement.unfit(gang)
+    if unfit:
+        return _replace(gang, unfit, create=not ending)
+    timeout = _replacement_timeout(gang)
+    if timeout is not None and gang.now >= timeout:
+        return _give_up_replacing(gang)
+    place = scheduling.gives_up_at(gang)
+    if place is not None and gang.now >= place:
+        seconds = gang.spec.recovery.scheduling_timeout_seconds
+        because = f"no place was found in the cluster within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+        return give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
+    blocking = barrier.blocking(gang)
+    if settlement is not None and ending:
+        patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+        if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
+            return end(gang, settlement)
+    refreshed = replacement.refreshed(gang, gang.status)
+    assignment = assign(gang)
+    missing = sorted(place for place, member in assignment.items() if member is None)
+    if blocking or missing or ending:
+        return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
+    if settlement is not None and is_being_told(gang, settlement):
+        because = f"attempt {gang.status.attempt} waits to be told why the container of {settlement.cause.member} ended"
+        return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
+    if settlement is not None:
+        more = _level(gang, settlement)
+        if more is not None:
+            return more
+    return start(gang, refreshed, settlement, dict(stored(assignment)))
+
+
+def _wait(
+    gang: Gang,
+    refreshed: Status,
+    ending: Settlement | None,
+    blocking: tuple[str, ...],
+    missing: list[str],
+    timeout: float | None,
+) -> Plan:
+    """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
+    deadline = barrier.deadline(gang, [gang.holders[place] for place in missing])
+    if deadline is not None and gang.now >= deadline and ending is None:
+        return _deadline_passed(gang, missing, blocking)
+    if incidents.is_open(gang):
+        refreshed = noted(gang, refreshed)
+    who = ", ".join(
+        [*(f"pod {name} to stop" for name in blocking[:5]), *(f"{place} to be ready" for place in missing[:5])]
+    )
+    because = f"attempt {gang.status.attempt} waits for {who or 'stronger evidence'}"
+    trouble = scheduling.trouble(gang)
+    because += f"; {trouble}" if trouble else ""
+    if refreshed is not gang.status or scheduling.is_to_be_said(gang, trouble):
+        reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
+        return write(gang, refreshed, reason, because, create=ending is None, requeue_after=1.0)
+    times = [
+        deadline,
+        timeout,
+        scheduling.gives_up_at(gang),
+        barrier.next_release(gang),
+        pods.next_creation(gang, gang.status),
+    ]
+    if ending is not None:
+        times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
+    if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
+        times.append(gang.now + 5.0)
+    times += [replacement.must_speak_by(gang, name) for name in gang.members]
+    return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
+
+
+def _give_up_replacing(gang: Gang) -> Plan:
+    """A replacement has taken too long while the others wait and hold their devices."""
+    seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
+    because = f"a replacement was not ready within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+    if how == "Suspend":
+        return give_back(gang, because)
+    return give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
+
+
+def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
+    who = ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    status = gang.status
+    if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
+        status = noted(gang, status)
+    if replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING:
+        status = replacement.recreated(gang, status, unfit)
+        return write(
+            gang,
+            status,
+            Reason.GANG_RECREATED,
+            f"every pod is replaced: most members can't go on: {who}",
+            create=create,
+        )
+    status = replacement.replaced(gang, status, unfit)
+    return write(
+        gang, status, Reason.POD_REPLACED, f"new pods while the others wait: {who}", create=create, requeue_after=1.0
+    )
+
+
+def _level(gang: Gang, settlement: Settlement) -> Plan | None:
+    """The plan that throws away what the settled cause asks for and isn't thrown away yet.
+
+    An echo can only raise the level for its own member.
+    """
+    cause, status = settlement.cause, gang.status
+    why = {cause.member: _why(from_cause(cause))}
+    first = status.incidents[0].model_copy(update={"cause": cause, "level": settlement.level})
+    status = status.model_copy(update={"incidents": (first, *status.incidents[1:])})
+    if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
+        status = replacement.recreated(gang, status, why if cause.member in gang.members else {})
+        return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
+    known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
+    bad = why if settlement.level is IncidentLevel.POD and known else {}
+    bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
+    if bad:
+        status = replacement.replaced(gang, status, bad)
+        who = f"{', '.join(bad)} get{'s a new pod' if len(bad) == 1 else ' new pods'}"
+        return write(gang, status, Reason.POD_REPLACED, f"{who}: {settlement.because}", requeue_after=1.0)
+    return None
+
+
+def _why(fault: Fault) -> replacement.Why:
+    elsewhere = fault.reason in replacement.NODE_EVIDENCE or (
+        fault.reason is Reason.REQUESTED and fault.node is not None
+    )
+    return replacement.Why(fault.reason, fault.message, elsewhere)
+
+
+def _asks(gang: Gang, fault: Fault) -> bool:
+    """Whether the fault itself, or the rule that catches it, asks for a new pod."""
+    return RuleLevel.PROCESS is not verdict(gang.spec, fault).level or fault.level in {Level.POD, Level.GANG}
+
+
+def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) -> Plan:
+    """Past the first deadline the missing members are replaced, past the next the gang, past the last it ends."""
+    status = gang.status
+    count = status.barrier_timeouts + 1
+    seconds = gang.spec.recovery.barrier_timeout_seconds
+    who = ", ".join([*missing, *blocking]) or "the gang"
+    status = status.model_copy(update={"barrier_timeouts": count, "deadline_time": gang.now})
+    why = replacement.Why(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
+    unready = {gang.holders[place]: why for place in missing}
+    if count == 1:
+        status = replacement.replaced(gang, status, unready)
+        told = f"new pods for {', '.join(unready)}" if unready else "nobody is missing, so no pod is replaced yet"
+        because = f"{who} did not answer within {seconds} s: {told}"
+        return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
+    if count <= 2:  # noqa: PLR2004 - the second of three deadlines
+        status = replacement.recreated(gang, status, unready)
+        return write(
+            gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again: every pod is replaced"
+        )
+    because = f"{who} did not answer within {seconds} s, and new pods did not help"
+    return give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
+
+
+def _replacement_timeout(gang: Gang) -> float | None:
+    """When a replacement has taken too long: only while others wait for it, or when it failed before.
+
+    Time in which the cluster refused the pods doesn't count.
+    """
+    accepted = admission.counts_since(gang)
+    if accepted is None:
+        return None
+    since = [
+        entry.since or entry.time
+        for place, member in assign(gang).items()
+        if member is None
+        and (entry := gang.replaced.get(gang.holders[place])) is not None
+        and gang.is_fresh(entry.member)
+        and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
+    ]
+    if not since:
+        return None
+    began = max(min(since), gang.observed.listening_since, accepted)
+    return began + gang.spec.recovery.replacement_timeout_seconds

@@ -1,0 +1,147 @@
+"""While an attempt runs: what opens the next one, and what is merely noted.
+
+The rule: the first evidence of a fault is write 1: the attempt is raised and everybody is stopped, at once and for
+whatever reason; what it was in the end is settled at write 2. Never does progress cost a write a step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
+from gangctl.core.facts import hangs
+from gangctl.core.facts.evidence import Fault, as_cause, tied
+from gangctl.core.facts.faults import faults, is_gentle, start_deadline
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.lifecycle.drafting import moved, summarised, wait, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan
+from gangctl.core.policy import admission, checkpoints, pods, replacement
+from gangctl.core.policy.cause import describe, settle
+from gangctl.core.policy.ladder import level
+from gangctl.core.policy.rules import verdict
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.conditions import conditions, warned_of
+from gangctl.core.record.degraded import degraded
+
+SUMMARY_SECONDS: Final = 30.0
+"""The summary (progress, ready, timings) is written at most this often."""
+
+
+def running(gang: Gang) -> Plan:
+    """Decide for a gang whose attempt runs."""
+    found = faults(gang)
+    hung = hangs.hang(gang)
+    if hung is not None and gang.spec.progress.on_hang == "Restart":
+        found = (*found, hung)
+    if found:
+        return restart(gang, found)
+    if gang.spec.restart_token != gang.status.observed_restart_token:
+        return restart_by_hand(gang)
+    spares = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holders.values()}
+    if spares:
+        status = replacement.replaced(gang, gang.status, spares)
+        return write(gang, status, Reason.POD_REPLACED, f"spares get new pods: {', '.join(sorted(spares))}")
+    status = replacement.refreshed(gang, gang.status)
+    if status is not gang.status:
+        return write(gang, status, Reason.RUNNING, "a pod that was waited for is gone")
+    return note(gang, hung)
+
+
+def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
+    """Write 1: the next attempt, everybody stops; members whose pods can't go on are replaced now."""
+    first = found[0]
+    said = verdict(gang.spec, first)
+    cause = as_cause(first, said.rule, tied(first, found))
+    better = incidents.corrected(gang, gang.status, first)
+    events = () if better is gang.status else (_correction(gang, better),)
+    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
+    gentle = all(is_gentle(gang, fault) for fault in found)
+    opened = incidents.opened(_with(gang, status), cause, level(gang, first, said), planned=gentle)
+    status = status.model_copy(update={"incidents": opened})
+    return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
+
+
+def restart_by_hand(gang: Gang) -> Plan:
+    """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
+    cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
+    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
+    found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
+    status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
+    return _gathering(gang, status, "restartToken was changed")
+
+
+def note(gang: Gang, hung: Fault | None) -> Plan:
+    """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
+    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
+    warned = degraded(gang, hung)
+    due = gang.status.observed_time + SUMMARY_SECONDS
+    told = summarised(gang, status)
+    changed = told.model_copy(update={"observed_time": gang.status.observed_time}) != gang.status
+    text = f"attempt {status.attempt} runs"
+    news = warned is not None and warned[0] != warned_of(gang.status)
+    if news or (warned is None and warned_of(gang.status)) or (changed and gang.now >= due):
+        generation = gang.job.metadata.generation
+        told = told.model_copy(update={"observed_generation": generation})
+        refused = admission.refusal(gang, told)
+        shown = conditions(gang.job, told, gang.now, Reason.RUNNING, warned, refused=refused)
+        told = told.model_copy(update={"conditions": shown})
+        events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
+        because = warned[1] if warned is not None and news else text
+        return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
+    times = [
+        due if changed else None,
+        None if hung is not None else hangs.hangs_at(gang),
+        _start_deadline(gang),
+        timings.heard_out_at(gang, status),
+        pods.next_creation(gang, status),
+    ]
+    return wait(gang, text, times, pods.actions(gang, status))
+
+
+def progressed(gang: Gang, status: Status) -> Status:
+    """The status with the highest step that any rank has reported in this attempt."""
+    attempt = gang.status.attempt
+    steps = [
+        (heard.report.progress.step, heard.at - heard.report.progress.age_ms / 1000)
+        for heard in gang.observed.heard
+        if heard.report.progress is not None and heard.report.progress.attempt == attempt
+    ]
+    best = max(steps, default=None)
+    old = status.progress
+    if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
+        return status
+    return status.model_copy(update={"progress": ProgressStatus(attempt=attempt, step=best[0], time=best[1])})
+
+
+def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = ()) -> Plan:
+    attempt = gang.status.attempt + 1
+    unfit = replacement.unfit(gang)
+    status = moved(gang, status, GangPhase.GATHERING, attempt=attempt, barrier_timeouts=0, deadline_time=None)
+    because = f"{what}: every worker stops, attempt {attempt} gathers"
+    if replacement.most(gang, unfit):
+        status = replacement.recreated(gang, status, unfit)
+        because += "; most members can't go on, so every pod is replaced"
+    elif unfit:
+        status = replacement.replaced(gang, status, unfit)
+        because += "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    goes_on = settle(_with(gang, status)).outcome == "Restarted"  # A provisional end creates no pods.
+    return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
+
+
+def _correction(gang: Gang, status: Status) -> Event:
+    last = status.incidents[0]
+    text = f"the cause of attempt {last.attempt} was {describe(last.cause)}; {'' if last.charged else 'not '}charged"
+    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, last.cause.member, trace_of(gang.job, last))
+
+
+def _with(gang: Gang, status: Status) -> Gang:
+    return Gang(gang.now, gang.job.model_copy(update={"status": status}), gang.observed)
+
+
+def _start_deadline(gang: Gang) -> float | None:
+    """When the next member that hasn't reported Started becomes a fault; looked at once, then reports wake us."""
+    current = (gang.pods.get(holder) for holder in gang.holders.values())
+    times = [start_deadline(gang, pod) for pod in current if pod is not None]
+    return min((time for time in times if time > gang.now), default=None)

@@ -1,0 +1,156 @@
+"""Write 2: an attempt starts.
+
+The rule: the barrier is complete, so one write fixes ranks, masters, restore point and the settled cause for the whole
+attempt. Never does a gang that has ever recorded a step start silently from the beginning: it looks again until the
+barrier's deadline, and is held then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, Master, RejectedStep, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.faults import is_unseen_by_most
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ranks import held_ranks
+from gangctl.core.lifecycle.drafting import moved, wait, write
+from gangctl.core.lifecycle.ending import give_up, succeed
+from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
+from gangctl.core.policy import checkpoints, pods, restore
+from gangctl.core.policy.cause import Settlement
+from gangctl.core.policy.ladder import is_older_step_due
+from gangctl.core.policy.launch import Numbering
+from gangctl.core.policy.success import has_succeeded
+from gangctl.core.record import incidents, loss
+
+SCAN_SECONDS: Final = 2.0
+"""A scan that wasn't answered is asked again, of another member, after this long."""
+MAX_HOSTS: Final = 512
+"""Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
+lines; who starts more than this many members from one command has better means."""
+
+Choice = restore.Candidate | restore.Unknown | None
+
+
+def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
+    """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
+    if settlement is not None and has_succeeded(gang):
+        return succeed(gang, status)
+    chosen, rejected = _choose(gang, settlement, assignment)
+    if isinstance(chosen, restore.Unknown):
+        return _look_again(gang, chosen, assignment)
+    point = None if chosen is None else chosen.point
+    if settlement is not None:
+        status = incidents.settled(gang, status, settlement, point, assignment)
+    else:  # It was suspended: what came after the restore point is done again all the same.
+        status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
+    status = moved(
+        gang,
+        status,
+        GangPhase.RUNNING,
+        ranks=held_ranks(dict(assignment)),
+        masters=_masters(gang, assignment),
+        hosts=_hosts(gang, assignment),
+        restore_point=point,
+        rejected_steps=rejected,
+        recorded_steps=checkpoints.up_to(
+            checkpoints.remembered(gang, status).recorded_steps, None if point is None else point.step
+        ),
+        started_attempt=status.attempt,
+        attempt_generation=gang.job.metadata.generation,
+        observed_restart_token=gang.spec.restart_token,
+        barrier_timeouts=0,
+        deadline_time=None,
+        start_time=status.start_time or gang.now,
+    )
+    where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
+    events = (*_spare_events(gang, assignment), *_step_events(gang, rejected))
+    if settlement is None:
+        because = f"attempt {status.attempt} starts {where}"
+        return write(gang, status, Reason.RUNNING, because, events=events, requeue_after=1.0)
+    because = f"attempt {status.attempt} starts {where} after {settlement.because}"
+    return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
+
+
+def _choose(
+    gang: Gang, settlement: Settlement | None, assignment: dict[str, str]
+) -> tuple[Choice, tuple[RejectedStep, ...]]:
+    """The restore point, and which steps don't exist any more."""
+    known, old = gang.status.rejected_steps, gang.status.restore_point
+    if settlement is None or old is None:
+        return restore.restore_point(gang, assignment, known), known
+    if is_unseen_by_most(gang):
+        rejected = restore.rejections(gang, assignment, old.step, known)
+        return restore.restore_point(gang, assignment, rejected), rejected
+    newest = restore.restore_point(gang, assignment, known)
+    if settlement.charged and is_older_step_due(gang) and isinstance(newest, restore.Candidate):
+        rejected = restore.rejections(gang, assignment, old.step, known)
+        older = [one for one in restore.candidates(gang, assignment, rejected) if one.point.step < old.step]
+        if older:
+            return older[0], rejected
+        # There is nothing older: the ladder goes on with the step that it has.
+    return newest, known
+
+
+def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
+    """Ask (again) for the checkpoints, until the barrier's deadline."""
+    status = gang.status
+    deadline = barrier.deadline(gang, assignment.values())
+    scanned = gang.observed.scanned
+    error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
+    if deadline is not None and gang.now >= deadline:
+        because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
+        return give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
+    scan = restore.wanted_scan(gang)
+    members = list(assignment.values())
+    turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
+    asked = gang.pods[members[turn]].uid
+    extra = () if scan is None else (AskScan(asked, scan),)
+    what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"
+    because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
+    return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
+
+
+def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
+    """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
+    taken: set[tuple[str, int]] = set()
+    masters: list[Master] = []
+    for group, places in Numbering(gang.spec).groups.items():
+        report = gang.report(assignment[places[0]])
+        if report is None:
+            continue
+        base = gang.spec.network.base_port
+        free = [port for port in report.ports or (base,) if (report.address, port) not in taken]
+        port = free[0] if free else base
+        taken.add((report.address, port))
+        masters.append(Master(process_group=group, address=report.address, port=port))
+    return tuple(masters)
+
+
+def _hosts(gang: Gang, assignment: dict[str, str]) -> tuple[str, ...]:
+    """The address of each place in order; nothing for gangs that are too large for it, or if one isn't known."""
+    if len(gang.places) > MAX_HOSTS:
+        return ()
+    reports = [gang.report(assignment[place]) for place in gang.places]
+    known = [report.address for report in reports if report is not None and report.address]
+    return tuple(known) if len(known) == len(reports) else ()
+
+
+def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
+    """Who runs a place that another member ran before."""
+    for place, member in assignment.items():
+        before = gang.holders[place]
+        if member != before:
+            text = f"{member} takes the place of {before} as {place}"
+            yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
+
+
+def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Event]:
+    """Which steps don't exist any more from now on."""
+    for entry in rejected:
+        if entry not in gang.status.rejected_steps:
+            text = f"step {entry.step} of tier {entry.tier} is not used any more, until it is written again"
+            yield Event(EventType.WARNING, Reason.STEP_REJECTED, text)

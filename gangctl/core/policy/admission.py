@@ -1,0 +1,96 @@
+"""Acceptance: whether the cluster takes the pods that the templates make.
+
+The rule: while it refuses them, a gang of which no pod is there creates none, and no deadline of its own counts; what
+is said is the cluster's own words. Never does a gang that has pods lose anything over it: it goes on, and what is
+missing is tried again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.escaping import escaped
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.core.facts.gang import Gang, incarnation
+from gangctl.core.lifecycle.plan import Event, EventType, Plan
+from gangctl.core.record.conditions import conditions
+
+WORDS: Final = 640
+"""So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
+_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+_HOW: Final = "to change the roles, set spec.suspend to true, apply them, and set it back to false"
+
+
+def creates(gang: Gang, status: Status) -> bool:
+    """Whether pods may be created: not while they are refused and none of the gang is there.
+
+    Where some are there, they hold their devices, and what is refused may be a matter of quota: it is tried again.
+    """
+    return not is_refused(gang) or _has_pods(gang, status)
+
+
+def is_refused(gang: Gang) -> bool:
+    """Whether the cluster refuses the gang's pods, as far as anybody knows."""
+    return bool(refusal(gang, gang.status))
+
+
+def counts_since(gang: Gang) -> float | None:
+    """Since when deadlines count for which pods are needed.
+
+    None while pods are refused, and until it is said that they aren't any more.
+    """
+    accepted = _stored(gang.status)
+    if is_refused(gang) or (accepted is not None and accepted.status == "False"):
+        return None
+    return 0.0 if accepted is None else accepted.last_transition_time
+
+
+def refusal(gang: Gang, status: Status) -> str:
+    """What a user is told of it: what was seen, what happens next, what can be done. Empty = pods are taken."""
+    words, old = gang.observed.refused, _stored(status)
+    if words is None or status.phase in _ENDED:
+        return old.message if old is not None and old.status == "False" else ""
+    if not words:
+        return ""
+    text = escaped("; ".join(words))
+    said = f"the cluster refuses the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}"
+    match status.phase:
+        case GangPhase.SUSPENDED:
+            return f"{said}. Nothing would be created if it were resumed; the roles can be changed now"
+        case GangPhase.RUNNING:
+            return f"{said}. What runs goes on, but a pod that has to be replaced would not come back; {_HOW}"
+        case _ if _has_pods(gang, status):
+            return f"{said}. The pods that are there wait, and the missing ones are tried again; {_HOW}"
+        case _:
+            return f"{said}. Nothing is created until that changes; {_HOW}"
+
+
+def shown(gang: Gang, plan: Plan) -> Plan:
+    """The plan that says so, too, if nothing else is to be written and it isn't said yet."""
+    status, old = gang.status, _stored(gang.status)
+    text = refusal(gang, status)
+    said = old.message if old is not None and old.status == "False" else ""
+    if plan.status is not None or status.phase in _ENDED or text == said:
+        return plan
+    reason = Reason.TEMPLATE_REFUSED if text else Reason.TEMPLATE_ACCEPTED
+    because = text or "the cluster takes the gang's pods now"
+    if status.phase is GangPhase.PENDING:
+        status = status.model_copy(update={"message": text or plan.because})
+    why = reason if text and status.phase is GangPhase.PENDING else None
+    told = conditions(gang.job, status, gang.now, why, refused=text)
+    event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
+    return Plan(
+        because, status.model_copy(update={"conditions": told}), plan.actions, (*plan.events, event), plan.requeue_after
+    )
+
+
+def _has_pods(gang: Gang, status: Status) -> bool:
+    return any(
+        pod.member in gang.members and pod.incarnation == incarnation(status, pod.member) for pod in gang.observed.pods
+    )
+
+
+def _stored(status: Status) -> Condition | None:
+    return next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)

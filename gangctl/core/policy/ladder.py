@@ -1,0 +1,100 @@
+"""The recovery ladder: how much is thrown away for a cause, and when enough is enough.
+
+The rule: the least that the cause, its rule and what the ledger remembers ask for. The same member again costs its pod;
+the same restore point again and again without progress leads to an older checkpoint, then to the suspect's pod, then to
+the end. Never does the ladder lower what a rule asks for, and unknown progress is never taken for none.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from gangctl.api.gangjob import RuleLevel
+from gangctl.api.reasons import Reason
+from gangctl.api.status import IncidentLevel
+from gangctl.core.facts.evidence import Fault, Strength
+from gangctl.core.facts.faults import failed_attempt, is_unseen_by_most
+from gangctl.core.facts.gang import Gang
+from gangctl.core.policy.budget import in_window
+from gangctl.core.policy.rules import Verdict
+
+LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
+POD_REASONS: Final = frozenset({Reason.STUCK, Reason.POD_FAILED})
+
+
+class Rung(IntEnum):
+    """What repeated failures without progress ask for."""
+
+    NOTHING = 0
+    OLDER_STEP = 1
+    SUSPECT_POD = 2
+    END = 3
+
+
+def level(gang: Gang, cause: Fault, verdict: Verdict) -> IncidentLevel:
+    """How much is thrown away for this cause."""
+    asked = [IncidentLevel(verdict.level), IncidentLevel(cause.level)]
+    if cause.reason is Reason.CONTAINER_RESTARTED:
+        asked.append(IncidentLevel.CONTAINER)
+    if cause.strength >= Strength.DISRUPTION or cause.reason in POD_REASONS:
+        asked.append(IncidentLevel.POD)
+    if cause.reason is Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
+        asked.append(IncidentLevel.POD)
+    if again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD:
+        asked.append(IncidentLevel.POD)
+    if verdict.level is RuleLevel.GANG:
+        asked.append(IncidentLevel.GANG)
+    return max(asked, key=LEVELS.index)
+
+
+def again(gang: Gang, cause: Fault) -> int:
+    """How often the member was the cause since it has its pod, this time included. A request names nobody as guilty."""
+    if not cause.member or cause.strength is Strength.REQUEST:
+        return 0
+    ledger = in_window(gang.spec, gang.status, gang.now)
+    return 1 + sum((old.member, old.incarnation) == (cause.member, cause.incarnation) for old in ledger)
+
+
+def rung(gang: Gang) -> Rung:
+    """How far failures in a row without progress have gone, this one included."""
+    checkpoint = gang.spec.checkpoint
+    return Rung.NOTHING if checkpoint is None else Rung(min(_failures(gang) // checkpoint.fallback_after, Rung.END))
+
+
+def is_older_step_due(gang: Gang) -> bool:
+    """Whether this failure is the one after which an older step is tried; that step gets as many chances."""
+    checkpoint = gang.spec.checkpoint
+    return checkpoint is not None and _failures(gang) == checkpoint.fallback_after
+
+
+def _failures(gang: Gang) -> int:
+    """Failures in a row without progress, this one included; 0 if it made progress or that isn't known."""
+    if has_progressed(gang) is not False:
+        return 0
+    failures = 1
+    for entry in reversed(gang.status.ledger):
+        if entry.progressed is not False:
+            break
+        failures += entry.charged  # A disruption says nothing about the step.
+    return failures
+
+
+def has_progressed(gang: Gang) -> bool | None:
+    """Whether any rank of the failed attempt reported a step beyond its restore point; None = it is not known.
+
+    A gang that has reported steps before and none now made none: it failed to load its checkpoint.
+    """
+    attempt = failed_attempt(gang)
+    steps = [
+        heard.report.progress.step
+        for heard in gang.observed.heard
+        if heard.report.progress is not None and heard.report.progress.attempt == attempt
+    ]
+    status = gang.status
+    if status.progress is not None and status.progress.attempt == attempt:
+        steps.append(status.progress.step)
+    if not steps:
+        return None if status.progress is None else False
+    point = status.restore_point
+    return max(steps) > (0 if point is None else point.step)

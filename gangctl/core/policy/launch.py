@@ -1,0 +1,179 @@
+"""Launch modes: which processes a member starts in an attempt, with which variables.
+
+The rule: ranks, master and world size are counted per process group, in the order of roles and indexes; a member of no
+group gets no ranks. The table is in docs/reference; a variable that isn't in it is never set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gangctl.api.gangjob import GangJob, Launch, Role, Spec
+from gangctl.api.names import member_name
+from gangctl.api.status import Master, Status
+from gangctl.core.facts.trace_context import trace_parent
+from gangsidecar.wire import Checkpoint, Process
+
+Variables = tuple[tuple[str, str], ...]
+"""Names and values, in the order of the table."""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Who has which ranks: places are numbered within their process group, in the order of roles and indexes."""
+
+    spec: Spec
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Process group -> its places in the order of their node ranks. Without the places that have no ranks."""
+        groups: dict[str, list[str]] = {}
+        for role in self.spec.roles:
+            if role.group:
+                groups.setdefault(role.group, []).extend(member_name(role.name, at) for at in range(role.replicas))
+        return groups
+
+    @cached_property
+    def node_ranks(self) -> dict[str, int]:
+        """Place -> its number among the places of its group."""
+        return {place: rank for places in self.groups.values() for rank, place in enumerate(places)}
+
+    @cached_property
+    def ranks(self) -> dict[str, tuple[int, ...]]:
+        """Place -> its ranks, as many as it has processes (torchrun's children included)."""
+        ranks: dict[str, tuple[int, ...]] = {}
+        for places in self.groups.values():
+            first = 0
+            for place in places:
+                after = first + self.roles[place].processes_per_pod
+                ranks[place] = tuple(range(first, after))
+                first = after
+        return ranks
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """Place -> its role."""
+        return {member_name(role.name, at): role for role in self.spec.roles for at in range(role.replicas)}
+
+    def world_size(self, group: str) -> int:
+        """How many ranks the group has."""
+        return sum(role.replicas * role.processes_per_pod for role in self.spec.roles if role.group == group)
+
+
+def processes(
+    job: GangJob, numbering: Numbering, place: str, member: str, registered: tuple[Checkpoint, ...] = ()
+) -> tuple[Process, ...]:
+    """What the member that holds the place starts in the status' attempt.
+
+    ``registered``: the checkpoints that its ranks have registered, which know where a Member tier keeps them.
+    """
+    role = numbering.roles[place]
+    ranks = numbering.ranks.get(place, ())
+    paths = _restore_paths(job.status, registered)
+    common = _gang_variables(job, role, member) + _group_variables(job, numbering, place)
+    if role.launch is Launch.TORCHRUN:
+        return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
+    if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
+        return (Process(0, common + _path_variable(paths, ranks)),)
+    count = role.processes_per_pod
+    return tuple(
+        Process(at, common + _rank_variables(ranks[at], at) + _path_variable(paths, ranks[at : at + 1]), ranks[at])
+        if ranks
+        else Process(at, (*common, ("LOCAL_RANK", str(at))) if role.launch is Launch.PER_PROCESS else common)
+        for at in range(count)
+    )
+
+
+def hostfiles(status: Status, numbering: Numbering) -> dict[str, tuple[str, ...]]:
+    """Process group -> the lines of its host file: address and slots of its places, in the order of their node ranks.
+
+    Who has no ranks (an MPI launcher) gets the places of all groups.
+    """
+    if len(status.hosts) != len(numbering.roles):
+        return {}
+    lines = {
+        place: f"{address} slots={role.processes_per_pod}"
+        for (place, role), address in zip(numbering.roles.items(), status.hosts, strict=True)
+    }
+    made = {group: tuple(lines[place] for place in places) for group, places in numbering.groups.items()}
+    return {**made, "": tuple(line for group in made.values() for line in group)}
+
+
+def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
+    status = job.status
+    variables = [
+        ("GANG_NAME", job.metadata.name),
+        ("GANG_ROLE", role.name),
+        ("GANG_MEMBER", member),
+        ("GANG_ATTEMPT", str(status.attempt)),
+    ]
+    if status.incidents and status.incidents[0].attempt == status.attempt:
+        variables.append(("TRACEPARENT", trace_parent(job, status.incidents[0])))
+    point = status.restore_point
+    if job.spec.checkpoint is not None and point is not None:
+        variables += [("GANG_RESTORE_STEP", str(point.step)), ("GANG_RESTORE_TIER", point.tier)]
+        if point.path:
+            variables.append(("GANG_RESTORE_PATH", point.path))
+    return tuple(variables)
+
+
+def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:
+    """Rank -> where it has the restore point, if that is in a tier of its own and it said where."""
+    point = status.restore_point
+    if point is None or point.path:
+        return {}
+    return {one.rank: one.path for one in registered if (one.tier, one.step) == (point.tier, point.step) and one.path}
+
+
+def _path_variable(paths: dict[int, str], ranks: tuple[int, ...]) -> Variables:
+    """One path for a process that stands for several ranks only if it is the same for all of them."""
+    found = {paths.get(rank, "") for rank in ranks}
+    path = found.pop() if len(found) == 1 else ""
+    return (("GANG_RESTORE_PATH", path),) if path else ()
+
+
+def _group_variables(job: GangJob, numbering: Numbering, place: str) -> Variables:
+    role = numbering.roles[place]
+    master = _master(job.status, role.group)
+    if master is None or role.launch is Launch.TORCHRUN:
+        return ()
+    world = str(numbering.world_size(role.group))
+    return (
+        ("WORLD_SIZE", world),
+        ("LOCAL_WORLD_SIZE", str(role.processes_per_pod)),
+        ("NODE_RANK", str(numbering.node_ranks[place])),
+        ("NNODES", str(len(numbering.groups[role.group]))),
+        ("MASTER_ADDR", master.address),
+        ("MASTER_PORT", str(master.port)),
+        ("JAX_COORDINATOR_ADDRESS", f"{_host(master.address)}:{master.port}"),
+        ("JAX_NUM_PROCESSES", world),
+    )
+
+
+def _rank_variables(rank: int, local_rank: int) -> Variables:
+    return (("RANK", str(rank)), ("LOCAL_RANK", str(local_rank)), ("JAX_PROCESS_ID", str(rank)))
+
+
+def _torchrun_variables(job: GangJob, numbering: Numbering, place: str) -> Variables:
+    role = numbering.roles[place]
+    master = _master(job.status, role.group)
+    if master is None:
+        return ()
+    return (
+        ("PET_NNODES", str(len(numbering.groups[role.group]))),
+        ("PET_NPROC_PER_NODE", str(role.processes_per_pod)),
+        ("PET_NODE_RANK", str(numbering.node_ranks[place])),
+        ("PET_MASTER_ADDR", master.address),
+        ("PET_MASTER_PORT", str(master.port)),
+        ("PET_RDZV_ID", f"{job.metadata.uid}-{job.status.attempt}"),
+        ("PET_MAX_RESTARTS", "0"),
+    )
+
+
+def _master(status: Status, group: str) -> Master | None:
+    return next((master for master in status.masters if master.process_group == group), None)
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

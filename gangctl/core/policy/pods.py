@@ -1,0 +1,66 @@
+"""Pods: which are created and deleted, so that the cluster comes to what the status says.
+
+The rule: every member has one pod, of its current incarnation; what is older goes. Never is a pod deleted that the
+status doesn't give up, and none is forgotten before it is known to run nothing.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle.plan import Action, CreatePod, DeletePod
+from gangctl.core.policy import admission
+from gangctl.core.policy.replacement import creatable_at
+
+ENDING_MARGIN_SECONDS = 15.0
+"""After the grace, a pod that was told to finish and hasn't ended is deleted."""
+_WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
+
+
+def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[Action, ...]:
+    """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
+    present = {(pod.member, pod.incarnation) for pod in gang.observed.pods}
+    entries = {entry.member: entry for entry in status.replaced}
+    current = {name: entry.incarnation for name, entry in entries.items()}
+    made: list[Action] = []
+    if create and status.phase in _WITH_PODS and admission.creates(gang, status):
+        made += [
+            CreatePod(name, wanted, () if entry is None else entry.avoid, entry is not None and entry.required)
+            for name in gang.members
+            for wanted in (current.get(name, status.base_incarnation),)
+            for entry in (entries.get(name),)
+            if (name, wanted) not in present and gang.now >= creatable_at(entry)
+        ]
+    awaited = {entry.pod for entry in status.awaited}
+    gone = [
+        DeletePod(pod.name, pod.uid)
+        for pod in gang.observed.pods
+        if not pod.deleting
+        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, status.base_incarnation))
+        and not (pod.terminated and pod.uid in awaited)
+    ]
+    return (*made, *gone)
+
+
+def next_creation(gang: Gang, status: Status) -> float | None:
+    """When the next pod that backs off may be created."""
+    times = [creatable_at(entry) for entry in status.replaced if creatable_at(entry) > gang.now]
+    return min(times, default=None)
+
+
+def overdue_at(gang: Gang, grace_seconds: int) -> float:
+    """When a pod that was told to finish as the phase began, with this grace, should have ended."""
+    return gang.status.phase_time + grace_seconds + ENDING_MARGIN_SECONDS
+
+
+def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:
+    """Pods that are deleted because the gang has ended (those that don't end by themselves) or is suspended (all)."""
+    recovery = gang.spec.recovery
+    grace = recovery.planned_stop_grace_period_seconds if all_of_them else recovery.stop_grace_period_seconds
+    overdue = gang.now >= overdue_at(gang, grace)
+    return tuple(
+        DeletePod(pod.name, pod.uid)
+        for pod in gang.observed.pods
+        if not pod.deleting
+        and ((all_of_them and (pod.terminated or pod.uid not in gang.heard)) or (overdue and not pod.terminated))
+    )

@@ -1,0 +1,82 @@
+"""The pod failure policy: which rule catches a fault.
+
+The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A
+rule never sees a fault as less than it is: 128+n matches a process that signal n ended, as users of shells expect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
+from gangctl.core.facts.evidence import Fault, signal_name
+
+UNCHARGED_REASONS = frozenset({"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"})
+"""Disruptions: they don't consume the budget though no rule says Ignore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the policy says of one fault."""
+
+    action: Action
+    level: RuleLevel = RuleLevel.PROCESS
+    rule: str | None = None
+    """Its name, or ``rules[3]``; absent = no rule matched."""
+    why: str = ""
+
+
+def verdict(spec: Spec, fault: Fault) -> Verdict:
+    """The first rule that matches, and what it says."""
+    for at, rule in enumerate(spec.pod_failure_policy.rules):
+        why = matches(spec, rule, fault)
+        if why is not None:
+            return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
+    if fault.reason in UNCHARGED_REASONS:
+        return Verdict(Action.IGNORE, why=f"no rule matches; {fault.reason} is a disruption and is not charged")
+    return Verdict(Action.COUNT, why="no rule matches, so it is counted")
+
+
+def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
+    """Why the rule matches the fault, in words; None if it doesn't."""
+    role_name = fault.member.rpartition("-")[0]
+    if rule.roles and role_name not in rule.roles:
+        return None
+    reasons: list[str] = []
+    codes = rule.on_exit_codes
+    if codes is not None:
+        worker = next((role.worker.name for role in spec.roles if role.name == role_name), None)
+        code = _code(fault)
+        if code is None or (codes.container_name is not None and codes.container_name != worker):
+            return None
+        if (code in codes.values) is (codes.operator == "NotIn"):
+            return None
+        reasons.append(f"exit code {code} is {'' if codes.operator == 'In' else 'not '}in {list(codes.values)}")
+    if rule.on_signals:
+        if fault.signal is None or signal_name(fault.signal) not in rule.on_signals:
+            return None
+        reasons.append(f"the signal is {signal_name(fault.signal)}")
+    if rule.on_reasons:
+        if str(fault.reason) not in {str(reason) for reason in rule.on_reasons}:
+            return None
+        reasons.append(f"the reason is {fault.reason}")
+    if rule.on_pod_conditions:
+        wanted = {(condition.type, condition.status) for condition in rule.on_pod_conditions}
+        seen = next((kind for kind, state, _ in fault.conditions if (kind, state) in wanted), None)
+        if seen is None:
+            return None
+        reasons.append(f"the pod has the condition {seen}")
+    health = rule.on_device_health
+    if health is not None:
+        if fault.health not in health.health:
+            return None
+        if health.resource_names and fault.resource not in health.resource_names:
+            return None
+        reasons.append(f"device {fault.device} is {fault.health}")
+    return " and ".join(reasons) or None
+
+
+def _code(fault: Fault) -> int | None:
+    if fault.exit_code is not None:
+        return fault.exit_code
+    return None if fault.signal is None else 128 + fault.signal

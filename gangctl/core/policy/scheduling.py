@@ -1,0 +1,65 @@
+"""Waiting for a place in the cluster: what is said of it, and for how long.
+
+The rule: a gang may wait for its place for as long as it takes, unless `schedulingTimeoutSeconds` says otherwise; that
+time counts while a pod is there and isn't scheduled. Never is it counted while the cluster refuses the pods.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.escaping import escaped
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import Gang
+from gangctl.core.policy import admission
+
+SAID_AGAIN_SECONDS: Final = 30.0
+"""What keeps pods from starting changes often in a large gang: it is written at most this often."""
+_SAID: Final = "can't start: "
+_SAME: Final = {"ErrImagePull": "ImagePullBackOff", "CrashLoopBackOff": "its containers end again and again"}
+"""Kubernetes' words that alternate while one thing is wrong, or that say little."""
+
+
+def gives_up_at(gang: Gang) -> float | None:
+    """When a gang that isn't scheduled has waited for too long; None = that isn't counted now."""
+    timeout, accepted = gang.spec.recovery.scheduling_timeout_seconds, admission.counts_since(gang)
+    if timeout is None or accepted is None or gang.status.phase is not GangPhase.PENDING:
+        return None
+    waiting = [
+        pod.created_at
+        for holder in gang.holders.values()
+        if (pod := gang.pods.get(holder)) is not None and pod.scheduled_at is None and not pod.terminated
+    ]
+    if not waiting:
+        return None
+    return max(gang.status.phase_time, accepted, min(waiting)) + timeout
+
+
+def trouble(gang: Gang) -> str:
+    """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing is said of any."""
+    found = [
+        (holder, _SAME.get(pod.reason, pod.reason))
+        for holder in gang.holders.values()
+        if (pod := gang.pods.get(holder)) is not None
+        and pod.reason
+        and pod.started_at is None
+        and not pod.terminated
+        and not pod.deleting
+    ]
+    if not found:
+        return ""
+    member, reason = found[0]
+    return escaped(f"{member} {'and others ' if len(found) > 1 else ''}{_SAID}{reason}")
+
+
+def is_to_be_said(gang: Gang, text: str) -> bool:
+    """Whether the stored message doesn't say yet what keeps pods from starting."""
+    said = _SAID in gang.status.message
+    if not said or (text and text in gang.status.message):
+        return bool(text) and not said
+    return gang.now >= said_again_at(gang)
+
+
+def said_again_at(gang: Gang) -> float:
+    """When the stored message may be replaced by what keeps other pods from starting."""
+    return gang.status.observed_time + SAID_AGAIN_SECONDS

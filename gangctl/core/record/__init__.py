@@ -1,0 +1,1 @@
+"""What the status remembers of a gang, and what people are told."""

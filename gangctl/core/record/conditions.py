@@ -1,0 +1,106 @@
+"""Conditions: what machines read of the status. A condition's time changes only when its state does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import sentence
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.record.incidents import told_of
+
+State = Literal["True", "False", "Unknown"]
+Warned = tuple[Reason, str]
+"""Why somebody should look, in one word and in a sentence."""
+
+PHASE_REASONS = {
+    GangPhase.PENDING: Reason.PENDING,
+    GangPhase.GATHERING: Reason.GATHERING,
+    GangPhase.RUNNING: Reason.RUNNING,
+    GangPhase.SUSPENDED: Reason.SUSPENDED,
+    GangPhase.HELD: Reason.HELD,
+    GangPhase.SUCCEEDED: Reason.SUCCEEDED,
+    GangPhase.FAILED: Reason.BUDGET_EXHAUSTED,
+}
+
+
+def conditions(
+    job: GangJob,
+    status: Status,
+    now: float,
+    reason: Reason | None = None,
+    degraded: Warned | None = None,
+    *,
+    refused: str = "",
+) -> tuple[Condition, ...]:
+    """All conditions of the job's next status, in a fixed order. Where they tell of an incident, they name its trace.
+
+    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, ``refused`` why the cluster
+    takes no pods of the gang.
+    """
+    phase, generation = status.phase, job.metadata.generation
+    incident = told_of(status)
+    text = sentence(status.message, "" if incident is None else f" (trace {trace_of(job, incident)})")
+    why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
+    restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
+    progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
+    states: list[tuple[ConditionType, bool]] = [
+        (ConditionType.READY, phase is GangPhase.RUNNING),
+        (ConditionType.PROGRESSING, progressing),
+        (ConditionType.SUSPENDED, phase is GangPhase.SUSPENDED),
+        (ConditionType.RESTARTING, restarting),
+        (ConditionType.FINISHED, phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}),
+        (ConditionType.SUCCEEDED, phase is GangPhase.SUCCEEDED),
+        (ConditionType.FAILED, phase is GangPhase.FAILED),
+    ]
+    old = {condition.type: condition for condition in status.conditions}
+    accepted = _accepted(old.get(ConditionType.ACCEPTED), why, status.message, refused, at=(generation, now))
+    rest = (
+        _condition(old.get(kind), kind, state="True" if holds else "False", why=why, text=text, at=(generation, now))
+        for kind, holds in states
+    )
+    found = (accepted, *rest)
+    seen = old.get(ConditionType.DEGRADED)
+    if not degraded and seen is None:
+        return found
+    looking = _condition(
+        seen,
+        ConditionType.DEGRADED,
+        state="True" if degraded else "False",
+        why=degraded[0] if degraded else why,
+        text=degraded[1] if degraded else text,
+        at=(generation, now),
+    )
+    return (*found, looking)
+
+
+def warned_of(status: Status) -> str:
+    """The reason that somebody was told to look for; empty if there is none."""
+    found = (one.reason for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True")
+    return next(found, "")
+
+
+def _condition(
+    old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
+) -> Condition:
+    return Condition(
+        type=kind,
+        status=state,
+        reason=why,
+        message=text,
+        observed_generation=at[0],
+        last_transition_time=old.last_transition_time if old is not None and old.status == state else at[1],
+    )
+
+
+def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: tuple[int, float]) -> Condition:
+    """It is not told again with each decision that the gang is accepted."""
+    if refused:
+        return _condition(old, ConditionType.ACCEPTED, state="False", why=Reason.TEMPLATE_REFUSED, text=refused, at=at)
+    if old is not None and old.status == "True":
+        return old
+    reason = why if old is None else Reason.TEMPLATE_ACCEPTED
+    return _condition(old, ConditionType.ACCEPTED, state="True", why=reason, text=text, at=at)

@@ -1,0 +1,124 @@
+"""Goodput: what a gang's time went to, added up at each write of its status, so it is right across controllers.
+
+The rule: the time since the last write belongs to what the gang was doing then: before the first step of an attempt to
+its start-up, or to the recovery if an incident had led to it; from that step's own moment on to training, until the
+fault that ended it. Never is a second counted twice, and no bucket ever goes down, whatever clocks do: time that
+a clock repeats is not counted again.
+
+A gang that never reports a step has no goodput: all its attempts would be start-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangctl.api.status import GangPhase, ProgressStatus, Spent, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle.plan import Plan
+
+_MILLISECONDS = 1000
+_RESTING = {
+    GangPhase.SUSPENDED: "suspended",
+    GangPhase.PENDING: "pending",
+    GangPhase.HELD: "held",
+}
+_ENDED = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+
+def accounted(gang: Gang, plan: Plan) -> Plan:
+    """The plan whose status, if it writes one, accounts for the time until now. Every plan goes through here."""
+    if plan.status is None:
+        return plan
+    before, after = gang.status, plan.status
+    first, spent = first_step(gang), after.spent
+    update: dict[str, object] = {"first_step": first}
+    if before.phase is GangPhase.NEW or not before.accounted_time:
+        update["accounted_time"] = gang.now  # It is seen for the first time, by a version that accounts.
+    elif before.phase not in _ENDED:
+        until = max(gang.now, before.accounted_time)
+        known = before.model_copy(update={"first_step": first})
+        spent, update["accounted_time"] = _added(known, spent, until, _fault(before, after))
+    # What is lost is reckoned from the pace, and can't be more than is accounted for.
+    update["spent"] = spent.model_copy(update={"lost_progress": min(spent.lost_progress, spent.training)})
+    return replace(plan, status=after.model_copy(update=update))
+
+
+def spent_until(status: Status, now: float) -> Spent:
+    """What the time until now went to, as far as the stored status tells it. ``now``: seconds since the epoch.
+
+    A first step, and a fault, that no write has recorded yet still count as what was before them.
+    """
+    if status.phase is GangPhase.NEW or status.phase in _ENDED or not status.accounted_time:
+        return status.spent
+    return _added(status, status.spent, max(now, status.accounted_time), None)[0]
+
+
+def first_step(gang: Gang) -> ProgressStatus | None:
+    """The first step of the running attempt, of the rank that was first; what is stored stays."""
+    status = gang.status
+    stored = status.first_step
+    if status.phase is not GangPhase.RUNNING or (stored is not None and stored.attempt == status.attempt):
+        return stored
+    firsts = [
+        (heard.at - progress.first_age_ms / _MILLISECONDS, progress.first_step)
+        for heard in gang.heard.values()
+        if (progress := heard.report.progress) is not None
+        and progress.attempt == status.attempt
+        and progress.first_step is not None
+        and progress.first_age_ms is not None
+    ]
+    if not firsts:
+        return stored
+    time, step = min(firsts)
+    return ProgressStatus(attempt=status.attempt, step=step, time=time)
+
+
+def total(spent: Spent) -> float:
+    """All that is accounted for, in seconds. What was lost is a part of training, so it isn't added."""
+    return spent.training + spent.start_up + spent.recovery + spent.suspended + spent.pending + spent.held
+
+
+def goodput(spent: Spent) -> float | None:
+    """The part of the time that went to training which counts, 0 to 1; None for who never reported a step."""
+    return (spent.training - spent.lost_progress) / total(spent) if spent.training > 0 else None
+
+
+def _added(before: Status, spent: Spent, until: float, fault: float | None) -> tuple[Spent, float]:
+    """What is spent with the time from ``before``'s account until then, and until when that is, in whole milliseconds.
+
+    ``fault``: when the fault happened that ended its attempt, if one did.
+    """
+    since = before.accounted_time
+    span = int((until - since) * _MILLISECONDS)
+    shares: dict[str, int] = {}
+    if before.phase in _RESTING:
+        shares[_RESTING[before.phase]] = span
+    else:
+        first = before.first_step
+        begins = span
+        if before.phase is GangPhase.RUNNING and first is not None and first.attempt == before.attempt:
+            begins = _clamped((first.time - since) * _MILLISECONDS, 0, span)
+        ends = span if fault is None else _clamped((fault - since) * _MILLISECONDS, begins, span)
+        recovers = bool(before.incidents) and before.incidents[0].attempt == before.attempt
+        shares["recovery" if recovers else "start_up"] = begins
+        shares["training"] = ends - begins
+        shares["recovery"] = shares.get("recovery", 0) + span - ends
+    update = {name: _sum(getattr(spent, name), milliseconds) for name, milliseconds in shares.items() if milliseconds}
+    # Rounded as a Timestamp is: copies aren't validated.
+    return spent.model_copy(update=update), round(since + span / _MILLISECONDS, 6)
+
+
+def _fault(before: Status, after: Status) -> float | None:
+    """When the fault happened for which this write opens an incident."""
+    if before.phase is not GangPhase.RUNNING or after.attempt == before.attempt or not after.incidents:
+        return None
+    newest = after.incidents[0]
+    return newest.cause.time if newest.attempt == after.attempt else None
+
+
+def _clamped(value: float, least: int, most: int) -> int:
+    return int(min(max(value, least), most))
+
+
+def _sum(seconds: float, milliseconds: int) -> float:
+    return round(seconds + milliseconds / _MILLISECONDS, 3)

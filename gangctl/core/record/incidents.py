@@ -1,0 +1,190 @@
+"""Incidents: from the first fault to the first training step after it, as the status tells it.
+
+The rule: one attempt, one incident, whatever the number of faults; it is opened by write 1, settled by write 2, and its
+timings are folded into the next status write. Never is a duration negative, whatever the clocks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
+from gangctl.core.facts.evidence import Fault, Strength, as_cause, from_cause
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ranks import assign
+from gangctl.core.facts.trace_context import trace_id, trace_of
+from gangctl.core.policy import budget, ladder
+from gangctl.core.policy.cause import Settlement, describe
+from gangctl.core.policy.rules import verdict
+from gangctl.core.record import loss, stragglers, timings
+from gangctl.core.record.goodput import first_step
+
+KEPT: Final = 10
+"""Incidents in the status, newest first."""
+AT_ONCE_SECONDS: Final = 60.0
+"""A fault within so long after a restart was decided followed it at once, also if a step was made before."""
+
+
+def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = False) -> tuple[Incident, ...]:
+    """The incidents with a new one for the next attempt."""
+    attempt = gang.status.attempt + 1
+    incident = Incident(
+        attempt=attempt,
+        time=gang.now,
+        cause=cause,
+        level=level,
+        planned=planned,
+        milliseconds=PhaseMilliseconds(detect=timings.milliseconds(gang.now - cause.time)),
+        trace_id=trace_id(gang.job, attempt),
+        linked_trace_id=_followed(gang),
+    )
+    return (incident, *gang.status.incidents)[:KEPT]
+
+
+def told_of(status: Status) -> Incident | None:
+    """The incident that the status' message is about: it is open, or the attempt began, or ended, by its settling."""
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.attempt != status.attempt:
+        return None
+    return last if not last.settled or last.settled_time == status.phase_time else None
+
+
+def is_open(gang: Gang) -> bool:
+    """Whether the attempt that is being gathered belongs to an incident (a first start and a resume don't)."""
+    incidents = gang.status.incidents
+    return bool(incidents) and incidents[0].attempt == gang.status.attempt and not incidents[0].settled
+
+
+def settled(
+    gang: Gang,
+    status: Status,
+    settlement: Settlement,
+    point: RestorePoint | None,
+    assignment: Mapping[str, str | None],
+) -> Status:
+    """The status with its open incident settled: cause, level, charge, timings, ledger and counts.
+
+    ``assignment``: place -> the ready member that runs it in the attempt that starts; None where there is none.
+    """
+    incident = status.incidents[0]
+    restarted = settlement.outcome == "Restarted"
+    lost = loss.steps(gang, point) if restarted else None
+    seconds = loss.seconds(gang, lost)
+    gathered = stragglers.gathering(gang, assignment)
+    closed = incident.model_copy(
+        update={
+            "cause": settlement.cause,
+            "level": max(incident.level, settlement.level, key=ladder.LEVELS.index),
+            "charged": settlement.charged,
+            "settled": True,
+            "settled_time": gang.now,
+            "outcome": settlement.outcome,
+            "restored_step": None if point is None else point.step,
+            "lost_steps": lost,
+            "lost_seconds": seconds,
+            "milliseconds": timings.settled(gang, incident, gathered),
+            "members": stragglers.settled(gang, incident.model_copy(update={"cause": settlement.cause}), gathered),
+        }
+    )
+    entry = LedgerEntry(
+        time=gang.now,
+        attempt=incident.attempt,
+        member=settlement.cause.member,
+        incarnation=settlement.cause.incarnation,
+        charged=settlement.charged,
+        restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
+        progressed=ladder.has_progressed(gang),
+    )
+    status = status.model_copy(update={"incidents": (closed, *status.incidents[1:])})
+    return entered(gang, loss.noted(status, seconds), entry) if restarted else status
+
+
+def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
+    """The status with one more attempt in its ledger and its counts."""
+    ledger = budget.entered(gang.spec, status, entry)
+    restarts = status.restarts
+    counts = {
+        "counted": restarts.counted + entry.charged,
+        "uncounted": restarts.uncounted + (not entry.charged),
+        "in_window": sum(one.charged for one in ledger),
+    }
+    return status.model_copy(update={"ledger": ledger, "restarts": restarts.model_copy(update=counts)})
+
+
+def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"]) -> Status:
+    """The status whose open incident, if there is one, came to this end."""
+    incidents = status.incidents
+    if not incidents or incidents[0].settled:
+        return status
+    gathered = stragglers.gathering(gang, assign(gang))
+    update = {
+        "settled": True,
+        "settled_time": gang.now,
+        "outcome": outcome,
+        "milliseconds": timings.settled(gang, incidents[0], gathered),
+        "members": stragglers.settled(gang, incidents[0], gathered),
+    }
+    closed = incidents[0].model_copy(update=update)
+    return status.model_copy(update={"incidents": (closed, *incidents[1:])})
+
+
+def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
+    """The status whose last incident has a stronger cause, learnt soon after write 2.
+
+    Its charge is refunded: the same fault opens the next incident, which is charged if a rule says so.
+    """
+    if not status.incidents:
+        return status
+    last = status.incidents[0]
+    window = gang.spec.recovery.evidence_window_seconds
+    late = last.settled_time is None or gang.now > last.settled_time + window
+    old = from_cause(last.cause)
+    if late or fault.strength <= max(old.strength, Strength.CONTAINER) or not _explains(gang, last, fault):
+        return status
+    better = last.model_copy(update={"cause": as_cause(fault, verdict(gang.spec, fault).rule), "charged": False})
+    blamed = {"charged": False, "member": fault.member, "incarnation": fault.incarnation}
+    ledger = tuple(
+        entry.model_copy(update=blamed) if entry.attempt == last.attempt else entry for entry in status.ledger
+    )
+    restarts = status.restarts.model_copy(
+        update={
+            "counted": status.restarts.counted - last.charged,
+            "uncounted": status.restarts.uncounted + last.charged,
+            "in_window": sum(entry.charged for entry in ledger),
+        }
+    )
+    return status.model_copy(
+        update={"incidents": (better, *status.incidents[1:]), "ledger": ledger, "restarts": restarts}
+    )
+
+
+def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
+    """Whether the fault may be what the last incident's cause was an echo of.
+
+    A pod's disruption explains what its own worker did, a sick node or device what any worker did.
+    """
+    if (fault.member, fault.incarnation) == (last.cause.member, last.cause.incarnation):
+        return True
+    entry = gang.replaced.get(fault.member)
+    return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
+
+
+def summary(incident: Incident) -> str:
+    """One line for people."""
+    return f"attempt {incident.attempt}: {describe(incident.cause)}"
+
+
+def _followed(gang: Gang) -> str:
+    """The trace of the incident that led to the attempt that fails now, if it fails right after its start.
+
+    That is without a step, in a gang that has reported steps before, or a moment after it began.
+    """
+    status = gang.status
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.attempt != status.attempt or last.outcome != "Restarted" or last.settled_time is None:
+        return ""
+    first = first_step(gang)
+    without_step = first is not None and first.attempt != status.attempt
+    at_once = gang.now <= last.settled_time + AT_ONCE_SECONDS
+    return trace_of(gang.job, last) if at_once or without_step else ""

@@ -1,0 +1,102 @@
+"""A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.
+
+Steps are reported many times a second and stored every half minute; who watches wants to see them move.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import Model, Timestamp
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.gang import Gang, Member
+from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.drafting import summarised
+from gangctl.core.lifecycle.running import progressed
+from gangctl.core.policy.launch import Numbering
+from gangctl.core.record.timings import timed
+
+_OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+
+class Endpoint(Model):
+    """Where the controller answers with snapshots, and what a reader shows as ``Authorization: Bearer TOKEN``."""
+
+    url: str
+    token: str
+
+
+class MemberSnapshot(Model):
+    """One member, as its supervisor told it last."""
+
+    member: str
+    role: str
+    pod: str = ""
+    """Name of its current pod; empty while there is none."""
+    incarnation: int
+    rank: int | None = None
+    """The first of its ranks; absent for a spare and for roles without ranks."""
+    spare: bool = False
+    """It holds no place now."""
+    connected: bool = False
+    terminated: bool = False
+    phase: str = ""
+    """Of the supervisor; empty before it has spoken."""
+    attempt: int = 0
+    step: int | None = None
+    """The newest step that it reported in this attempt."""
+    restarts: int = 0
+    """How often its supervisor was started again."""
+
+
+class Snapshot(Model):
+    """One gang."""
+
+    name: str
+    uid: str
+    generation: int
+    time: Timestamp
+    """When it was taken."""
+    status: Status
+    """As stored, with progress and the timings of the last incident brought up to date."""
+    members: tuple[MemberSnapshot, ...]
+
+
+def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
+    """The gang at this moment. ``now``: seconds since the epoch."""
+    gang = Gang(now, job, observed)
+    status = job.status
+    if status.phase not in _OVER:
+        status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
+    numbering = Numbering(job.spec)
+    places = {holder: place for place, holder in gang.holders.items()}
+    return Snapshot(
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        generation=job.metadata.generation,
+        time=now,
+        status=status,
+        members=tuple(_member(gang, member, places, numbering) for member in gang.members.values()),
+    )
+
+
+def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbering) -> MemberSnapshot:
+    place = places.get(member.name)
+    pod, report = gang.pods.get(member.name), gang.report(member.name)
+    progress = None if report is None else report.progress
+    ranks = () if place is None else numbering.ranks.get(place, ())
+    return MemberSnapshot(
+        member=member.name,
+        role=member.role.name,
+        pod="" if pod is None else pod.name,
+        incarnation=gang.incarnation(member.name),
+        rank=ranks[0] if ranks else None,
+        spare=place is None,
+        connected=gang.connected(member.name),
+        terminated=pod is not None and pod.terminated,
+        phase="" if report is None else report.phase.value,
+        attempt=0 if report is None else report.attempt,
+        step=None if progress is None or progress.attempt != gang.status.attempt else progress.step,
+        restarts=0 if pod is None else pod.restarts,
+    )

@@ -1,0 +1,107 @@
+"""How long the phases of an incident took.
+
+The rule: each phase begins where the one before it ended, and all are told on the controller's clock from the ages in
+reports. Once the first step is stored, nothing is added. Never is a duration negative, whatever the clocks do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.status import GangPhase, Incident, PhaseMilliseconds, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Heard
+from gangctl.core.record import stragglers
+from gangsidecar.wire import Phase
+
+TELLING_SECONDS: Final = 10.0
+"""So long after the first of them, members are waited for to say when they made their first step. The phase ends with
+the last of those that have said so: the recovery isn't over while somebody is still waited for."""
+
+
+def milliseconds(seconds: float) -> int:
+    """As they are stored: never negative."""
+    return max(0, round(seconds * 1000))
+
+
+def settled(gang: Gang, incident: Incident, gathered: list[stragglers.Gathered]) -> PhaseMilliseconds:
+    """Stop: until the last process of the kept pods was gone. Replace: until the last new pod was ready after that.
+
+    Barrier: what was waited for beyond both. Who isn't ready is waited for until now.
+    """
+    stops = [until for _, is_fresh, until in gathered if not is_fresh]
+    replaced = [until for _, is_fresh, until in gathered if is_fresh]
+    stopped = min(max([incident.time, *stops]), max(gang.now, incident.time))
+    ready_again = min(max([stopped, *replaced]), max(gang.now, stopped))
+    return incident.milliseconds.model_copy(
+        update={
+            "stop": milliseconds(stopped - incident.time),
+            "replace": milliseconds(ready_again - stopped) if replaced else None,
+            "barrier": milliseconds(gang.now - ready_again),
+        }
+    )
+
+
+def timed(gang: Gang, status: Status, *, more: bool) -> Status:
+    """The status with the timings of its last incident, as far as the members have told them.
+
+    ``more``: the attempt goes on, so members that haven't told yet when they started, or made their first step, are
+    waited for. If it doesn't, those that did tell count: the fault may have taken a report away.
+    """
+    last = _starting(gang, status)
+    if last is None:
+        return status
+    told = _told(gang)
+    began = last.settled_time or last.time
+    took, members = last.milliseconds, last.members
+    if took.start is None:
+        runs = {holder: heard for holder, heard in told.items() if heard.report.phase is Phase.RUNNING}
+        waiting = any(heard.report.phase is Phase.READY for heard in told.values())
+        if not runs or waiting or (more and len(runs) < len(gang.holders)):
+            return status
+        started = max(heard.at - heard.report.phase_age_ms / 1000 for heard in runs.values())
+        took = took.model_copy(update={"start": milliseconds(started - began)})
+        members = stragglers.started(gang, last, runs)
+    firsts = _firsts(told)
+    heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + TELLING_SECONDS
+    waits = more and not (firsts and heard_out)
+    if firsts and not waits:
+        first = max(firsts) - began - (took.start or 0) / 1000
+        took = took.model_copy(update={"first_step": milliseconds(first)})
+    last = last.model_copy(update={"milliseconds": took, "members": members})
+    if not waits:
+        last = last.model_copy(update={"members": stragglers.stepped(gang, last, told)})
+    return status.model_copy(update={"incidents": (last, *status.incidents[1:])})
+
+
+def heard_out_at(gang: Gang, status: Status) -> float | None:
+    """When members that haven't told their first step are waited for no longer; None if nobody is, or not yet."""
+    firsts = [] if _starting(gang, status) is None else _firsts(_told(gang))
+    until = min(firsts) + TELLING_SECONDS if firsts else gang.now
+    return until if until > gang.now else None
+
+
+def _starting(gang: Gang, status: Status) -> Incident | None:
+    """The incident that led to the running attempt, while its first step isn't stored."""
+    last = status.incidents[0] if status.incidents else None
+    if (
+        last is None
+        or last.attempt != status.attempt
+        or last.outcome != "Restarted"
+        or last.milliseconds.first_step is not None
+        or gang.status.phase is not GangPhase.RUNNING
+    ):
+        return None
+    return last
+
+
+def _told(gang: Gang) -> dict[str, Heard]:
+    """Holder -> what its supervisor said last, if that is of the status' attempt."""
+    pods = ((holder, gang.pods.get(holder)) for holder in gang.holders.values())
+    told = {holder: heard for holder, pod in pods if pod is not None and (heard := gang.heard.get(pod.uid)) is not None}
+    return {holder: heard for holder, heard in told.items() if heard.report.attempt == gang.status.attempt}
+
+
+def _firsts(told: dict[str, Heard]) -> list[float]:
+    """When members made their first step, of those that said so."""
+    return [at for heard in told.values() if (at := stragglers.first_step_at(heard)) is not None]

@@ -1,0 +1,116 @@
+"""The controller's log: one line an entry, for people or for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gangctl.api.escaping import escaped
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import rfc3339
+from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.record.incidents import told_of
+
+FORMATS: Final = ("text", "json")
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whose round it is in which something is logged."""
+
+    namespace: str
+    gang: str
+    attempt: int
+    trace_id: str
+    """Of the incident that this attempt is about; empty if none led to it."""
+
+
+_about: ContextVar[About | None] = ContextVar("about", default=None)
+
+
+def about(job: GangJob) -> None:
+    """What this task, and those that it starts from now on, log is about this gang as it is stored."""
+    incident = told_of(job.status)
+    trace = "" if incident is None else trace_of(job, incident)
+    _about.set(About(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
+
+
+class Gangs(logging.Filter):
+    """Adds to each entry which gang it is about; what the entry says by itself stays."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything pass."""
+        found = _about.get()
+        if found is not None:
+            known = {"namespace": found.namespace, "gang": found.gang, "attempt": found.attempt}
+            for name, value in (known | {"traceID": found.trace_id} if found.trace_id else known).items():
+                if not hasattr(record, name):
+                    setattr(record, name, value)
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """``{"time", "level", "logger", "message", ...}`` with what the entry says by itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object."""
+        entry: dict[str, Any] = {
+            "time": rfc3339(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        extra: Mapping[str, Any] = vars(record)
+        entry.update({name: value for name, value in extra.items() if name not in _STANDARD})
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """``time level message [namespace/gang attempt trace]``, in UTC.
+
+    Control characters are written out: names and words come from a cluster.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback if there is one."""
+        line = (
+            f"{rfc3339(record.created)} {record.levelname.lower():<7} {escaped(record.getMessage() + _of_gang(record))}"
+        )
+        if not record.exc_info:
+            return line
+        # Indented, so that no line of it looks like an entry of its own.
+        traced = self.formatException(record.exc_info).splitlines()
+        return "\n".join([line, *(f"  {escaped(one)}" for one in traced)])
+
+
+def _of_gang(record: logging.LogRecord) -> str:
+    known = vars(record)
+    if "gang" not in known:
+        return ""
+    trace = f" trace {known['traceID']}" if known.get("traceID") else ""
+    return f" [{known.get('namespace', '')}/{known['gang']} attempt {known.get('attempt', '')}{trace}]"
+
+
+def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
+    """Send what is at least as grave as ``level`` to a file (appended to) or to stderr.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.addFilter(Gangs())
+    logging.basicConfig(level=level, handlers=[handler])
+    # A refused connection is reported by the hub, with whose it was.
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
+    # Nor is each request to a collector worth a line.
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)

@@ -1,0 +1,215 @@
+"""Gangs as they are now, by namespace: phases, ages, what their time went to, how near their budgets' ends are.
+
+The rule: the leader alone says what gangs there are, so that a sum over all controllers counts none twice. What a gang
+adds is worked out, and added, when its stored object changes: a scrape looks at namespaces, not at gangs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from gangctl.api.gangjob import GangJob, Windowed
+from gangctl.api.status import GangPhase, Spent
+from gangctl.cluster import clock
+from gangctl.core.record.goodput import goodput, spent_until
+from gangctl.telemetry.metrics.labels import PHASES
+
+BUCKETS: Final = tuple(Spent.model_fields)
+LOW: Final = 0.8
+"""A budget of which so much is used is low."""
+_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+_MILLISECONDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one gang adds, as of its stored object. Spans are in whole milliseconds, so that sums stay exact."""
+
+    namespace: str
+    phase: GangPhase
+    phase_time: float
+    has_stepped: bool
+    """Whether it ever reported a training step: else nothing is known of its goodput."""
+    spent: tuple[int, ...]
+    """Milliseconds by bucket, until ``accounted``."""
+    growth: tuple[int, ...]
+    """1 for the bucket that the time after that goes to, until the status changes."""
+    accounted: int
+    low_until: float
+    """Until when its budget is low, if nothing else happens."""
+
+
+def share(namespace: str, job: GangJob) -> Share:
+    """What a gang adds."""
+    status = job.status
+    since = status.accounted_time or clock.now()
+    here, later = (_milliseconds(spent_until(status, since + more)) for more in (0.0, 1.0))
+    return Share(
+        namespace=namespace,
+        phase=status.phase,
+        phase_time=status.phase_time,
+        has_stepped=status.first_step is not None,
+        spent=here,
+        growth=tuple(int(after > before) for before, after in zip(here, later, strict=True)),
+        accounted=round(since * _MILLISECONDS),
+        low_until=_low_until(job),
+    )
+
+
+def _milliseconds(spent: Spent) -> tuple[int, ...]:
+    return tuple(round(getattr(spent, bucket) * _MILLISECONDS) for bucket in BUCKETS)
+
+
+def _low_until(job: GangJob) -> float:
+    """When the budget stops to be low because a charge leaves its window; 0 if it isn't low."""
+    budget = job.spec.recovery.budget
+    if not isinstance(budget, Windowed) or not budget.max_restarts or job.status.phase in _ENDED:
+        return 0.0
+    much = math.ceil(budget.max_restarts * LOW)
+    charges = sorted((entry.time for entry in job.status.ledger if entry.charged), reverse=True)
+    return charges[much - 1] + budget.window_seconds if len(charges) >= much else 0.0
+
+
+class _Tally:
+    """What the time of several gangs went to: each bucket is a line over time, whose parts are added up."""
+
+    def __init__(self) -> None:
+        self._spent = [0] * len(BUCKETS)
+        self._growth = [0] * len(BUCKETS)
+        self._since = [0] * len(BUCKETS)
+        """Sums of ``accounted`` of the gangs whose time goes to this bucket."""
+
+    def add(self, one: Share, times: int) -> None:
+        """Add a gang, or take it away (-1)."""
+        for at, (spent, grows) in enumerate(zip(one.spent, one.growth, strict=True)):
+            self._spent[at] += times * spent
+            self._growth[at] += times * grows
+            self._since[at] += times * grows * one.accounted
+
+    def until(self, now: float) -> Spent:
+        """Seconds by bucket."""
+        more = (
+            max(0, round(now * _MILLISECONDS) * n - since) for n, since in zip(self._growth, self._since, strict=True)
+        )
+        sums = (had + grown for had, grown in zip(self._spent, more, strict=True))
+        return Spent(
+            **{bucket: milliseconds / _MILLISECONDS for bucket, milliseconds in zip(BUCKETS, sums, strict=True)}
+        )
+
+
+class _Namespace:
+    """The gangs of one, by UID."""
+
+    def __init__(self) -> None:
+        self.gangs = 0
+        self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in PHASES}
+        """Since when a gang is in its phase."""
+        self.low: dict[str, float] = {}
+        """Until when a budget is low."""
+        self.spent = _Tally()
+        self.stepped = _Tally()
+        """Of the gangs alone that have reported a training step."""
+
+    def add(self, uid: str, one: Share) -> None:
+        """One gang more."""
+        if one.phase in self.since:
+            self.since[one.phase][uid] = one.phase_time
+        if one.low_until:
+            self.low[uid] = one.low_until
+        self._tally(one, 1)
+
+    def remove(self, uid: str, one: Share) -> None:
+        """One gang less."""
+        if one.phase in self.since:
+            del self.since[one.phase][uid]
+        self.low.pop(uid, None)
+        self._tally(one, -1)
+
+    def _tally(self, one: Share, times: int) -> None:
+        self.gangs += times
+        self.spent.add(one, times)
+        if one.has_stepped:
+            self.stepped.add(one, times)
+
+
+class GangMetrics:
+    """A collector: the gangs of one term."""
+
+    def __init__(self, leads: Callable[[], bool]) -> None:
+        self._leads = leads
+        self._shares: dict[str, Share] = {}
+        """By UID."""
+        self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
+
+    def keep(self, namespace: str, job: GangJob) -> None:
+        """This is the gang's stored object now."""
+        uid = job.metadata.uid
+        self._take_away(uid)
+        one = self._shares[uid] = share(namespace, job)
+        self._namespaces[namespace].add(uid, one)
+
+    def drop(self, uid: str) -> None:
+        """The gang is gone; a namespace without any has no series."""
+        one = self._take_away(uid)
+        if one is not None and not self._namespaces[one.namespace].gangs:
+            del self._namespaces[one.namespace]
+
+    def drop_all(self) -> None:
+        """The term is over."""
+        self._shares.clear()
+        self._namespaces.clear()
+
+    def _take_away(self, uid: str) -> Share | None:
+        one = self._shares.pop(uid, None)
+        if one is not None:
+            self._namespaces[one.namespace].remove(uid, one)
+        return one
+
+    def describe(self) -> Iterable[Metric]:
+        """See :meth:`collect`."""
+        return self.collect()
+
+    def collect(self) -> Iterable[Metric]:
+        """One family after the other, without samples where this process doesn't lead."""
+        now = clock.now()
+        gangs = GaugeMetricFamily("gangctl_gangs", "Gangs by phase.", labels=["namespace", "phase"])
+        oldest = GaugeMetricFamily(
+            "gangctl_gangs_oldest_seconds",
+            "How long the gang that has been in this phase for longest has been in it.",
+            labels=["namespace", "phase"],
+        )
+        spent = GaugeMetricFamily(
+            "gangctl_gangs_spent_seconds",
+            "What the time of the gangs that are there went to, since each was first seen, up to now.",
+            labels=["namespace", "bucket"],
+        )
+        ratio = GaugeMetricFamily(
+            "gangctl_goodput_ratio",
+            "The part of all time that was training which counted, of the gangs there that have reported a step.",
+            labels=["namespace"],
+        )
+        low = GaugeMetricFamily(
+            "gangctl_gangs_budget_low",
+            "Gangs that have used four fifths of their restart budget or more.",
+            labels=["namespace"],
+        )
+        for namespace, total in self._namespaces.items() if self._leads() else ():
+            for phase, times in total.since.items():
+                gangs.add_metric([namespace, phase.value], len(times))
+                if phase not in _ENDED:
+                    age = now - min(times.values(), default=now)
+                    oldest.add_metric([namespace, phase.value], max(0.0, age))
+            for bucket, seconds in total.spent.until(now):
+                spent.add_metric([namespace, bucket], seconds)
+            part = goodput(total.stepped.until(now))
+            if part is not None:
+                ratio.add_metric([namespace], part)
+            low.add_metric([namespace], sum(now < until for until in total.low.values()))
+        return gangs, oldest, spent, ratio, low

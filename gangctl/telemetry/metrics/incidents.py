@@ -1,0 +1,110 @@
+"""What incidents are counted as: restarts, how long their phases took, what was lost.
+
+The rule: a figure is counted when the status that has it for the first time was stored, by the process that stored it.
+So no other process counts it again, and corrections afterwards change no count.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Incident, IncidentLevel, PhaseMilliseconds
+from gangctl.telemetry.metrics.labels import reason_of
+
+SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+"""From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
+PHASES: Final = tuple(PhaseMilliseconds.model_fields)
+TOTAL: Final = "total"
+"""The whole incident, from the fault to the first training step. Only where the framework reports steps."""
+
+
+class IncidentMetrics:
+    """Counts of one process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._incidents = Counter("gangctl_incidents", "Incidents that began.", ["namespace"], registry=registry)
+        self._restarts = Counter(
+            "gangctl_restarts",
+            "Incidents that were settled, by the reason of their cause, what was thrown away, and what they led to.",
+            ["namespace", "reason", "level", "outcome"],
+            registry=registry,
+        )
+        self._corrected = Counter(
+            "gangctl_causes_corrected",
+            "Incidents whose cause was corrected by stronger evidence after they were counted.",
+            ["namespace"],
+            registry=registry,
+        )
+        self._phases = Histogram(
+            "gangctl_incident_phase_seconds",
+            "How long each phase of an incident took; total = from the fault to the first training step after it.",
+            ["phase", "level"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._lost_steps = Counter(
+            "gangctl_lost_steps",
+            "Training steps that had to be done again.",
+            ["namespace", "reason"],
+            registry=registry,
+        )
+        self._lost_seconds = Counter(
+            "gangctl_lost_seconds",
+            "Seconds of training that had to be done again.",
+            ["namespace", "reason"],
+            registry=registry,
+        )
+        for phase, level in product((*PHASES, TOTAL), IncidentLevel):
+            self._phases.labels(phase, level.value)
+
+    def begin(self, namespace: str) -> None:
+        """A gang of this namespace is there: its series begin at zero, or their first increase isn't seen."""
+        self._incidents.labels(namespace)
+        self._corrected.labels(namespace)
+
+    def count(self, namespace: str, before: GangJob, after: GangJob) -> None:
+        """Count what the second of two stored objects of a gang says for the first time."""
+        if before.status.incidents is after.status.incidents:
+            return
+        known = {incident.attempt: incident for incident in before.status.incidents}
+        newest = max(known, default=0)
+        for incident in reversed(after.status.incidents):
+            old = known.get(incident.attempt)
+            if old is None and incident.attempt < newest:
+                continue  # It is older than all that is remembered: it was counted in its time.
+            if old != incident:
+                self._count(namespace, old, incident)
+
+    def _count(self, namespace: str, old: Incident | None, new: Incident) -> None:
+        reason = reason_of(new)
+        if old is None:
+            self._incidents.labels(namespace).inc()
+            # The series begins at zero when the incident does: a scrape in between lets the increase be seen.
+            self._restarts.labels(namespace, reason, new.level.value, "Restarted")
+        if new.settled and (old is None or not old.settled):
+            self._restarts.labels(namespace, reason, new.level.value, new.outcome).inc()
+        if old is not None and old.settled and old.cause.reason != new.cause.reason:
+            self._corrected.labels(namespace).inc()
+        if new.lost_steps is not None and (old is None or old.lost_steps is None):
+            self._lost_steps.labels(namespace, reason).inc(max(0, new.lost_steps))
+        if new.lost_seconds is not None and (old is None or old.lost_seconds is None):
+            self._lost_seconds.labels(namespace, reason).inc(max(0.0, new.lost_seconds))
+        self._time(PhaseMilliseconds() if old is None else old.milliseconds, new)
+
+    def _time(self, known: PhaseMilliseconds, incident: Incident) -> None:
+        """Each phase once, when its duration is known."""
+        times = incident.milliseconds
+        for phase in PHASES:
+            took = getattr(times, phase)
+            if took is not None and getattr(known, phase) is None:
+                self._observe(phase, incident, took)
+        if times.first_step is not None and known.first_step is None:
+            self._observe(TOTAL, incident, sum(getattr(times, phase) or 0 for phase in PHASES))
+
+    def _observe(self, phase: str, incident: Incident, milliseconds: int) -> None:
+        exemplar = {"trace_id": incident.trace_id} if incident.trace_id else None
+        self._phases.labels(phase, incident.level.value).observe(max(0, milliseconds) / 1000, exemplar)

@@ -1,0 +1,131 @@
+"""The metrics of one process, for Prometheus. docs/reference/metrics.md tells them all.
+
+The rule: counters are added up by the process that did the thing, and go on from there however often it leads, so that
+sums over all controllers are right. What gangs there are is said by the leader alone. Labels are bounded: labels.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.telemetry.metrics.exposition import Exposition
+from gangctl.telemetry.metrics.gangs import BUCKETS, GangMetrics
+from gangctl.telemetry.metrics.incidents import IncidentMetrics
+from gangctl.telemetry.metrics.labels import Namespaces
+from gangctl.telemetry.metrics.sources import SourceMetrics, Sources
+
+ACTIONS: Final = ("CreatePod", "DeletePod", "DeleteGang", "AskScan")
+_UNTIL_A_STEP: Final = ("start_up", "recovery")
+_DECIDE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
+_CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """A :class:`~gangctl.telemetry.port.Telemetry` over all terms of one process."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.registry = CollectorRegistry()
+        self.exposition = Exposition(self.registry)
+        self._namespaces = Namespaces()
+        self._known: dict[str, GangJob] = {}
+        """The stored object of each gang as it was counted last, of this term, by UID."""
+        self._gangs = GangMetrics(sources.leads)
+        self._incidents = IncidentMetrics(self.registry)
+        self._spent = Counter(
+            "gangctl_spent_seconds",
+            "What the time of gangs went to, as it was written into their statuses.",
+            ["namespace", "bucket"],
+            registry=self.registry,
+        )
+        self._decide = Histogram(
+            "gangctl_decide_seconds", "How long a decision took.", buckets=_DECIDE_SECONDS, registry=self.registry
+        )
+        self._write = Histogram(
+            "gangctl_status_write_seconds",
+            "How long it took to store a status, when it was stored.",
+            buckets=_CALL_SECONDS,
+            registry=self.registry,
+        )
+        self._action = Histogram(
+            "gangctl_action_seconds",
+            "How long an action took, whether it was carried out or failed.",
+            ["action"],
+            buckets=_CALL_SECONDS,
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "gangctl_action_failures",
+            "Actions that failed and are tried again.",
+            ["action"],
+            registry=self.registry,
+        )
+        for action in ACTIONS:
+            self._action.labels(action)
+            self._failures.labels(action)
+        self.registry.register(self._gangs)
+        self.registry.register(SourceMetrics(sources))
+        ProcessCollector(registry=self.registry)
+
+    def looked(self, job: GangJob) -> None:
+        """See :class:`~gangctl.telemetry.port.Telemetry`. What is seen first in a term was counted before it."""
+        known = self._known.setdefault(job.metadata.uid, job)
+        if known is job:
+            self._begin(job)
+        else:
+            self._count(known, job)
+
+    def decided(self, seconds: float) -> None:
+        """See :class:`~gangctl.telemetry.port.Telemetry`."""
+        self._decide.observe(seconds)
+
+    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+        """See :class:`~gangctl.telemetry.port.Telemetry`."""
+        self._write.observe(seconds)
+        self._count(self._known.get(after.metadata.uid, before), after)
+
+    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+        """See :class:`~gangctl.telemetry.port.Telemetry`."""
+        self._action.labels(action).observe(seconds)
+        if not done:
+            self._failures.labels(action).inc()
+
+    def gone(self, uid: str) -> None:
+        """See :class:`~gangctl.telemetry.port.Telemetry`."""
+        self._known.pop(uid, None)
+        self._gangs.drop(uid)
+
+    def resigned(self) -> None:
+        """The term is over: another process says from now on what gangs there are."""
+        self._known.clear()
+        self._gangs.drop_all()
+
+    def _begin(self, job: GangJob) -> None:
+        namespace = self._namespaces.label(job)
+        self._incidents.begin(namespace)
+        for bucket in BUCKETS:
+            self._spent.labels(namespace, bucket)
+        self._gangs.keep(namespace, job)
+
+    def _count(self, before: GangJob, after: GangJob) -> None:
+        """What is stored by now says more than what was counted last."""
+        self._known[after.metadata.uid] = after
+        namespace = self._namespaces.label(after)
+        self._incidents.count(namespace, before, after)
+        for bucket, had, has in zip(BUCKETS, _spent(before.status), _spent(after.status), strict=True):
+            if has > had:
+                self._spent.labels(namespace, bucket).inc(has - had)
+        self._gangs.keep(namespace, after)
+
+
+def _spent(status: Status) -> tuple[float, ...]:
+    """Seconds by bucket that are counted.
+
+    What looks like start-up and recovery isn't, in a gang that never says how far it is: it may train. Whichever
+    process writes the first step counts all of it then.
+    """
+    unknown = () if status.first_step is not None else _UNTIL_A_STEP
+    return tuple(0.0 if bucket in unknown else getattr(status.spent, bucket) for bucket in BUCKETS)

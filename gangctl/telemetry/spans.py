@@ -1,0 +1,287 @@
+"""Traces: the one place that turns an incident of a status into spans, for exporters, the terminal and tests.
+
+The rule: phases are laid one after the other from their durations, and members are fitted into their phase, so that no
+span is ever outside its parent and no clock can bend a trace. Whoever computes it from the same status gets the same
+ids and times: a new leader finishes the trace that the old one began. Never is a status refused, an older one neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import pod_name
+from gangctl.api.status import GangPhase, Incident, IncidentMember
+from gangctl.core.facts.trace_context import began, in_seconds, is_trace_id, root_span_id, trace_of
+
+ROOT: Final = "gang.restart"
+QUIET_SECONDS: Final = 300.0
+"""A gang that has never reported a step, and hasn't for so long after a restart, is taken to report none: its restarts
+are over when the last worker was started. A first step that comes later isn't in the trace any more."""
+TOLD_SECONDS: Final = 30.0
+"""So long after that a first step that came in time may still be learnt, and is waited for."""
+AFTER_WINDOW_SECONDS: Final = 1.0
+"""So long after the evidence window, what was decided within it may still be written."""
+FOLLOWED_SECONDS: Final = 60.0
+"""An incident is linked to the one before within so long, whatever happened; later only if no step was made between,
+in a gang that had reported steps."""
+PARENTS: Final = {
+    "Stop": ("member.stop", "stop"),
+    "Replace": ("member.replace", "replace"),
+    "Start": ("member.start", "start"),
+    "CheckpointLoad": ("member.checkpoint_load", "first_step"),
+    "FirstStep": ("member.first_step", "first_step"),
+}
+"""What a member did -> the name of its span, and the phase that it is below."""
+_ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+_PHASES: Final = ("detect", "stop", "replace", "barrier", "start", "first_step")
+
+Value = str | int | float | bool
+Attributes = tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span. Times are seconds since the epoch, on the clock of who opened the incident."""
+
+    name: str
+    trace_id: str
+    """32 hexadecimal digits."""
+    span_id: str
+    """16 hexadecimal digits."""
+    parent_id: str
+    """Empty for the root."""
+    begin: float
+    end: float | None
+    """Absent = not over yet."""
+    attributes: Attributes = ()
+    link: str = ""
+    """The trace of the incident that this one followed at once; its root's id is the first half."""
+    failed: str = ""
+    """Why it ended badly; empty if it didn't."""
+
+
+def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
+    """The incident's trace: root first, then depth first, siblings by time."""
+    trace = trace_of(job, incident)
+    phases = _phases(job, incident, trace)
+    linked = incident.linked_trace_id
+    root = Span(
+        ROOT,
+        trace,
+        root_span_id(trace),
+        "",
+        began(incident),
+        _end(incident, phases),
+        _about(job, incident),
+        link=linked if is_trace_id(linked) and linked != trace else "",
+        failed=_said(incident) if incident.outcome in {"Failed", "Held"} else "",
+    )
+    parents = {phase.name: phase for phase in phases}
+    below: dict[str, dict[str, Span]] = {}
+    for one in incident.members:
+        name = PARENTS[one.phase][1]
+        if name == "first_step" and name not in parents:
+            continue  # Stored at the attempt's end, or with a first step that came later: the trace was complete.
+        parent = parents.get(name, root)
+        span = _member(job, incident, one, parent)
+        below.setdefault(parent.span_id, {}).setdefault(span.span_id, span)
+    found = [root]
+    for first in sorted([*phases, *below.get(root.span_id, {}).values()], key=_order):
+        found += [first, *sorted(below.get(first.span_id, {}).values(), key=_order)]
+    return tuple(found)
+
+
+def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
+    """Whether nothing of it will change any more, so that its root may be exported. ``now``: seconds since the epoch.
+
+    Stronger evidence can't correct it any more, and its end is known: it ended the job or was held, it came to its
+    first step, or to the next attempt or the gang's end before; or the gang reports no steps (:data:`QUIET_SECONDS`).
+    """
+    settled = incident.settled_time if incident.settled_time is not None else incident.time
+    if now <= settled + job.spec.recovery.evidence_window_seconds + AFTER_WINDOW_SECONDS:
+        return False
+    if _is_over(job, incident):
+        return True
+    if incident.outcome != "Restarted" or _rest(job, incident):
+        return False
+    return _first_step(job, incident) is not None or now > settled + _quiet(job) + TOLD_SECONDS
+
+
+def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
+    """The phases that took place, one after the other; the last has no end while the incident goes on."""
+    at, found = began(incident), []
+    for name in _PHASES:
+        milliseconds = getattr(incident.milliseconds, name)
+        if name == "first_step":
+            milliseconds = _first_step(job, incident)
+        if milliseconds is not None:
+            end = at + in_seconds(milliseconds)
+            found.append(Span(name, trace, _span_id(trace, name), root_span_id(trace), at, end))
+            at = end
+    rest = _rest(job, incident)
+    if not rest:
+        return found
+    span_id = _span_id(trace, rest)
+    if not _is_over(job, incident):
+        return [*found, Span(rest, trace, span_id, root_span_id(trace), at, None)]
+    if incident.outcome not in {"Open", "Restarted"}:
+        ended = incident.settled_time if incident.settled_time is not None else at
+        return [*found, Span(rest, trace, span_id, root_span_id(trace), at, max(at, ended))]
+    after = _after(job, incident)
+    if after is None:
+        return found
+    failed = f"attempt {after.attempt} came first"
+    return [*found, Span(rest, trace, span_id, root_span_id(trace), at, max(at, began(after)), failed=failed)]
+
+
+def _rest(job: GangJob, incident: Incident) -> str:
+    """The phase whose duration isn't known though it has begun; empty if there is none."""
+    times = incident.milliseconds
+    if incident.outcome != "Restarted":
+        return "stop" if times.stop is None else ""
+    if times.start is None:
+        return "" if times.first_step is not None else "start"
+    return "first_step" if times.first_step is None and _has_steps(job, incident) else ""
+
+
+def _first_step(job: GangJob, incident: Incident) -> int | None:
+    """How long its first step took, in milliseconds, if that belongs to it: once its root may be sent, none does."""
+    times = incident.milliseconds
+    if times.first_step is None:
+        return None
+    soon = in_seconds(times.start or 0) + in_seconds(times.first_step) <= _quiet(job)
+    return times.first_step if soon or _had_steps(job, incident) else None
+
+
+def _quiet(job: GangJob) -> float:
+    return min(QUIET_SECONDS, job.spec.progress.startup_timeout_seconds)
+
+
+def _is_over(job: GangJob, incident: Incident) -> bool:
+    """Whether nothing can be added to it: it ended what there was, or its attempt is not the current one any more."""
+    status = job.status
+    return (
+        incident.outcome not in {"Open", "Restarted"}
+        or status.attempt > incident.attempt
+        or any(one.attempt > incident.attempt for one in status.incidents)
+        or status.phase in _ENDED
+    )
+
+
+def _has_steps(job: GangJob, incident: Incident) -> bool:
+    """Whether the gang reports its steps, as far as it was known in the incident's attempt.
+
+    What is learnt later doesn't count: a trace that was complete without a first step stays so.
+    """
+    if _had_steps(job, incident):
+        return True
+    settled = incident.settled_time if incident.settled_time is not None else incident.time
+    after = _after(job, incident)
+    if after is not None:
+        return after.time > settled + FOLLOWED_SECONDS and after.linked_trace_id == trace_of(job, incident)
+    return any(
+        one is not None
+        and (one.attempt < incident.attempt or (one.attempt == incident.attempt and one.time <= settled + _quiet(job)))
+        for one in (job.status.first_step, job.status.progress)
+    )
+
+
+def _had_steps(job: GangJob, incident: Incident) -> bool:
+    """Whether it reported steps before, as far as settled incidents tell it, which no later one changes."""
+    before = (one for one in job.status.incidents if one.attempt < incident.attempt)
+    return incident.lost_steps is not None or any(
+        one.lost_steps is not None or one.milliseconds.first_step is not None for one in before
+    )
+
+
+def _after(job: GangJob, incident: Incident) -> Incident | None:
+    """The incident that ended the attempt that this one led to."""
+    return next((one for one in job.status.incidents if one.attempt == incident.attempt + 1), None)
+
+
+def _end(incident: Incident, phases: list[Span]) -> float | None:
+    """The root's end."""
+    if (phases and phases[-1].end is None) or (not phases and incident.outcome == "Open"):
+        return None
+    return max((phase.end for phase in phases if phase.end is not None), default=began(incident))
+
+
+def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span) -> Span:
+    """What a member did, fitted into what it is below."""
+    name = PARENTS[one.phase][0]
+    began_at = began(incident) + in_seconds(one.begin_milliseconds)
+    begin, end = _within(parent, began_at), _within(parent, began_at + in_seconds(one.milliseconds))
+    attributes: list[tuple[str, Value | None]] = [
+        ("gang.member", one.member),
+        ("gang.incarnation", one.incarnation),
+        ("gang.part", one.part),
+        ("k8s.pod.name", pod_name(job.metadata.name, one.member, one.incarnation)),
+        ("k8s.node.name", one.node or None),
+        ("gang.device", one.device),
+    ]
+    at_fault = one.part == "Cause" and not incident.planned
+    return Span(
+        name,
+        parent.trace_id,
+        _span_id(parent.trace_id, name, one.member, one.incarnation),
+        parent.span_id,
+        begin,
+        end,
+        _known(attributes),
+        failed=_said(incident) if at_fault else "",
+    )
+
+
+def _within(parent: Span, time: float) -> float:
+    return max(parent.begin, time if parent.end is None else min(parent.end, time))
+
+
+def _about(job: GangJob, incident: Incident) -> Attributes:
+    cause = incident.cause
+    return _known(
+        [
+            ("gang.name", job.metadata.name),
+            ("gang.namespace", job.metadata.namespace),
+            ("gang.uid", job.metadata.uid),
+            ("gang.attempt.from", incident.attempt - 1),
+            ("gang.attempt.to", incident.attempt),
+            ("gang.cause.reason", cause.reason),
+            ("gang.cause.message", cause.message or None),
+            ("gang.cause.member", cause.member or None),
+            ("gang.cause.rank", cause.rank),
+            ("gang.cause.exit_code", cause.exit_code),
+            ("gang.cause.signal", cause.signal),
+            ("gang.cause.node", cause.node),
+            ("gang.cause.device", cause.device),
+            ("gang.cause.rule", cause.rule),
+            ("gang.level", str(incident.level)),
+            ("gang.outcome", incident.outcome),
+            ("gang.charged", incident.charged),
+            ("gang.planned", incident.planned),
+            ("gang.restored_step", incident.restored_step),
+            ("gang.lost_steps", incident.lost_steps),
+            ("gang.lost_seconds", incident.lost_seconds),
+        ]
+    )
+
+
+def _known(attributes: list[tuple[str, Value | None]]) -> Attributes:
+    return tuple((key, value) for key, value in attributes if value is not None)
+
+
+def _said(incident: Incident) -> str:
+    return incident.cause.message or incident.cause.reason
+
+
+def _order(span: Span) -> tuple[float, int, float, str]:
+    """By time; phases that took no time stay in their order, as do members that began together."""
+    place = _PHASES.index(span.name) if span.name in _PHASES else len(_PHASES)
+    return span.begin, place, span.begin if span.end is None else span.end, span.span_id
+
+
+def _span_id(trace: str, name: str, member: str = "", incarnation: int = 0) -> str:
+    return hashlib.sha256(f"{trace}/{name}/{member}/{incarnation}".encode()).hexdigest()[:16]

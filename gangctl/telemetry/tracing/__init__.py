@@ -1,0 +1,1 @@
+"""Sends the spans of incidents to an OpenTelemetry collector."""
