@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CORE, SIDECAR = "gangctl/core/", "sidecar/gangsidecar/"
-
 
 @dataclass(frozen=True)
 class Patch:
@@ -39,12 +37,12 @@ MISTAKES = (
         "the machine takes a Run of any attempt",
         (
             Patch(
-                SIDECAR + "machine.py",
+                "sidecar/gangsidecar/machine.py",
                 "        if _key(new) < _key(old) or",
                 "        if (new.verb is not Verb.RUN and _key(new) < _key(old)) or",
             ),
             Patch(
-                SIDECAR + "machine.py",
+                "sidecar/gangsidecar/machine.py",
                 "    if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:\n",
                 "    if state.phase is not Phase.READY or old is None:\n",
             ),
@@ -52,13 +50,13 @@ MISTAKES = (
     ),
     _one(
         "the machine takes a Run for another session",
-        SIDECAR + "machine.py",
+        "sidecar/gangsidecar/machine.py",
         "run is None or run.session != state.session or state.terminated_at",
         "run is None or state.terminated_at",
     ),
     _one(
         "the machine goes back to an older directive",
-        SIDECAR + "machine.py",
+        "sidecar/gangsidecar/machine.py",
         "        if _key(new) < _key(old) or old.verb is Verb.FINISH:",
         "        if old.verb is Verb.FINISH:",
     ),
@@ -66,12 +64,12 @@ MISTAKES = (
         "Ready is said before the whole tree is gone",
         (
             Patch(
-                SIDECAR + "machine.py",
+                "sidecar/gangsidecar/machine.py",
                 "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
                 "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
             ),
             Patch(
-                SIDECAR + "machine.py",
+                "sidecar/gangsidecar/machine.py",
                 "    if state.phase is not Phase.STOPPING or state.alive or hold is None",
                 "    if state.phase is not Phase.STOPPING or hold is None",
             ),
@@ -79,62 +77,62 @@ MISTAKES = (
     ),
     _one(
         "the barrier is short by one pod",
-        CORE + "gathering.py",
+        "gangctl/core/lifecycle/gathering.py",
         "    if blocking or missing or ending:\n",
         "    if len(blocking) > 1 or missing or ending:\n",
     ),
     _one(
         "the barrier counts members, not pods",
-        CORE + "barrier.py",
+        "gangctl/core/facts/barrier.py",
         "        if not _is_over(gang, entry, present.get(entry.pod))\n    ]",
         "        if entry.incarnation == gang.incarnation(entry.member)\n    ]",
     ),
     _one(
         "a pod that vanished is taken for gone",
-        CORE + "barrier.py",
+        "gangctl/core/facts/barrier.py",
         "    return missed and gang.now >= (entry.vanished_time or 0.0) + grace\n",
         "    return missed\n",
     ),
     _one(
         "many pods that vanished are taken for gone",
-        CORE + "barrier.py",
+        "gangctl/core/facts/barrier.py",
         "    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace\n",
         "    missed = awaited.vanished_time is not None\n",
     ),
     _one(
         "pods that are waited for are forgotten at the next write",
-        CORE + "drafting.py",
+        "gangctl/core/lifecycle/drafting.py",
         'status.model_copy(update={"message": because})',
         'status.model_copy(update={"message": because, '
         '"awaited": tuple(one for one in status.awaited if one not in gang.status.awaited)})',
     ),
     _one(
         "the deadline runs without a leader",
-        CORE + "barrier.py",
+        "gangctl/core/facts/barrier.py",
         "        gang.observed.listening_since + SETTLING_SECONDS",
         "        0.0 * SETTLING_SECONDS",
     ),
     _one(
         "Ready for an attempt that runs proves that nothing runs",
-        CORE + "gang.py",
+        "gangctl/core/facts/gang.py",
         "    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)\n",
         "    return report.phase is Phase.READY and report.attempt >= status.attempt\n",
     ),
     _one(
         "two pods of one incarnation may speak",
-        CORE + "replacement.py",
+        "gangctl/core/policy/replacement.py",
         "    if _has_twin(gang, name):\n",
         "    if _has_twin(gang, name) and pod is None and not gang.is_fresh(name):\n",
     ),
     _one(
         "a fault does not raise the attempt",
-        CORE + "running.py",
+        "gangctl/core/lifecycle/running.py",
         "    attempt = gang.status.attempt + 1\n    unfit",
         "    attempt = gang.status.attempt\n    unfit",
     ),
     _one(
         "a new session while Running is no fault",
-        CORE + "faults.py",
+        "gangctl/core/facts/faults.py",
         "    if report is not None and not has_joined(report, status.attempt):\n",
         "    if report is not None and report.attempt > status.attempt:\n",
     ),
@@ -142,12 +140,12 @@ MISTAKES = (
         "a pod is deleted before its incarnation is raised",
         (
             Patch(
-                CORE + "replacement.py",
+                "gangctl/core/policy/replacement.py",
                 "            incarnation=gang.incarnation(name) + 1,\n",
                 "            incarnation=gang.incarnation(name) + (why.reason is not Reason.DEVICE_LOST),\n",
             ),
             Patch(
-                CORE + "pods.py",
+                "gangctl/core/policy/pods.py",
                 "pod.incarnation < current.get(pod.member, status.base_incarnation))\n",
                 "pod.incarnation < current.get(pod.member, status.base_incarnation) "
                 'or any(one.health == "Unhealthy" for one in pod.devices))\n',
@@ -156,31 +154,31 @@ MISTAKES = (
     ),
     _one(
         "a rank is given to two members",
-        CORE + "ranks.py",
+        "gangctl/core/facts/ranks.py",
         "                holding.add(spare)\n",
         "                pass\n",
     ),
     _one(
         "the Ready of a spare for an older attempt counts for a place",
-        CORE + "ranks.py",
+        "gangctl/core/facts/ranks.py",
         "        and report.attempt == gang.status.attempt\n",
         "        and (report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
     ),
     _one(
         "the budget is charged twice",
-        CORE + "incidents.py",
+        "gangctl/core/record/incidents.py",
         "    return entered(gang, loss.noted(status, seconds), entry) if restarted else status\n",
         "    return entered(gang, entered(gang, status, entry), entry) if restarted else status\n",
     ),
     _one(
         "the budget is never used up",
-        CORE + "budget.py",
+        "gangctl/core/policy/budget.py",
         "charged(spec, status, now) < budget.max_restarts\n",
         "charged(spec, status, now) <= budget.max_restarts\n",
     ),
     _one(
         "an echo ends the job",
-        CORE + "settling.py",
+        "gangctl/core/policy/cause.py",
         "    if len(cause.tied) <= 1:\n        return",
         "    for one in faults(gang):\n"
         "        if verdict(gang.spec, one).action is Action.FAIL_JOB:\n"
@@ -190,25 +188,25 @@ MISTAKES = (
     ),
     _one(
         "exit 0 after a stop is taken for success",
-        CORE + "success.py",
+        "gangctl/core/policy/success.py",
         "end.exit_code == 0 and not end.stopped\n",
         "end.exit_code == 0\n",
     ),
     _one(
         "an end is left again",
-        CORE + "decide.py",
+        "gangctl/core/lifecycle/decide.py",
         "GangPhase.RUNNING, GangPhase.HELD})\n",
         "GangPhase.RUNNING, GangPhase.HELD, GangPhase.FAILED})\n",
     ),
     _one(
         "the restore point is one that any rank can load",
-        CORE + "registered.py",
+        "gangctl/core/policy/checkpoints.py",
         "sorted(set.intersection(*held)) if held else []\n",
         "sorted(set.union(*held)) if held else []\n",
     ),
     _one(
         "a rejected step is used",
-        CORE + "restore.py",
+        "gangctl/core/policy/restore.py",
         "        if (tier.name, candidate.point.step, candidate.marker) not in out\n",
         "        if (tier.name, candidate.point.step, candidate.marker, 0) not in out\n",
     ),
@@ -216,18 +214,17 @@ MISTAKES = (
         "the directory is scanned before every pod has stopped",
         (
             Patch(
-                CORE + "gathering.py",
-                "from gangctl.core import acceptance, barrier, incidents, pods, replacement, waiting\n",
-                "from gangctl.core import acceptance, barrier, incidents, pods, replacement, restore, waiting\n"
-                "from gangctl.core.lifecycle.plan import AskScan\n",
+                "gangctl/core/lifecycle/gathering.py",
+                "from gangctl.core.lifecycle.plan import Plan\n",
+                "from gangctl.core.lifecycle.plan import AskScan, Plan\nfrom gangctl.core.policy import restore\n",
             ),
             Patch(
-                CORE + "gathering.py",
+                "gangctl/core/lifecycle/gathering.py",
                 "pods.actions(gang, gang.status, create=ending is None))\n",
                 "(*pods.actions(gang, gang.status, create=ending is None), *_early(gang)))\n",
             ),
             Patch(
-                CORE + "gathering.py",
+                "gangctl/core/lifecycle/gathering.py",
                 "def _replace(",
                 "def _early(gang: Gang) -> tuple[AskScan, ...]:\n"
                 "    scan = restore.wanted_scan(gang)\n"
@@ -238,13 +235,13 @@ MISTAKES = (
     ),
     _one(
         "time that a clock repeats is accounted for again",
-        CORE + "goodput.py",
+        "gangctl/core/record/goodput.py",
         "        until = max(gang.now, before.accounted_time)\n",
         "        until = gang.now\n",
     ),
     _one(
         "a loss of progress is counted twice",
-        CORE + "loss.py",
+        "gangctl/core/record/loss.py",
         "status.spent.lost_progress + lost, 3)",
         "status.spent.lost_progress + lost + lost, 3)",
     ),
