@@ -8,7 +8,7 @@ SOURCES := gangctl sidecar/gangsidecar tests bench examples e2e
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
-.PHONY: help demo test lint e2e e2e-up e2e-down bench simulate mutants generate scenarios clean
+.PHONY: help demo test lint docs wheels e2e e2e-up e2e-down bench simulate mutants generate scenarios clean
 
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,10 @@ $(VENV)/.ready: requirements.txt VERSION $(PROJECTS)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sidecar -e .
 	@touch $@
 
+$(VENV)/.lint: $(VENV)/.ready requirements-lint.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lint.txt
+	@touch $@
+
 demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leave, end with the same loss bit by bit
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py
 
@@ -29,11 +33,25 @@ test: $(VENV)/.ready ## Lint, types, layers, and all tests but the ones on a clu
 	@$(BIN)/pytest tests/core tests/simulation
 	@$(BIN)/pytest -n 3 --ignore tests/core --ignore tests/simulation
 
-lint: $(VENV)/.ready ## Formatting, ruff with all rules, mypy strict, layers
+lint: $(VENV)/.lint ## Formatting, ruff with all rules, mypy strict, layers, GitHub's files, prose, the documentation site
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	@$(MAKE) --no-print-directory docs
+
+docs: $(VENV)/.lint ## Build the documentation site into build/site; a broken link fails
+	@$(BIN)/zensical build --strict --clean
+	@$(BIN)/pytest -q tests/test_docs.py
+
+wheels: $(VENV)/.ready ## Build the wheels of all distributions into build/wheels
+	@rm -rf build/wheels
+	@$(BIN)/pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --wheel-dir build/wheels $(patsubst %,./%,$(dir $(PROJECTS)))
 
 $(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r e2e/requirements.txt
@@ -73,4 +91,4 @@ scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files 
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate
 
 clean: ## Remove what the commands made in this folder
-	@rm -rf $(VENV) .gangctl .hypothesis .mypy_cache .ruff_cache .pytest_cache build
+	@rm -rf $(VENV) .gangctl .hypothesis .mypy_cache .ruff_cache .pytest_cache .cache build

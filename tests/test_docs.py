@@ -1,0 +1,71 @@
+"""Links lead somewhere, on GitHub and on the site; the site has every page. `make docs` checks the site's own links."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for part in (".github", "docs", "e2e") for page in ROOT.glob(f"{part}/**/*.md"))]
+)
+REPOSITORY = re.compile(r"https://github\.com/gangctl/gangctl/(?:blob|tree)/main/")
+CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def _links(page: Path) -> Iterator[str]:
+    for inline, reference in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        yield inline or reference
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = (re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(text))
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def _leads_nowhere(page: Path, link: str) -> bool:
+    inside = REPOSITORY.match(link)
+    if inside is None and re.match(r"[a-z]+:", link):
+        return False
+    path, _, anchor = link[inside.end() :].partition("#") if inside else link.partition("#")
+    target = page if not path else (ROOT if inside else page.parent) / path
+    return not target.exists() or bool(anchor and target.suffix == ".md" and anchor not in _anchors(target))
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [link for link in _links(page) if _leads_nowhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=_name)
+def test_a_page_of_the_site_links_to_other_files_by_their_address_on_github(page: Path) -> None:
+    """A relative link that leaves docs/ works on GitHub only."""
+    relative = [link for link in _links(page) if not re.match(r"[a-z]+:|#", link)]
+    assert [link for link in relative if not (page.parent / link).resolve().is_relative_to(DOCS)] == []
+
+
+def test_the_navigation_of_the_site_has_every_page_once() -> None:
+    def pages(entry: object) -> Iterator[str]:
+        match entry:
+            case str():
+                yield entry
+            case dict():
+                yield from (page for value in entry.values() for page in pages(value))
+            case list():
+                yield from (page for value in entry for page in pages(value))
+
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    assert sorted(pages(site["project"]["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md"))
