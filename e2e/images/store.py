@@ -76,7 +76,7 @@ class Store:
                     file.write(chunk)
             if packing.returncode != 0:
                 raise RuntimeError(f"tar of {root} ended with {packing.returncode}")
-            size = file.announce()
+            size = file.tell()
         layer = Layer(f"sha256:{digest.hexdigest()}", size)
         Path(file.name).rename(self._blob(layer.digest))
         record = self.folder / f"{key}.json"
