@@ -15,7 +15,6 @@ SUITE = "trixie"
 """Its Python is 3.13, the one of the real images."""
 
 PRUNED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/log")
-FALLBACK = "http://deb.debian.org/debian"
 
 INSTALL = """
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$WORK" "$ROOT"
@@ -96,11 +95,27 @@ class Debian:
 
 
 def mirror() -> str:
-    """Where this machine's apt gets Debian from."""
+    """The mirror from which this machine's apt gets Debian.
+
+    Raises:
+        Missing: apt has no Debian archive among its sources.
+    """
+    sites = _debian_sites()
+    if not sites:  # apt knows the origin of an archive only when it has its lists
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
+        sites = _debian_sites()
+    if not sites:
+        raise Missing(
+            f"debootstrap needs a mirror with Debian {SUITE}, and apt has no Debian archive:"
+            " add one to its sources (see sources.list(5)), and run `apt-get update`"
+        )
+    return sites[0]
+
+
+def _debian_sites() -> list[str]:
     command = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    sites = [line for line in done.stdout.splitlines() if "security" not in line]
-    return sites[0] if sites else FALLBACK
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return [site for site in found.splitlines() if not site.endswith("-security")]
 
 
 def prune(root: Path) -> None:
