@@ -23,7 +23,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Cause, GangPhase, Incident, PhaseMilliseconds, ProgressStatus, Spent
-from gangctl.cluster.kube.watch.informers import Watch
+from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
 from gangctl.telemetry.metrics.process import Metrics
@@ -97,7 +97,7 @@ def _with(job: GangJob, **status: Any) -> GangJob:
 
 def counted(gangs: int) -> tuple[Metrics, float]:
     """Metrics of a leader with so many gangs; and the median seconds that counting one write took."""
-    watches = tuple(Watch(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
+    watches = tuple(WatchHealth(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
     metrics = Metrics(
         Sources(
             leads=lambda: True,

@@ -18,7 +18,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events.event import event_object
-from gangctl.cluster.kube.events.recorder import Telling
+from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
 
 TRACE = "0123456789abcdef0123456789abcdef"
@@ -48,9 +48,9 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def leading(client: Client) -> AsyncIterator[Telling]:
+async def leading(client: Client) -> AsyncIterator[EventRecorder]:
     """A controller that tells, for one term."""
-    one = Telling(client)
+    one = EventRecorder(client)
     task = asyncio.create_task(one.run())
     try:
         yield one
@@ -60,14 +60,14 @@ async def leading(client: Client) -> AsyncIterator[Telling]:
             await task
 
 
-def sent(recorder: Telling, count: int) -> bool:
+def sent(recorder: EventRecorder, count: int) -> bool:
     """Whether so many Events were created."""
-    return recorder.tally.sent == count
+    return recorder.counts.sent == count
 
 
-def delivered(recorder: Telling, count: int) -> bool:
+def delivered(recorder: EventRecorder, count: int) -> bool:
     """Whether so many Events were created, or combined with one that another leader created."""
-    return recorder.tally.sent + recorder.tally.combined == count
+    return recorder.counts.sent + recorder.counts.combined == count
 
 
 def shown(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
 ) -> None:
     for leader in range(3):
         async with leading(client) as one:
-            one.tell(job, RESTARTING, "")
+            one.record(job, RESTARTING, "")
             await until_async("the first Event is delivered", partial(delivered, one, 1))
-            one.tell(job, RESTARTING, "")
-            one.tell(job, Event(EventType.NORMAL, "Restarted", f"leader {leader}"), "")
+            one.record(job, RESTARTING, "")
+            one.record(job, Event(EventType.NORMAL, "Restarted", f"leader {leader}"), "")
             await until_async("the other Event is sent", partial(sent, one, 1 if leader else 2))
-            assert one.tally.lost == 0
+            assert one.counts.lost == 0
     (made,) = [event for event in shown(cluster, namespace) if event["reason"] == "Restarting"]
     assert made["series"]["count"] == 6
     assert made["series"]["lastObservedTime"] > made["eventTime"]
@@ -109,8 +109,8 @@ async def test_an_event_whose_answer_was_lost_is_not_told_again(
         "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()
     )
     async with leading(client) as one:
-        one.tell(job, RESTARTING, "")
-        await until_async("the Event is sent", lambda: one.tally.sent == 1)
+        one.record(job, RESTARTING, "")
+        await until_async("the Event is sent", lambda: one.counts.sent == 1)
     assert [event.get("series") for event in shown(cluster, namespace)] == [None]
 
 
@@ -118,8 +118,8 @@ async def test_every_reason_is_taken(cluster: Cluster, client: Client, job: Gang
     async with leading(client) as one:
         for reason in EVENTS:
             kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL
-            one.tell(job, Event(kind, reason, "x" * 2000), "")
-        await until_async("all Events are sent or lost", lambda: one.tally.sent + one.tally.lost == len(EVENTS))
+            one.record(job, Event(kind, reason, "x" * 2000), "")
+        await until_async("all Events are sent or lost", lambda: one.counts.sent + one.counts.lost == len(EVENTS))
     found = shown(cluster, namespace)
     assert {event["reason"] for event in found} == {reason.value for reason in EVENTS}
     assert {len(event["note"].encode()) for event in found} == {1024}

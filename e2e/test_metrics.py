@@ -26,7 +26,7 @@ from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, 
 from e2e.wait import until
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
-from gangctl.cluster.kube.watch.informers import Watch
+from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -60,7 +60,7 @@ def incident(**more: Any) -> dict[str, Any]:
 
 def measured(job: GangJob) -> Metrics:
     """Metrics of a leader that looks after this gang."""
-    watches = tuple(Watch(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
+    watches = tuple(WatchHealth(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
     sources = Sources(
         leads=lambda: True,
         connections=lambda: 2,

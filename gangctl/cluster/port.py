@@ -18,7 +18,7 @@ from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemberIdentity:
     """Whose supervisor speaks on a connection: one pod of one member of one gang."""
 
     gang: str
@@ -88,7 +88,7 @@ class Cluster(Protocol):
         quotas and policies change without the gang.
         """
 
-    async def identify(self, token: str) -> Identity | Refusal:
+    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """Whose token this is, or why it is nobody's."""
 
     async def watch(self, changed: Callable[[str], None]) -> None:

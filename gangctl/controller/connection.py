@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.port import Identity
+from gangctl.cluster.port import MemberIdentity
 from gangsidecar import wire
 
 GOODBYE_SECONDS: Final = 1.0
@@ -56,7 +56,11 @@ class Connection:
     """An authenticated sidecar."""
 
     def __init__(
-        self, identity: Identity, socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, now: float
+        self,
+        identity: MemberIdentity,
+        socket: web.WebSocketResponse,
+        transport: asyncio.BaseTransport | None,
+        now: float,
     ) -> None:
         """``now``, as all times here: seconds on the monotonic clock; ``transport``: None if it is broken already."""
         self.identity = identity

@@ -13,8 +13,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gangctl import __version__
-from gangctl.cluster.kube.leases.leadership import Timing
-from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.leases.leadership import LeaseTiming
+from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.telemetry import logs
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -46,8 +46,8 @@ A flag beats its environment variable. Exit codes: 0 after SIGTERM or SIGINT, 1 
 class Options:
     """What one process was told."""
 
-    settings: Settings
-    timing: Timing
+    settings: KubeSettings
+    timing: LeaseTiming
     identity: str
     """In the election: the pod's name and something random, since a container that is started anew is another one."""
     pod_ip: str
@@ -85,7 +85,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     if not url.startswith("wss://") or not server_name:
         parser.error(f"--url {url!r} is no wss://HOST:PORT{PATH}")
     return Options(
-        settings=Settings(
+        settings=KubeSettings(
             namespace=found.namespace,
             name=found.name,
             watch_namespace=found.watch_namespace,
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             url=url,
             server_name=server_name,
         ),
-        timing=Timing(found.lease_duration, found.renew_deadline, found.retry_period),
+        timing=LeaseTiming(found.lease_duration, found.renew_deadline, found.retry_period),
         identity=f"{found.pod_name}_{uuid.uuid4()}",
         pod_ip=found.pod_ip,
         hub_port=found.hub_port,
@@ -153,7 +153,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     process.add_argument("--log-level", choices=LEVELS, default="info", help=plain)
 
     lease = parser.add_argument_group("leader election, in seconds")
-    timing = Timing()
+    timing = LeaseTiming()
     duration = "after which another one takes the place of a leader that is gone (default: %(default)s)"
     lease.add_argument("--lease-duration", type=_whole_seconds, default=timing.duration, metavar="S", help=duration)
     deadline = "after which a leader that can't renew stops leading (default: %(default)s)"

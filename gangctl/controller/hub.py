@@ -24,7 +24,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
-from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.connection import Connection, Ending, Said
 from gangctl.controller.refusals import Refusals
 from gangctl.controller.reports import Hearing, News
@@ -45,7 +45,7 @@ LEADER: Final = "Gang-Leader"
 """Header of a standby's answer (503): the URL of the leader."""
 _ENDED: Final = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 
-Identify = Callable[[str], Awaitable[Identity | Refusal]]
+Identify = Callable[[str], Awaitable[MemberIdentity | Refusal]]
 """Whose token is it, or why it is nobody's."""
 Tell = Callable[[GangJob, wire.Report], wire.Directive | None]
 """What a supervisor is told, from the stored object and its own report."""
@@ -285,7 +285,7 @@ class Hub:
                 return f"a {type(message).__name__} doesn't come from a sidecar"
 
     def _take_report(self, connection: Connection, report: wire.Report) -> str:
-        claimed = Identity(report.gang, report.member, report.incarnation, report.pod)
+        claimed = MemberIdentity(report.gang, report.member, report.incarnation, report.pod)
         if claimed != connection.identity:
             return f"identity: a report of {claimed.member!r:.20}.{claimed.incarnation} in pod {claimed.pod!r:.40}"
         connection.spoke_at = time.monotonic()
@@ -322,11 +322,11 @@ class Hub:
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - the sentence says it
 
-    def _lose(self, who: Identity) -> None:
+    def _lose(self, who: MemberIdentity) -> None:
         if self._hearing.fall_silent(who.gang, who.pod):
             self._wake(who.gang)
 
-    def _log_about(self, who: Identity) -> None:
+    def _log_about(self, who: MemberIdentity) -> None:
         """What this connection's task logs is about its gang, in the attempt that it is in by now."""
         job = self._jobs.get(who.gang)
         if job is not None:

@@ -19,8 +19,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from gangctl import __version__
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.auth.certificates import Certificates
-from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.auth.certificates import CertificateRotator
+from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
@@ -93,17 +93,17 @@ class Controller:
         client.guard = self._election.guard
         service = f"{settings.name}.{settings.namespace}.svc"
         names = dict.fromkeys((settings.server_name, service, f"{service}.cluster.local"))
-        self._certificates = Certificates(client, settings.namespace, f"{settings.name}-tls", tuple(names))
+        self._certificates = CertificateRotator(client, settings.namespace, f"{settings.name}-tls", tuple(names))
         self._uncertified = "it has just been started"
         self._cluster = KubeCluster(
             client,
             settings,
             ca=lambda: self._certificates.ca,
-            identifier=Identifier(client, settings.audience),
+            authenticator=TokenAuthenticator(client, settings.audience),
         )
         self._wakes: Wakes | None = None
         """Of the term, while this process leads."""
-        self._hub = Hub(self._cluster.identify, Telling().directive, self._wake, self._wake_later, self._leader)
+        self._hub = Hub(self._cluster.authenticate, Telling().directive, self._wake, self._wake_later, self._leader)
         self._tracing = tracing()
         self._metrics = Metrics(
             Sources(
@@ -111,9 +111,9 @@ class Controller:
                 connections=lambda: self._hub.connected,
                 refused=lambda: self._hub.refused,
                 stale=lambda: self._hub.stale,
-                unwritten=lambda: self._cluster.unwritten,
+                unwritten=lambda: self._cluster.status_write_failures,
                 watches=lambda: self._cluster.watches,
-                events=lambda: self._cluster.told,
+                events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracing.counts()),
             )
         )
@@ -153,7 +153,7 @@ class Controller:
                 electing = tasks.create_task(self._election.run(self._lead))
                 await ended.wait()
                 # Nothing has ended yet: what was decided is still told by the one who leads.
-                await self._cluster.settle(TELLING_SECONDS)
+                await self._cluster.flush_events(TELLING_SECONDS)
             # Sidecars were told that it ends, and leave; only now the Lease is given away.
             electing.cancel()
             keeping.cancel()
@@ -167,7 +167,7 @@ class Controller:
         ):
             with attempt:
                 await self._certificates.refresh()
-        await self._cluster.listed()
+        await self._cluster.wait_for_sync()
 
     async def _lead(self) -> None:
         """One term: it begins with no connection and nothing heard, and looks at every gang."""

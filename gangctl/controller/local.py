@@ -75,7 +75,7 @@ async def control(state: StateDirectory) -> Tracing:
     _watch_for_the_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.identify, Telling().directive, wakes.wake, wakes.wake_later)
+    hub = Hub(cluster.authenticate, Telling().directive, wakes.wake, wakes.wake_later)
     traces = tracing()
     loop = Loop(cluster, hub, wakes, decide, Telemetries(traces))
 

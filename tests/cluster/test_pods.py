@@ -16,7 +16,7 @@ from gangctl.cluster.local.lock import only_controller
 from gangctl.cluster.local.pod import pause
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.teardown import teardown
-from gangctl.cluster.port import Identity, Refusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event, EventType
 from tests.cluster.local import alive, left, machine, manifest, until
 
@@ -37,10 +37,10 @@ async def test_a_created_pod_is_two_processes_that_carry_its_identity(tmp_path: 
         assert shown.started_at is not None
         assert not shown.terminated
         assert here.job.metadata.uid in here.changes
-        known = await cluster.identify(pod.token)
-        assert known == Identity(here.job.metadata.uid, "worker-0", 0, pod.uid)
-        assert isinstance(await cluster.identify("nobody's"), Refusal)
-        assert isinstance(await cluster.identify(""), Refusal)
+        known = await cluster.authenticate(pod.token)
+        assert known == MemberIdentity(here.job.metadata.uid, "worker-0", 0, pod.uid)
+        assert isinstance(await cluster.authenticate("nobody's"), Refusal)
+        assert isinstance(await cluster.authenticate(""), Refusal)
 
 
 async def test_creating_a_pod_twice_makes_one(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_deleted_pod_is_seen_terminated_and_then_is_gone_but_for_its_log
         await until(lambda: not here.pods)
         assert sorted(path.name for path in here.folder.pod(pod.name).path.iterdir()) == ["sidecar.log", "worker.log"]
         assert pod.sockets not in map(str, runtime_directory().iterdir())
-        assert isinstance(await cluster.identify(pod.token), Refusal)
+        assert isinstance(await cluster.authenticate(pod.token), Refusal)
         again = await here.create()
         assert again.uid != pod.uid
 
@@ -145,7 +145,7 @@ async def test_the_next_controller_adopts_pods_and_touches_nothing(tmp_path: Pat
             after = [await here.running(member) for member in ("worker-0", "worker-1")]
             assert [ids(pod) for pod in after] == [ids(pod) for pod in before]
             assert [pod.restarts for pod in here.pods] == [0, 0]
-            assert isinstance(await cluster.identify(before[0].token), Identity)
+            assert isinstance(await cluster.authenticate(before[0].token), MemberIdentity)
             one = before[1].sidecar
             assert one is not None
             process.send(one, signal.SIGKILL)

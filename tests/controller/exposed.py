@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from gangctl.cluster.kube.watch.informers import Watch
+from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
 
@@ -23,7 +23,11 @@ class Around:
     unwritten: dict[str, int] = field(default_factory=dict)
     spans: dict[str, int] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
-    watches: tuple[Watch, ...] = (Watch("gangjobs", 0, 1), Watch("pods", 0, 1), Watch("nodes", 0, 1))
+    watches: tuple[WatchHealth, ...] = (
+        WatchHealth("gangjobs", 0, 1),
+        WatchHealth("pods", 0, 1),
+        WatchHealth("nodes", 0, 1),
+    )
 
     def metrics(self) -> Metrics:
         """Of this process."""

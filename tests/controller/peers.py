@@ -13,11 +13,11 @@ import aiohttp
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
-from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.hub import Hub, Identify, Tell
 from gangsidecar import wire
 
-MEMBERS = {f"token-{at}": Identity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
+MEMBERS = {f"token-{at}": MemberIdentity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
 
 
 def job(attempt: int = 1, phase: GangPhase = GangPhase.GATHERING, version: str = "1", **status: Any) -> GangJob:
@@ -127,7 +127,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """The same, for sidecars that outlive it."""
 
-    async def known(token: str) -> Identity | Refusal:
+    async def known(token: str) -> MemberIdentity | Refusal:
         await before_identify()
         return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is nobody's"))
 

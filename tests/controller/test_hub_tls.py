@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.kube.auth.authority import Kept, renewed
+from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.local import until
 from tests.controller.peers import Served, Sidecar, job, report, serving
 
 NAME = "gangctl.gangctl-system.svc"
-KEPT, _ = renewed(Kept(), (NAME,), datetime.now(UTC))
+KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
 TRUST = ssl.create_default_context(cadata=KEPT.ca.decode())
 GREETING = b"GET /v1/connect HTTP/1.1\r\nHost: gangctl\r\n"
 

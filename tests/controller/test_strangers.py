@@ -21,10 +21,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.auth.authority import Kept, renewed
-from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
+from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.watch.projections import KubePod
-from gangctl.cluster.port import Identity, Refusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving as api_serving
@@ -33,7 +33,7 @@ from tests.cluster.local import until
 from tests.controller.peers import Served, Sidecar, job, report, serving
 
 NAME = "gangctl.gangctl-system.svc"
-KEPT, _ = renewed(Kept(), (NAME,), datetime.now(UTC))
+KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
 TRUST = ssl.create_default_context(cadata=KEPT.ca.decode())
 BOUND_SECONDS = 2.0
 """A report is answered within this, whatever strangers do: two busy cores are given time."""
@@ -91,12 +91,12 @@ async def guarded(tmp_path: Any) -> AsyncIterator[Guarded]:
     async with api_serving() as (api, client), aiohttp.ClientSession(connector=connector) as session:
         issuer = Issuer()
         api.faults.append(issuer)
-        identifier = Identifier(client, AUDIENCE)
+        authenticator = TokenAuthenticator(client, AUDIENCE)
 
-        async def identify(shown: str) -> Identity | Refusal:
-            return await identifier.identify(shown, found.pods.get, found.gangs.get)
+        async def authenticate(shown: str) -> MemberIdentity | Refusal:
+            return await authenticator.authenticate(shown, found.pods.get, found.gangs.get)
 
-        async with serving(session, tls=tls, identify=identify) as served:
+        async with serving(session, tls=tls, identify=authenticate) as served:
             found = Guarded(served, issuer)
             yield found
             await session.close()

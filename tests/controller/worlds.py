@@ -47,7 +47,7 @@ class World:
     def refusals(self, _uid: str) -> tuple[str, ...]:
         return self.refused
 
-    async def identify(self, _token: str) -> Refusal:
+    async def authenticate(self, _token: str) -> Refusal:
         return Refusal(RefusalReason.UNKNOWN_POD, "nobody's")
 
     async def watch(self, changed: Callable[[str], None]) -> None:

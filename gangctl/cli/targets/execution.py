@@ -14,7 +14,7 @@ from typing import Any, Final
 import aiohttp
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.client import Client, NotFound, Refused
+from gangctl.cluster.kube.client import Client, NotFound, Rejected
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 RIGHTS: Final = "get and create pods/exec"
@@ -58,8 +58,8 @@ async def run_python(
         raise Retryable(f"python3 in container {container} of pod {pod} didn't end within {seconds:g} s") from None
     except NotFound:
         raise
-    except Refused as error:
-        raise Refused(f"{error}; it needs the rights to {RIGHTS} in namespace {namespace}", error.said) from None
+    except Rejected as error:
+        raise Rejected(f"{error}; it needs the rights to {RIGHTS} in namespace {namespace}", error.said) from None
 
 
 async def _heard(socket: aiohttp.ClientWebSocketResponse) -> Execution:

@@ -38,7 +38,7 @@ AGAIN_SECONDS = 60.0
 """After how long, at the earliest, what failed is tried again."""
 
 
-class Budgeting:
+class DisruptionBudgets:
     """Which gangs are known to have theirs."""
 
     def __init__(self, client: Client) -> None:

@@ -33,7 +33,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Refused(Terminal):
+class Rejected(Terminal):
     """The API server doesn't do this; ``said`` are its own words alone."""
 
     def __init__(self, text: str, said: str) -> None:
@@ -41,7 +41,7 @@ class Refused(Terminal):
         self.said = said
 
 
-class NotFound(Refused):
+class NotFound(Rejected):
     """There is no such object, namespace or kind."""
 
 
@@ -49,11 +49,11 @@ class AlreadyExists(Conflict):
     """An object of this name is there."""
 
 
-class Expired(Retryable):
+class ResourceExpired(Retryable):
     """The version that was asked for is too old to be told: list again."""
 
 
-class Unknown(Retryable):
+class NoAnswer(Retryable):
     """No answer came: it may have been done, or not."""
 
 
@@ -137,9 +137,9 @@ class Client:
             async with self._answered(method, path, query, headers, limits, body=body, guarded=guarded) as answer:
                 return await answer.read()
         except TimeoutError as error:
-            raise Unknown(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
+            raise NoAnswer(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unknown(f"{method} {path} didn't get through to the API server: {_network(error)}") from error
+            raise NoAnswer(f"{method} {path} didn't get through to the API server: {_network(error)}") from error
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -182,7 +182,7 @@ class Client:
         except aiohttp.WSServerHandshakeError as error:
             raise await self._refusal(path, query, error.status) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unknown(f"{path} didn't get through to the API server: {_network(error)}") from error
+            raise NoAnswer(f"{path} didn't get through to the API server: {_network(error)}") from error
 
     async def _refusal(self, path: str, query: Sequence[tuple[str, str]], status: int) -> ClusterError:
         """Why a WebSocket was refused: aiohttp drops the body of that answer, so the same is asked without one.
@@ -200,8 +200,8 @@ class Client:
                 allow_redirects=False,
             ) as answer:
                 if answer.status == status:
-                    return problem(status, await answer.read(), f"{method} {path}")
-        return problem(status, b"", f"GET {path}")
+                    return error_of(status, await answer.read(), f"{method} {path}")
+        return error_of(status, b"", f"GET {path}")
 
     def _authorization(self) -> Mapping[str, str]:
         header = self._access.authorization()
@@ -242,7 +242,7 @@ class Client:
                 if answer.status != 401 or renewed:  # noqa: PLR2004
                     async with asyncio.timeout(REQUEST_SECONDS):  # of a stream as well: an error is short
                         refusal = await answer.read()
-                    raise problem(answer.status, refusal, f"{method} {path}")
+                    raise error_of(answer.status, refusal, f"{method} {path}")
             await self._access.renew()
 
     async def _sends(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
@@ -270,7 +270,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         yield line
 
 
-def problem(status: int, body: bytes, doing: str) -> ClusterError:
+def error_of(status: int, body: bytes, doing: str) -> ClusterError:
     """What a ``Status`` of the API server means for the caller; ``doing`` says what was asked, for people."""
     reason, said = _words(body)
     said = said or f"HTTP status {status}"
@@ -283,13 +283,13 @@ def problem(status: int, body: bytes, doing: str) -> ClusterError:
         case 409, _:
             return Conflict(text)
         case 410, _:
-            return Expired(text)
+            return ResourceExpired(text)
         case ((408 | 429), _):
             return Retryable(f"the API server wants {doing} to be tried later: {said}")
         case _ if status >= 500:  # noqa: PLR2004
             return Retryable(f"the API server failed at {doing}: {said}")
         case _:
-            return Refused(text, said)
+            return Rejected(text, said)
 
 
 def _words(body: bytes) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class KubeSettings:
     """Fixed for the life of a controller; made from flags and environment by its main program."""
 
     namespace: str

@@ -33,7 +33,7 @@ from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.record import PodRecord
 from gangctl.cluster.local.store import GangStore
-from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
@@ -64,7 +64,7 @@ class LocalCluster:
         """By folder and name: pods outlive their gang for as long as they need to end."""
         self._bad: dict[Path, Stamp | None] = {}
         """Files that can't be read, so that each version is complained about once."""
-        self._tokens: dict[str, Identity] = {}
+        self._tokens: dict[str, MemberIdentity] = {}
         self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
         self._keepers: asyncio.TaskGroup | None = None
         self._changed: Callable[[str], None] = _nobody
@@ -94,7 +94,7 @@ class LocalCluster:
         del uid
         return ()
 
-    async def identify(self, token: str) -> Identity | Refusal:
+    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """Whose token this is."""
         return self._tokens.get(token) or Refusal(
             RefusalReason.UNKNOWN_POD, "the token is nobody's, or its pod is gone"
@@ -205,7 +205,7 @@ class LocalCluster:
         folder = gang.store.folder.pod(stored.name)
         found = processes_of(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
-        self._tokens[stored.token] = Identity(stored.gang, stored.member, stored.incarnation, stored.uid)
+        self._tokens[stored.token] = MemberIdentity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod
         assert self._keepers is not None
         self._keepers.create_task(self._kept(gang, pod), name=f"pod {stored.name}")

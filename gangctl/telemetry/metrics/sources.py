@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gangctl import __version__
-from gangctl.cluster.kube.watch.informers import Watch
+from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.cluster.port import RefusalReason
 
 REFUSALS: Final = (
@@ -43,7 +43,7 @@ class Sources:
     """Messages that came too late to change anything, by reason."""
     unwritten: Callable[[], Mapping[str, int]]
     """Status writes that failed, by how."""
-    watches: Callable[[], Iterable[Watch]]
+    watches: Callable[[], Iterable[WatchHealth]]
     spans: Callable[[], Mapping[str, int]]
     """Spans: exported, failed, dropped."""
     events: Callable[[], Mapping[str, int]]

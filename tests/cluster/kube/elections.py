@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from gangctl.cluster.errors import Conflict, Retryable
 from gangctl.cluster.kube.leases.election import Election
-from gangctl.cluster.kube.leases.leadership import Timing
-from gangctl.cluster.kube.leases.lease import Record, drawn_up
+from gangctl.cluster.kube.leases.leadership import LeaseTiming
+from gangctl.cluster.kube.leases.lease import LeaseRecord, lease_object
 
-TIMING = Timing()
+TIMING = LeaseTiming()
 STEP = 0.5
 """Seconds in which everything that is due happens, when nothing is wrong."""
 
@@ -25,10 +25,10 @@ STEP = 0.5
 class Request:
     """One request on its way."""
 
-    arguments: tuple[Record | None, str, int, str] | None
+    arguments: tuple[LeaseRecord | None, str, int, str] | None
     """Of a write; None = a read."""
-    answer: asyncio.Future[Record | None]
-    result: Record | Conflict | None = None
+    answer: asyncio.Future[LeaseRecord | None]
+    result: LeaseRecord | Conflict | None = None
     is_applied: bool = False
 
 
@@ -36,7 +36,7 @@ class Request:
 class Store:
     """The one Lease."""
 
-    record: Record | None = None
+    record: LeaseRecord | None = None
     versions: int = 0
 
     def apply(self, request: Request) -> None:
@@ -50,9 +50,9 @@ class Store:
             request.result = Conflict("somebody else was faster")
             return
         self.versions += 1
-        document = drawn_up(over, holder, duration, address, now=0.0)
+        document = lease_object(over, holder, duration, address, now=0.0)
         changes = document["spec"]["leaseTransitions"]
-        self.record = Record(str(self.versions), holder, duration, address, changes, document)
+        self.record = LeaseRecord(str(self.versions), holder, duration, address, changes, document)
         request.result = self.record
 
 
@@ -90,16 +90,16 @@ class Candidate:
         self.sleeps.append((self.now() + seconds, woken))
         await woken
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LeaseRecord | None:
         return await self._send(None)
 
-    async def write(self, over: Record | None, holder: str, duration: int, address: str) -> Record:
+    async def write(self, over: LeaseRecord | None, holder: str, duration: int, address: str) -> LeaseRecord:
         self.released_while_working |= not holder and self.working > 0
         found = await self._send((over, holder, duration, address))
         assert found is not None
         return found
 
-    async def _send(self, arguments: tuple[Record | None, str, int, str] | None) -> Record | None:
+    async def _send(self, arguments: tuple[LeaseRecord | None, str, int, str] | None) -> LeaseRecord | None:
         request = Request(arguments, asyncio.get_running_loop().create_future())
         self.requests.append(request)
         return await request.answer

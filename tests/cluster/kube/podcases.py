@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.lifecycle.plan import CreatePod
 
-SETTINGS = Settings(
+SETTINGS = KubeSettings(
     namespace="gangctl-system",
     sidecar_image="gangctl/sidecar:test",
     sidecar_resources={"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "64Mi"}},

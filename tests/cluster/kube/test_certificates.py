@@ -14,14 +14,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.auth.authority import AUTHORITY_LIFE, SERVING_LIFE, Kept, renewed
-from gangctl.cluster.kube.auth.certificates import Certificates
+from gangctl.cluster.kube.auth.authority import AUTHORITY_LIFE, SERVING_LIFE, CertificateBundle, rotate
+from gangctl.cluster.kube.auth.certificates import CertificateRotator
 from gangctl.cluster.kube.client import Client
 from tests.cluster.kube.fakeapi import FakeApi, status
 
 NAMES = ("gangctl.gangctl-system.svc", "10.0.0.7")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-FIRST, _ = renewed(Kept(), NAMES, NOW)
+FIRST, _ = rotate(CertificateBundle(), NAMES, NOW)
 SECRET = ("secrets", "gangctl-system", "gangctl-tls")
 
 
@@ -29,7 +29,7 @@ def certificates(pem: bytes) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(pem)
 
 
-def takes(kept: Kept, trusted: bytes, tmp_path: Any, name: str = NAMES[0]) -> bool:
+def takes(kept: CertificateBundle, trusted: bytes, tmp_path: Any, name: str = NAMES[0]) -> bool:
     """Whether who trusts these authorities takes the serving certificate as that of ``name``, in the strictest mode."""
     pair = tmp_path / "pair.pem"
     pair.write_bytes(kept.chain + kept.key)
@@ -50,9 +50,9 @@ def takes(kept: Kept, trusted: bytes, tmp_path: Any, name: str = NAMES[0]) -> bo
     return True
 
 
-def fresh(life: timedelta = timedelta()) -> Kept:
+def fresh(life: timedelta = timedelta()) -> CertificateBundle:
     """Made so long ago, on the clock of this machine: a handshake has no other."""
-    return renewed(Kept(), NAMES, datetime.now(UTC) - life)[0]
+    return rotate(CertificateBundle(), NAMES, datetime.now(UTC) - life)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,36 +64,36 @@ def test_a_sidecar_takes_the_first_certificate_for_each_of_its_names_in_strict_m
 
 
 def test_nothing_is_due_until_two_thirds_of_a_serving_certificates_life() -> None:
-    assert renewed(FIRST, NAMES, NOW) == (FIRST, "")
-    assert renewed(FIRST, NAMES, NOW + SERVING_LIFE * 0.66) == (FIRST, "")
-    later, why = renewed(FIRST, NAMES, NOW + SERVING_LIFE * 0.67)
+    assert rotate(FIRST, NAMES, NOW) == (FIRST, "")
+    assert rotate(FIRST, NAMES, NOW + SERVING_LIFE * 0.66) == (FIRST, "")
+    later, why = rotate(FIRST, NAMES, NOW + SERVING_LIFE * 0.67)
     assert why == "the serving certificate comes to its end"
     assert (later.ca, later.ca_key) == (FIRST.ca, FIRST.ca_key)
     assert later.key != FIRST.key
 
 
 def test_other_names_need_another_serving_certificate() -> None:
-    later, why = renewed(FIRST, ("gangctl.elsewhere.svc",), NOW)
+    later, why = rotate(FIRST, ("gangctl.elsewhere.svc",), NOW)
     assert why == "the serving certificate was for other names"
     assert later.ca == FIRST.ca
 
 
 def test_an_authority_hands_over_at_two_thirds_and_pods_of_before_take_what_they_are_shown(tmp_path: Any) -> None:
     old = fresh(AUTHORITY_LIFE * 0.7)
-    new, why = renewed(old, NAMES, datetime.now(UTC))
+    new, why = rotate(old, NAMES, datetime.now(UTC))
     assert why == "the authority comes to its end"
     assert new.ca.endswith(old.ca), "new pods trust both"
     assert takes(new, old.ca, tmp_path)
     assert takes(new, new.ca, tmp_path)
     newest = certificates(new.ca)[0].public_bytes(serialization.Encoding.PEM)
     assert takes(new, newest, tmp_path)
-    again, why = renewed(new, ("gangctl.gangctl-system.svc",), datetime.now(UTC))
+    again, why = rotate(new, ("gangctl.gangctl-system.svc",), datetime.now(UTC))
     assert why == "the serving certificate was for other names"
     assert takes(again, old.ca, tmp_path), "after the next renewal as well"
 
 
 def test_an_expired_authority_is_replaced_and_no_longer_trusted() -> None:
-    new, why = renewed(FIRST, NAMES, NOW + AUTHORITY_LIFE + timedelta(days=1))
+    new, why = rotate(FIRST, NAMES, NOW + AUTHORITY_LIFE + timedelta(days=1))
     assert why == "the authority was broken or had expired"
     assert len(certificates(new.ca)) == 1
     assert new.ca != FIRST.ca
@@ -107,11 +107,11 @@ def test_an_expired_authority_is_replaced_and_no_longer_trusted() -> None:
         replace(FIRST, ca_key=FIRST.key),
     ],
 )
-def test_an_authority_without_its_key_is_replaced_and_stays_trusted(broken: Kept) -> None:
-    new, why = renewed(broken, NAMES, NOW)
+def test_an_authority_without_its_key_is_replaced_and_stays_trusted(broken: CertificateBundle) -> None:
+    new, why = rotate(broken, NAMES, NOW)
     assert why == "the authority was broken or had expired"
     assert new.ca.endswith(FIRST.ca)
-    assert renewed(new, NAMES, NOW) == (new, "")
+    assert rotate(new, NAMES, NOW) == (new, "")
 
 
 @pytest.mark.parametrize(
@@ -121,21 +121,21 @@ def test_an_authority_without_its_key_is_replaced_and_stays_trusted(broken: Kept
         replace(FIRST, chain=b"garbage"),
         replace(FIRST, key=b"garbage"),
         replace(FIRST, key=FIRST.ca_key),
-        replace(FIRST, chain=renewed(Kept(), NAMES, NOW)[0].chain),
+        replace(FIRST, chain=rotate(CertificateBundle(), NAMES, NOW)[0].chain),
         replace(FIRST, chain=FIRST.ca, key=FIRST.ca_key),
     ],
 )
-def test_a_broken_serving_certificate_is_replaced_under_the_same_authority(broken: Kept) -> None:
-    new, why = renewed(broken, NAMES, NOW)
+def test_a_broken_serving_certificate_is_replaced_under_the_same_authority(broken: CertificateBundle) -> None:
+    new, why = rotate(broken, NAMES, NOW)
     assert why.startswith("the serving certificate was")
     assert (new.ca, new.ca_key) == (FIRST.ca, FIRST.ca_key)
-    assert renewed(new, NAMES, NOW) == (new, "")
+    assert rotate(new, NAMES, NOW) == (new, "")
 
 
 def test_the_bundle_doesnt_grow_without_bound() -> None:
     kept = FIRST
     for _ in range(10):
-        kept, _ = renewed(replace(kept, ca_key=b""), NAMES, NOW)
+        kept, _ = rotate(replace(kept, ca_key=b""), NAMES, NOW)
     assert len(certificates(kept.ca)) == 4
 
 
@@ -147,18 +147,18 @@ async def api() -> AsyncIterator[FakeApi]:
         yield server
 
 
-def keeper(api: FakeApi, *names: str) -> Certificates:
+def keeper(api: FakeApi, *names: str) -> CertificateRotator:
     client: Client = api.client  # type: ignore[attr-defined]
-    return Certificates(client, "gangctl-system", "gangctl-tls", names or NAMES)
+    return CertificateRotator(client, "gangctl-system", "gangctl-tls", names or NAMES)
 
 
-def stored(api: FakeApi) -> Kept:
+def stored(api: FakeApi) -> CertificateBundle:
     data = api.objects[SECRET]["data"]
     values = [base64.b64decode(data[name]) for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")]
-    return Kept(*values)
+    return CertificateBundle(*values)
 
 
-async def bring(api: FakeApi, kept: Kept, labels: dict[str, str] | None = None) -> None:
+async def bring(api: FakeApi, kept: CertificateBundle, labels: dict[str, str] | None = None) -> None:
     """Somebody fills the Secret."""
     data = {"ca.crt": kept.ca, "ca.key": kept.ca_key, "tls.crt": kept.chain, "tls.key": kept.key, "note": b"mine"}
     encoded = {name: base64.b64encode(one).decode() for name, one in data.items() if one}
@@ -205,11 +205,11 @@ async def test_garbage_in_our_own_secret_is_replaced_and_everything_else_in_it_s
         (replace(fresh(), ca=b""), "ca.crt has no certificate that sidecars could trust"),
         (replace(fresh(), ca=fresh().ca), "sidecars don't take tls.crt"),
         (fresh(timedelta(days=100)), "sidecars don't take tls.crt"),
-        (renewed(Kept(), ("another.name",), datetime.now(UTC))[0], "sidecars don't take tls.crt"),
+        (rotate(CertificateBundle(), ("another.name",), datetime.now(UTC))[0], "sidecars don't take tls.crt"),
     ],
 )
 async def test_a_secret_that_a_user_brought_is_never_written_and_what_is_wrong_with_it_is_said(
-    api: FakeApi, kept: Kept, words: str
+    api: FakeApi, kept: CertificateBundle, words: str
 ) -> None:
     await bring(api, kept)
     before = api.objects[SECRET]["metadata"]["resourceVersion"]
@@ -273,7 +273,7 @@ async def test_what_is_shown_follows_a_renewal_without_a_new_listener(api: FakeA
     assert await shown_by(here) != old
 
 
-async def shown_by(here: Certificates) -> bytes:
+async def shown_by(here: CertificateRotator) -> bytes:
     """The certificate that a client is shown."""
 
     async def nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

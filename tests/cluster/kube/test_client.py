@@ -16,7 +16,7 @@ from gangctl import __version__
 from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.kube import client as requests
 from gangctl.cluster.kube import credentials
-from gangctl.cluster.kube.client import AlreadyExists, Client, Expired, NotFound, Refused, Unknown
+from gangctl.cluster.kube.client import AlreadyExists, Client, NoAnswer, NotFound, Rejected, ResourceExpired
 from gangctl.cluster.kube.credentials import Credentials, load
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.local import until
@@ -27,14 +27,14 @@ POD = "/api/v1/namespaces/default/pods/p"
 @pytest.mark.parametrize(
     ("code", "reason", "kind"),
     [
-        (400, "BadRequest", Refused),
-        (403, "Forbidden", Refused),
+        (400, "BadRequest", Rejected),
+        (403, "Forbidden", Rejected),
         (404, "NotFound", NotFound),
         (409, "AlreadyExists", AlreadyExists),
         (409, "Conflict", Conflict),
-        (410, "Expired", Expired),
-        (413, "RequestEntityTooLarge", Refused),
-        (422, "Invalid", Refused),
+        (410, "Expired", ResourceExpired),
+        (413, "RequestEntityTooLarge", Rejected),
+        (422, "Invalid", Rejected),
         (429, "TooManyRequests", Retryable),
         (500, "InternalError", Retryable),
         (503, "ServiceUnavailable", Retryable),
@@ -61,7 +61,7 @@ async def test_what_the_api_server_says_is_kept_word_for_word() -> None:
             return status(422, "Invalid", 'Pod "p" is invalid: spec.containers[0].image: Required value')
 
         api.faults.append(refuse)
-        with pytest.raises(Refused) as found:
+        with pytest.raises(Rejected) as found:
             await client.request("POST", POD, body=b"{}")
     assert found.value.said == 'Pod "p" is invalid: spec.containers[0].image: Required value'
 
@@ -85,7 +85,7 @@ async def test_a_request_ends_when_its_time_is_over() -> None:
             await forever.wait()
 
         api.faults.append(hang)
-        with pytest.raises(Unknown, match=r"didn't answer GET .* within 0\.1 s"):
+        with pytest.raises(NoAnswer, match=r"didn't answer GET .* within 0\.1 s"):
             await client.request("GET", POD, timeout=0.1)
         forever.set()
 
@@ -94,7 +94,7 @@ async def test_an_api_server_that_is_away_is_tried_again() -> None:
     async with serving() as (api, _):
         access = api.credentials()
     async with Client(access) as client:
-        with pytest.raises(Unknown, match="didn't get through to the API server"):
+        with pytest.raises(NoAnswer, match="didn't get through to the API server"):
             await client.request("GET", POD)
 
 

@@ -13,18 +13,18 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Conflict, Retryable, Terminal
-from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.pod import admission
-from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch import informers
-from gangctl.cluster.kube.watch.informers import Watched
+from gangctl.cluster.kube.watch.informers import Informers
 from gangctl.core.lifecycle.plan import CreatePod, DeletePod
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, node, pod
 
-SETTINGS = Settings(
+SETTINGS = KubeSettings(
     namespace="gangctl-system",
     sidecar_image="gangctl/sidecar:1",
     url="wss://gangctl.gangctl-system.svc:8443/v1/connect",
@@ -39,10 +39,10 @@ class World:
     def __init__(self, api: FakeApi, client: Client) -> None:
         self.api = api
         self.client = client
-        self.told: list[str] = []
+        self.notified: list[str] = []
 
-        identifier = Identifier(client, SETTINGS.audience)
-        self.cluster = KubeCluster(client, SETTINGS, ca=lambda: "CA", identifier=identifier)
+        authenticator = TokenAuthenticator(client, SETTINGS.audience)
+        self.cluster = KubeCluster(client, SETTINGS, ca=lambda: "CA", authenticator=authenticator)
 
     @property
     def job(self) -> GangJob:
@@ -55,9 +55,9 @@ class World:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.cluster.watch(self.told.append))
+        task = asyncio.create_task(self.cluster.watch(self.notified.append))
         try:
-            await eventually(lambda: self.cluster.complete)
+            await eventually(lambda: self.cluster.has_synced)
             yield
         finally:
             task.cancel()
@@ -91,12 +91,12 @@ async def test_nothing_is_shown_before_everything_was_listed() -> None:
 
         api.faults.append(slow)
         one = World(api, client)
-        task = asyncio.create_task(one.cluster.watch(one.told.append))
+        task = asyncio.create_task(one.cluster.watch(one.notified.append))
         await eventually(lambda: api.watches() == 2)
-        assert (one.cluster.gang(UID), one.told, one.cluster.uids()) == (None, [], ())
+        assert (one.cluster.gang(UID), one.notified, one.cluster.uids()) == (None, [], ())
         assert one.cluster.listening_since == pytest.approx(time.time(), abs=1)
         go_on.set()
-        await eventually(lambda: one.told == [UID])
+        await eventually(lambda: one.notified == [UID])
         assert one.names() == ["g-worker-0-0"]
         assert one.cluster.uids() == (UID,)
         task.cancel()
@@ -111,7 +111,7 @@ async def test_a_gang_that_is_being_deleted_or_can_not_be_read_is_not_there_and_
         assert one.cluster.gang("u-3") is None
         await one.api.put("gangjobs", gang("odd", "u-3"))
         await eventually(lambda: one.cluster.gang("u-3") is not None)
-        assert one.told[-1] == "u-3"
+        assert one.notified[-1] == "u-3"
 
 
 async def test_a_pod_belongs_to_a_gang_only_if_its_job_owns_it_in_its_own_namespace() -> None:
@@ -120,9 +120,9 @@ async def test_a_pod_belongs_to_a_gang_only_if_its_job_owns_it_in_its_own_namesp
         await api.put("pods", pod("worker-0"))
         await api.put("pods", pod("worker-1", owner="somebody-else"))
         await api.put("pods", pod("worker-2", namespace="other"))
-        found = Watched(client, "")
+        found = Informers(client, "")
         task = asyncio.create_task(found.run(lambda _uid: None))
-        await eventually(lambda: found.complete)
+        await eventually(lambda: found.has_synced)
         assert [one.pod.name for one in found.pods_of(UID)] == ["g-worker-0-0"]
         assert found.pod("uid-g-worker-0-0") is not None
         assert found.pod("uid-g-worker-1-0") is None
@@ -133,10 +133,10 @@ async def test_a_pod_belongs_to_a_gang_only_if_its_job_owns_it_in_its_own_namesp
 async def test_a_node_that_falls_silent_or_is_deleted_is_lost_and_its_gangs_are_told() -> None:
     async with world(GANG, NODE, ("nodes", node("n2")), ("pods", pod(spec={"nodeName": "n1"}))) as one:
         assert one.cluster.lost_nodes() == frozenset()
-        one.told.clear()
+        one.notified.clear()
         await one.api.put("nodes", node(ready="Unknown"))
         await eventually(lambda: one.cluster.lost_nodes() == {"n1"})
-        assert one.told == [UID]
+        assert one.notified == [UID]
         await one.api.put("nodes", node(ready="False"))
         await eventually(lambda: not one.cluster.lost_nodes())
         await one.api.remove("nodes", "", "n1")
@@ -302,7 +302,7 @@ async def test_a_dry_run_says_whether_the_pods_are_taken() -> None:
         dry = [query for method, _, query in one.api.requests if method == "POST"]
         assert dry == [{"dryRun": "All", "fieldValidation": "Strict"}]
         assert one.names() == []
-        assert one.told[-1] == UID
+        assert one.notified[-1] == UID
 
 
 async def test_what_a_dry_run_was_refused_for_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,4 +440,4 @@ async def test_watching_anew_shows_nothing_of_what_was_seen_before() -> None:
         del api.objects["pods", "default", "g-worker-0-0"]
         async with one.watching():
             assert one.names() == []
-            assert one.told == [UID, UID]
+            assert one.notified == [UID, UID]

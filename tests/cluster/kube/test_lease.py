@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.leases.lease import ADDRESS, drawn_up, parse
+from gangctl.cluster.kube.leases.lease import ADDRESS, lease_object, parse
 from tests.cluster.kube.elections import TIMING, Elections, elections
 
 # --- a life without mishaps ------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ async def test_a_lease_that_somebody_clears_is_not_taken_before_its_holder_has_n
     async with elections("a", "b") as them:
         await them.go_well(3)
         assert them.store.record is not None
-        cleared = drawn_up(them.store.record, "", 15, "", 0.0)
+        cleared = lease_object(them.store.record, "", 15, "", 0.0)
         cleared["metadata"]["resourceVersion"] = "by-hand"
         them.store.record = parse(json.dumps(cleared).encode())
         await them.go_well(40)
@@ -268,7 +268,7 @@ def test_what_others_put_into_the_lease_stays_there_and_only_a_new_holder_counts
         },
     }
     over = parse(json.dumps(stored).encode())
-    same = drawn_up(over, "a", 15, "wss://a", 1e9)
+    same = lease_object(over, "a", 15, "wss://a", 1e9)
     assert same["metadata"]["labels"] == {"team": "ml"}
     assert same["metadata"]["annotations"] == {"note": "x", ADDRESS: "wss://a"}
     assert same["metadata"]["resourceVersion"] == "7", "which is what locks the write"
@@ -276,9 +276,9 @@ def test_what_others_put_into_the_lease_stays_there_and_only_a_new_holder_counts
         **stored["spec"],
         "renewTime": "2001-09-09T01:46:40.000000Z",
     }
-    other = drawn_up(over, "b", 15, "wss://b", 1e9)["spec"]
+    other = lease_object(over, "b", 15, "wss://b", 1e9)["spec"]
     assert (other["leaseTransitions"], other["acquireTime"]) == (4, "2001-09-09T01:46:40.000000Z")
-    assert drawn_up(over, "", 1, "", 1e9)["spec"]["leaseTransitions"] == 3
+    assert lease_object(over, "", 1, "", 1e9)["spec"]["leaseTransitions"] == 3
 
 
 def test_an_answer_that_is_no_lease_is_a_failure_to_be_tried_again() -> None:

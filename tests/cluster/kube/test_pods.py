@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.builder import build
-from gangctl.cluster.kube.pod.worker_container import OURS, SUPERVISOR, escaped
+from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
 from gangctl.core.lifecycle.plan import CreatePod
 from gangsidecar.launch import expand
 from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
@@ -69,9 +69,9 @@ def test_building_changes_nothing_and_gives_the_same_again(case: Case) -> None:
 def test_only_the_worker_runs_below_the_supervisor_and_only_the_sidecar_has_the_token(case: Case) -> None:
     spec = built(case)["spec"]
     everybody = [*spec["initContainers"], *spec["containers"]]
-    wrapped = [one["name"] for one in everybody if one.get("command", [])[: len(SUPERVISOR)] == list(SUPERVISOR)]
+    supervised = [one["name"] for one in everybody if one.get("command", [])[: len(SUPERVISOR)] == list(SUPERVISOR)]
     role, _, _ = case.create.member.partition("-")
-    assert wrapped == [next(one.worker.name for one in case.job.spec.roles if one.name == role)]
+    assert supervised == [next(one.worker.name for one in case.job.spec.roles if one.name == role)]
     holders = [
         one["name"]
         for one in everybody
@@ -126,8 +126,8 @@ def test_variables_of_ours_win_and_come_first() -> None:
     env = built(CASES["variables"])["spec"]["containers"][0]["env"]
     names = [one["name"] for one in env]
     assert len(names) == len(set(names))
-    assert set(names[: len(OURS)]) == OURS
-    assert names[len(OURS) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
+    assert set(names[: len(RESERVED_VARIABLES)]) == RESERVED_VARIABLES
+    assert names[len(RESERVED_VARIABLES) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
     assert env[-3]["value"] == "$(GANG_POD_IP)/$(HOST)"
 
 
@@ -190,10 +190,10 @@ VALUES = st.fixed_dictionaries({"A": st.sampled_from(["1", "$(B)", "$$"]), "B": 
 
 @given(WORDS, VALUES)
 def test_the_supervisor_gets_what_the_user_wrote(text: str, variables: dict[str, str]) -> None:
-    assert kubelet(escaped(text), variables) == text
+    assert kubelet(escape_dollars(text), variables) == text
 
 
 @given(WORDS, VALUES)
 def test_a_command_means_what_it_would_mean_to_the_kubelet(text: str, variables: dict[str, str]) -> None:
     """With the variables of the attempt, which the kubelet doesn't know."""
-    assert expand(kubelet(escaped(text), {}), variables) == kubelet(text, variables)
+    assert expand(kubelet(escape_dollars(text), {}), variables) == kubelet(text, variables)

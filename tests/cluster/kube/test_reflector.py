@@ -18,16 +18,16 @@ from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import node, pod
 
 
-class Kept:
+class Fixture:
     """A reflector of nodes that runs, and what it told."""
 
     def __init__(self, api: FakeApi, client: Client) -> None:
         self.api = api
-        self.told: list[tuple[str, str]] = []
+        self.notified: list[tuple[str, str]] = []
         self.reflector = Reflector(client, paths.NODES, NODES, self._changed)
 
     def _changed(self, old: KubeNode | None, new: KubeNode | None) -> None:
-        self.told.append(("" if old is None else old.name, "" if new is None else new.name))
+        self.notified.append(("" if old is None else old.name, "" if new is None else new.name))
 
     def names(self) -> set[str]:
         return {one.name for one in self.reflector.items.values()}
@@ -40,11 +40,11 @@ class Kept:
 
 
 @asynccontextmanager
-async def kept(*names: str) -> AsyncIterator[Kept]:
+async def kept(*names: str) -> AsyncIterator[Fixture]:
     async with serving() as (api, client):
         for name in names:
             await api.put("nodes", node(name))
-        found = Kept(api, client)
+        found = Fixture(api, client)
         async with running(found.reflector):
             yield found
 
@@ -70,7 +70,7 @@ async def test_what_is_there_and_what_comes_changes_and_goes_is_seen() -> None:
         await one.sees("b", "c")
         await one.api.put("nodes", node("c", ready="Unknown"))
         await eventually(lambda: any(found.lost for found in one.reflector.items.values()))
-    assert one.told == [("", "a"), ("", "b"), ("", "c"), ("a", ""), ("c", "c")]
+    assert one.notified == [("", "a"), ("", "b"), ("", "c"), ("a", ""), ("c", "c")]
     assert one.api.count("GET", "nodes") == 2
 
 
@@ -80,7 +80,7 @@ async def test_a_change_of_nothing_that_matters_is_not_told() -> None:
         before = one.reflector.items[next(iter(one.reflector.items))].resource_version
         await one.api.put("nodes", one.api.objects["nodes", "", "a"])
         await eventually(lambda: next(iter(one.reflector.items.values())).resource_version != before)
-    assert one.told == [("", "a")]
+    assert one.notified == [("", "a")]
 
 
 async def test_a_long_list_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ async def test_a_list_that_expires_between_its_parts_is_read_at_once(monkeypatch
             return status(410, "Expired", "too old") if "continue" in request.query else None
 
         api.faults.append(expire)
-        one = Kept(api, client)
+        one = Fixture(api, client)
         async with running(one.reflector):
             await eventually(lambda: len(one.names()) == 10)
 
@@ -182,7 +182,7 @@ async def test_a_storm_of_errors_is_not_answered_with_a_storm_of_requests(code: 
             return status(code, "Whatever", "not now")
 
         api.faults.append(refuse)
-        one = Kept(api, client)
+        one = Fixture(api, client)
         async with running(one.reflector):
             await eventually(lambda: len(api.requests) > 2)
             seen = len(api.requests)
@@ -201,7 +201,7 @@ async def test_streams_that_are_empty_are_not_asked_for_in_a_tight_loop() -> Non
             return web.Response(text="") if "watch" in request.query else None
 
         api.faults.append(empty)
-        one = Kept(api, client)
+        one = Fixture(api, client)
         async with running(one.reflector):
             await asyncio.sleep(1.5)
         assert 2 < len(api.requests) < 20
@@ -231,7 +231,7 @@ async def test_a_line_that_is_cut_off_is_read_again() -> None:
             return answer
 
         api.faults.append(half)
-        one = Kept(api, client)
+        one = Fixture(api, client)
         async with running(one.reflector):
             await one.watches(2)
             await api.put("nodes", node("b"))

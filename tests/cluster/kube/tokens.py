@@ -57,7 +57,7 @@ def ed_key(name: str = "ed") -> Key:
     return Key(name, "EdDSA", ed25519.Ed25519PrivateKey.generate())
 
 
-OURS = rsa_key()
+CLUSTER_KEY = rsa_key()
 
 
 def claims(at: int = 0, **changes: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def bound(**changes: Any) -> dict[str, Any]:
     return {**said, "kubernetes.io": {**said["kubernetes.io"], **changes}}
 
 
-def sign(said: Mapping[str, Any], key: Key = OURS, **headers: Any) -> str:
+def sign(said: Mapping[str, Any], key: Key = CLUSTER_KEY, **headers: Any) -> str:
     """A token."""
     return jwt.encode(dict(said), key.private, algorithm=key.algorithm, headers={"kid": key.name, **headers})
 
@@ -110,7 +110,7 @@ def pod(at: int = 0, **changes: Any) -> KubePod:
 class Issuer:
     """What the API server says of tokens; a fault of a FakeApi."""
 
-    keys: list[dict[str, Any]] = field(default_factory=lambda: [OURS.public])
+    keys: list[dict[str, Any]] = field(default_factory=lambda: [CLUSTER_KEY.public])
     issuer: str = ISSUER
     hidden: web.Response | None = None
     """What is answered instead of keys."""

@@ -30,7 +30,7 @@ TRUSTED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CertificateBundle:
     """What the Secret holds, all PEM; empty where there is nothing."""
 
     ca: bytes = b""
@@ -41,13 +41,13 @@ class Kept:
     key: bytes = b""
 
 
-def renewed(kept: Kept, names: Sequence[str], now: datetime) -> tuple[Kept, str]:
+def rotate(kept: CertificateBundle, names: Sequence[str], now: datetime) -> tuple[CertificateBundle, str]:
     """What is to be kept from now on, and why it is something else; the same and an empty text if nothing is due."""
     authority = _authority(kept, now)
     trusted = [one for one in _certificates(kept.ca) if now < one.not_valid_after_utc]
     vouchers: list[x509.Certificate] = []
     if authority is None:
-        why = "there was no authority yet" if kept == Kept() else "the authority was broken or had expired"
+        why = "there was no authority yet" if kept == CertificateBundle() else "the authority was broken or had expired"
         authority = _new_authority(now)
     elif _is_due(authority.certificate, now):
         why = "the authority comes to its end"
@@ -72,7 +72,7 @@ class _Authority:
     key: ec.EllipticCurvePrivateKey
 
 
-def _authority(kept: Kept, now: datetime) -> _Authority | None:
+def _authority(kept: CertificateBundle, now: datetime) -> _Authority | None:
     """The authority that can sign now."""
     key = _key(kept.ca_key)
     certificate = next(iter(_certificates(kept.ca)), None)
@@ -81,7 +81,7 @@ def _authority(kept: Kept, now: datetime) -> _Authority | None:
     return _Authority(certificate, key) if now < certificate.not_valid_after_utc else None
 
 
-def _why_due(kept: Kept, authority: _Authority, names: Sequence[str], now: datetime) -> str:
+def _why_due(kept: CertificateBundle, authority: _Authority, names: Sequence[str], now: datetime) -> str:
     """Why a new serving certificate is needed."""
     serving, key = next(iter(_certificates(kept.chain)), None), _key(kept.key)
     if serving is None or key is None or serving.public_key() != key.public_key():

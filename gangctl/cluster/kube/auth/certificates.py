@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
-from gangctl.cluster.kube.auth.authority import Kept, renewed
+from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.cluster.kube.client import Client, NotFound
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ OURS: Final = "gangctl"
 CA, CA_KEY, CHAIN, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
-class Certificates:
+class CertificateRotator:
     """One Secret."""
 
     def __init__(self, client: Client, namespace: str, name: str, names: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ class Certificates:
         self._namespace = namespace
         self._name = name
         self._names = tuple(names)
-        self._shown = Kept()
+        self._shown = CertificateBundle()
 
     async def refresh(self) -> None:
         """Read the Secret, make what is missing or due, and show what it holds.
@@ -64,7 +64,7 @@ class Certificates:
                     found, f"Correct it; or delete it, and gangctl makes its own. It is not labelled {LABEL}={OURS}"
                 )
                 return
-            kept, why = renewed(found, self._names, datetime.now(UTC))
+            kept, why = rotate(found, self._names, datetime.now(UTC))
             if not why:
                 self._show(kept, "Delete it, and it is made anew")
                 return
@@ -86,7 +86,7 @@ class Certificates:
             except ClusterError as error:
                 log.warning("the hub's certificate can't be looked after: %s", error)
 
-    def _show(self, kept: Kept, remedy: str) -> None:
+    def _show(self, kept: CertificateBundle, remedy: str) -> None:
         if kept == self._shown:
             return
         problem = _rehearsed(kept, self._names[0])
@@ -105,7 +105,7 @@ class Certificates:
         except ValueError as error:
             raise Retryable(f"the API server's answer for {self._called} can't be read: {error}") from error
 
-    async def _write(self, secret: dict[str, Any] | None, kept: Kept) -> None:
+    async def _write(self, secret: dict[str, Any] | None, kept: CertificateBundle) -> None:
         known = secret or {}
         metadata = {**(known.get("metadata") or {}), "name": self._name, "namespace": self._namespace}
         metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: OURS}
@@ -131,16 +131,16 @@ class Certificates:
             raise Conflict(f"{self._called} was deleted meanwhile") from error
 
 
-def _kept(secret: dict[str, Any] | None) -> Kept:
+def _kept(secret: dict[str, Any] | None) -> CertificateBundle:
     data = (secret or {}).get("data") or {}
     ca, ca_key, chain, key = (base64.b64decode(data.get(name) or "") for name in (CA, CA_KEY, CHAIN, KEY))
-    return Kept(ca, ca_key, chain, key)
+    return CertificateBundle(ca, ca_key, chain, key)
 
 
-def _is_ours(secret: dict[str, Any] | None, found: Kept) -> bool:
+def _is_ours(secret: dict[str, Any] | None, found: CertificateBundle) -> bool:
     """One that is empty may be filled, whoever made it."""
     labels = ((secret or {}).get("metadata") or {}).get("labels") or {}
-    return found == Kept() or labels.get(LABEL) == OURS
+    return found == CertificateBundle() or labels.get(LABEL) == OURS
 
 
 def _context() -> ssl.SSLContext:
@@ -150,7 +150,7 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _load(context: ssl.SSLContext, kept: Kept) -> None:
+def _load(context: ssl.SSLContext, kept: CertificateBundle) -> None:
     """The ssl module reads certificates and keys from files alone: this one is in memory, and gone at once.
 
     Raises:
@@ -164,7 +164,7 @@ def _load(context: ssl.SSLContext, kept: Kept) -> None:
         os.close(number)
 
 
-def _rehearsed(kept: Kept, name: str) -> str:
+def _rehearsed(kept: CertificateBundle, name: str) -> str:
     """What a sidecar would say to it, found out by one handshake in memory; empty if it would be content."""
     server_context, client_context = _context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:

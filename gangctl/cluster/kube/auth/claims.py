@@ -16,7 +16,7 @@ LEEWAY_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class TokenClaims:
     """The pod that a token is bound to."""
 
     namespace: str
@@ -51,7 +51,7 @@ class _Said(Raw):
     nbf: float = 0.0
 
 
-def read(said: Mapping[str, Any], audience: str, now: float) -> Claims | Refusal:
+def read(said: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
     """The claims of a token, if they are a pod's and for us at ``now`` (seconds since the epoch).
 
     A token that is meant for others as well isn't taken: each of them could come here with it.
@@ -74,4 +74,4 @@ def read(said: Mapping[str, Any], audience: str, now: float) -> Claims | Refusal
         return Refusal(RefusalReason.NOT_BOUND, "it isn't bound to a pod")
     if token.sub != f"system:serviceaccount:{account.namespace}:{account.serviceaccount.name}":
         return Refusal(RefusalReason.MALFORMED, "its subject isn't the service account that it is bound to")
-    return Claims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid, expires=token.exp)
+    return TokenClaims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid, expires=token.exp)

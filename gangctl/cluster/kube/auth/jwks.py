@@ -28,7 +28,7 @@ REQUEST_SECONDS: Final = 5.0
 """Sidecars wait meanwhile."""
 
 
-class Keys:
+class JWKS:
     """By key id."""
 
     def __init__(self, client: Client) -> None:

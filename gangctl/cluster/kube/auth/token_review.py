@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import Field, ValidationError
 
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.auth.claims import Claims
+from gangctl.cluster.kube.auth.claims import TokenClaims
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.decoding import Raw
 from gangctl.cluster.port import Refusal, RefusalReason
@@ -48,7 +48,7 @@ class _Review(Raw):
     status: _Status = _Status()
 
 
-class Reviews:
+class TokenReviewer:
     """Asks for one audience."""
 
     def __init__(self, client: Client, audience: str) -> None:
@@ -56,10 +56,10 @@ class Reviews:
         self._audience = audience
         self._free = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
-        self._known: OrderedDict[bytes, tuple[Claims | Refusal, float]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[TokenClaims | Refusal, float]] = OrderedDict()
         """By hash of the token, with the time until which it is believed."""
 
-    async def review(self, token: str) -> Claims | Refusal:
+    async def review(self, token: str) -> TokenClaims | Refusal:
         """Whose it is, in the API server's words."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
@@ -75,13 +75,13 @@ class Reviews:
             return Refusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", again=True)
         finally:
             self._waiting -= 1
-        seconds = BELIEVED_SECONDS if isinstance(found, Claims) else REFUSED_SECONDS
+        seconds = BELIEVED_SECONDS if isinstance(found, TokenClaims) else REFUSED_SECONDS
         self._known[digest] = found, time.monotonic() + seconds
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return found
 
-    async def _ask(self, token: str) -> Claims | Refusal:
+    async def _ask(self, token: str) -> TokenClaims | Refusal:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -103,4 +103,4 @@ class Reviews:
         )
         if not status.user.username.startswith(_USER) or not account or not name or not uid:
             return Refusal(RefusalReason.NOT_BOUND, "it isn't bound to a pod")
-        return Claims(namespace=namespace, pod=name, uid=uid)
+        return TokenClaims(namespace=namespace, pod=name, uid=uid)

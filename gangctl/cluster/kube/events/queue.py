@@ -20,7 +20,7 @@ ROOM_OF_A_NAMESPACE: Final = 200
 T = TypeVar("T")
 
 
-class Queues(Generic[T]):
+class NamespaceQueues(Generic[T]):
     """What waits; a namespace of which nothing waits has neither a queue nor a task."""
 
     def __init__(self, work: Callable[[T], Awaitable[None]]) -> None:

@@ -22,10 +22,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NotFound, Unknown
+from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NoAnswer, NotFound
 from gangctl.cluster.kube.events.event import event_object
-from gangctl.cluster.kube.events.queue import Queues
-from gangctl.cluster.kube.events.spam_filter import Pacing
+from gangctl.cluster.kube.events.queue import NamespaceQueues
+from gangctl.cluster.kube.events.spam_filter import EventSpamFilter
 from gangctl.core.lifecycle.plan import Event
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ UNANSWERED_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class _Said:
+class _CachedEvent:
     """One Event, and how often it was said."""
 
     body: dict[str, Any]
@@ -64,7 +64,7 @@ class _Said:
 
 
 @dataclass(slots=True)
-class Tally:
+class EventCounts:
     """What became of the events since the process began."""
 
     sent: int = 0
@@ -77,24 +77,24 @@ class Tally:
     """Could not be sent."""
 
     @property
-    def counts(self) -> dict[str, int]:
+    def by_outcome(self) -> dict[str, int]:
         """By name, for metrics."""
         return {"sent": self.sent, "combined": self.combined, "left_out": self.left_out, "lost": self.lost}
 
 
-class Telling:
+class EventRecorder:
     """Events that wait to be sent, and those that were sent last."""
 
     def __init__(self, client: Client) -> None:
-        self.tally = Tally()
+        self.counts = EventCounts()
         self._client = client
-        self._queues = Queues(self._deliver)
+        self._queues = NamespaceQueues(self._deliver)
         """By namespace."""
-        self._said: OrderedDict[str, _Said] = OrderedDict()
-        self._pacing = Pacing()
+        self._said: OrderedDict[str, _CachedEvent] = OrderedDict()
+        self._spam_filter = EventSpamFilter()
         self._left_out: Counter[tuple[str, str]] = Counter()
 
-    def tell(self, job: GangJob, event: Event, pod_uid: str) -> None:
+    def record(self, job: GangJob, event: Event, pod_uid: str) -> None:
         """Send it soon. ``pod_uid``: of the pod that it is about; empty if that isn't there.
 
         Raises:
@@ -107,19 +107,19 @@ class Telling:
         if said is not None:
             self._said.move_to_end(name)
             said.count, said.last, said.about = said.count + 1, now, about
-            self.tally.combined += 1
+            self.counts.combined += 1
             if said.waits:
                 return
-        if not self._pacing.take(kind, time.monotonic()):
+        if not self._spam_filter.allow(kind, time.monotonic()):
             if said is None:  # A repeat is counted by the next one that is told.
                 self._leave_out(job, event, kind)
             return
         if said is None:
-            said = _Said(body, about, now)
+            said = _CachedEvent(body, about, now)
         try:
             self._queues.put(job.metadata.namespace, said)
         except Retryable:
-            self.tally.lost += 1
+            self.counts.lost += 1
             raise
         said.waits = True
         self._left_out.pop(kind, None)
@@ -127,14 +127,14 @@ class Telling:
         if len(self._said) > KEPT:
             self._said.popitem(last=False)
 
-    def resign(self) -> None:
+    def drop_waiting(self) -> None:
         """This process leads no more: what waits can't be sent, and would be old when it leads again.
 
         What was said is forgotten: another leader counts on from here, so the API server is asked how often it was.
         """
         dropped, trying = self._queues.drop(), self._queues.open
         self._said.clear()
-        self.tally.lost += dropped
+        self.counts.lost += dropped
         if dropped or trying:
             log.warning(
                 "this controller leads no more: %d events that waited are not told, %d that are being sent may not be",
@@ -142,7 +142,7 @@ class Telling:
                 trying,
             )
 
-    async def settle(self, seconds: float) -> None:
+    async def flush(self, seconds: float) -> None:
         """Wait until nothing waits to be sent, but not longer than so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -152,7 +152,7 @@ class Telling:
         """Send until cancelled."""
         await self._queues.run()
 
-    async def _deliver(self, said: _Said) -> None:
+    async def _deliver(self, said: _CachedEvent) -> None:
         """Send it, or say that it is lost."""
         said.waits = False
         try:
@@ -165,14 +165,14 @@ class Telling:
                 with attempt:
                     await self._send(said)
         except ClusterError as error:
-            self.tally.lost += 1
+            self.counts.lost += 1
             name = said.body["metadata"]["name"]
             if not (said.stored or said.waits) and self._said.get(name) is said:
                 del self._said[name]  # It was never told, so the next one is the first.
             log.warning("an event of gang %s was lost: %s", said.about["gang"], error, extra=said.about)
 
     def _leave_out(self, job: GangJob, event: Event, kind: tuple[str, str]) -> None:
-        self.tally.left_out += 1
+        self.counts.left_out += 1
         self._left_out[kind] += 1
         if len(self._left_out) > KEPT:
             del self._left_out[next(iter(self._left_out))]
@@ -183,7 +183,7 @@ class Telling:
                 event.reason,
             )
 
-    async def _send(self, said: _Said) -> None:
+    async def _send(self, said: _CachedEvent) -> None:
         if said.stored:
             try:
                 await self._client.request("PATCH", said.path, body=_json(said.series), content_type=MERGE_PATCH)
@@ -198,9 +198,9 @@ class Telling:
             await self._join(said)
         else:
             said.stored = True
-            self.tally.sent += 1
+            self.counts.sent += 1
 
-    async def _join(self, said: _Said) -> None:
+    async def _join(self, said: _CachedEvent) -> None:
         """It is there: an answer was lost, or somebody said the same before, such as the last leader."""
         try:  # An empty patch reads: events may be created and patched, which is all that is asked for.
             answer = await self._client.request("PATCH", said.path, body=b"{}", content_type=MERGE_PATCH)
@@ -209,10 +209,10 @@ class Telling:
         event_time, count = _seen(answer)
         said.stored = True
         if event_time == said.body["eventTime"]:
-            self.tally.sent += 1
+            self.counts.sent += 1
             return
         said.count += count
-        self.tally.combined += 1
+        self.counts.combined += 1
         await self._send(said)
 
 
@@ -224,7 +224,7 @@ def _about(job: GangJob, event: Event) -> dict[str, Any]:
 
 def _is_over(state: RetryCallState) -> bool:
     """Whether an event that couldn't be sent is given up."""
-    unknown = state.outcome is not None and isinstance(state.outcome.exception(), Unknown)
+    unknown = state.outcome is not None and isinstance(state.outcome.exception(), NoAnswer)
     limit = UNANSWERED_SECONDS if unknown else RETRYING_SECONDS
     return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 

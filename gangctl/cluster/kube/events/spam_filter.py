@@ -19,20 +19,20 @@ KEPT: Final = 4096
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     tokens: float
     at: float
 
 
-class Pacing:
+class EventSpamFilter:
     """The buckets."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Hashable, _TokenBucket] = OrderedDict()
 
-    def take(self, kind: Hashable, now: float) -> bool:
+    def allow(self, kind: Hashable, now: float) -> bool:
         """Whether one more of this kind may be said at ``now``, in monotonic seconds; if so, it counts as said."""
-        bucket = self._buckets.setdefault(kind, _Bucket(BURST, now))
+        bucket = self._buckets.setdefault(kind, _TokenBucket(BURST, now))
         self._buckets.move_to_end(kind)
         if len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
-from gangctl.cluster.kube.leases.leadership import Standing, Timing
-from gangctl.cluster.kube.leases.lease import RELEASED_SECONDS, Record
+from gangctl.cluster.kube.leases.leadership import Leadership, LeaseTiming
+from gangctl.cluster.kube.leases.lease import RELEASED_SECONDS, LeaseRecord
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ class BootClock:
 class Lease(Protocol):
     """What is elected by."""
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LeaseRecord | None:
         """The record as it is stored."""
 
-    async def write(self, over: Record | None, holder: str, duration: int, address: str) -> Record:
+    async def write(self, over: LeaseRecord | None, holder: str, duration: int, address: str) -> LeaseRecord:
         """Store another one in place of ``over``, and of nothing else."""
 
 
 class Election:
     """One candidate."""
 
-    def __init__(self, lease: Lease, me: str, address: str, timing: Timing, clock: Clock) -> None:
+    def __init__(self, lease: Lease, me: str, address: str, timing: LeaseTiming, clock: Clock) -> None:
         """``me``: an identity that no other process ever has; ``address``: where sidecars reach this one."""
         self.problem = ""
         """Why the Lease can't be read or written, in a sentence; empty = it can."""
@@ -63,7 +63,7 @@ class Election:
         self._address = address
         self._timing = timing
         self._clock = clock
-        self._standing = Standing(me, timing)
+        self._standing = Leadership(me, timing)
 
     def may_write(self) -> bool:
         """Whether this process leads at this very moment."""

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gangctl.cluster.kube.leases.lease import RELEASED_SECONDS, Record
+from gangctl.cluster.kube.leases.lease import RELEASED_SECONDS, LeaseRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTiming:
     """How long things may take, in seconds."""
 
     duration: int = 15
@@ -34,12 +34,12 @@ class Timing:
     """Between two looks, or two writes."""
 
 
-class Standing:
+class Leadership:
     """What one candidate knows of the Lease, and whether it leads."""
 
-    def __init__(self, me: str, timing: Timing) -> None:
+    def __init__(self, me: str, timing: LeaseTiming) -> None:
         """``me``: its identity, which no other process ever has."""
-        self.record: Record | None = None
+        self.record: LeaseRecord | None = None
         """The Lease as it was seen last."""
         self._me = me
         self._timing = timing
@@ -49,7 +49,7 @@ class Standing:
         """Of the last record that was seen: also of one that was deleted since."""
         self._until = -math.inf
 
-    def see(self, record: Record | None, now: float) -> None:
+    def see(self, record: LeaseRecord | None, now: float) -> None:
         """The Lease was read, and the answer was here at ``now``."""
         known, shown = self.record and self.record.version, record and record.version
         if known != shown:
@@ -60,7 +60,7 @@ class Standing:
             if record.holder != self._me:
                 self._until = -math.inf
 
-    def claimed(self, record: Record, sent: float) -> None:
+    def claimed(self, record: LeaseRecord, sent: float) -> None:
         """This candidate's write has succeeded; it was not sent before ``sent``."""
         self.record, self._duration = record, self._worth(record)
         self._since = sent
@@ -85,7 +85,7 @@ class Standing:
             return 0.0
         return max(0.0, self._since + self._duration - now)
 
-    def _worth(self, record: Record) -> float:
+    def _worth(self, record: LeaseRecord) -> float:
         """Seconds for which nobody takes this record's place.
 
         That a holder has gone is believed if it says so itself, by a short duration too: whoever clears the holder by

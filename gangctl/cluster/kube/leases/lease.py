@@ -22,7 +22,7 @@ RELEASED_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """What the Lease says."""
 
     version: str
@@ -50,7 +50,7 @@ class KubeLease:
         self._name = name
         self._seconds = request_seconds
 
-    async def read(self) -> Record | None:
+    async def read(self) -> LeaseRecord | None:
         """The Lease as it is stored; None if there is none.
 
         Raises:
@@ -63,7 +63,7 @@ class KubeLease:
             return None
         return parse(found)
 
-    async def write(self, over: Record | None, holder: str, duration: int, address: str) -> Record:
+    async def write(self, over: LeaseRecord | None, holder: str, duration: int, address: str) -> LeaseRecord:
         """Store a new record in place of ``over`` (None: there is none yet); the record as it is stored then.
 
         Raises:
@@ -71,7 +71,7 @@ class KubeLease:
             Retryable: it is unknown whether it was stored.
             Terminal: this controller may not write it.
         """
-        document = drawn_up(over, holder, duration, address, time.time())
+        document = lease_object(over, holder, duration, address, time.time())
         document["metadata"] = {**document["metadata"], "name": self._name, "namespace": self._namespace}
         method, path = ("POST", self._folder) if over is None else ("PUT", f"{self._folder}/{self._name}")
         body = json.dumps(document).encode()
@@ -81,7 +81,7 @@ class KubeLease:
             raise Conflict(f"the Lease {self._name} was deleted meanwhile: {error}") from error
 
 
-def parse(text: bytes) -> Record:
+def parse(text: bytes) -> LeaseRecord:
     """A Lease as the API server writes it: the types of its fields are the API server's to check.
 
     Raises:
@@ -90,7 +90,7 @@ def parse(text: bytes) -> Record:
     try:
         document = json.loads(text)
         metadata, spec = document["metadata"], document.get("spec") or {}
-        return Record(
+        return LeaseRecord(
             version=metadata["resourceVersion"],
             holder=spec.get("holderIdentity") or "",
             duration=spec.get("leaseDurationSeconds") or 0,
@@ -102,7 +102,7 @@ def parse(text: bytes) -> Record:
         raise Retryable(f"the answer is no Lease: {text[:100]!r}") from error
 
 
-def drawn_up(over: Record | None, holder: str, duration: int, address: str, now: float) -> dict[str, Any]:
+def lease_object(over: LeaseRecord | None, holder: str, duration: int, address: str, now: float) -> dict[str, Any]:
     """The object to store: ``over`` with another holder, or with the same one who is still there.
 
     ``now``, in seconds since the epoch, is for people: nobody decides from it.

@@ -58,7 +58,7 @@ class _Record:
         return tuple(found.values()) or (None if self.answers is None else ())
 
 
-class Admission:
+class PodAdmission:
     """What is known of it, for all gangs."""
 
     def __init__(self, ask: Ask, has_pods: Callable[[str], bool], changed: Callable[[str], None]) -> None:

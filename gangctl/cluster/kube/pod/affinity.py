@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gangctl.api.names import gang_selector
 from gangctl.api.placement import Placement, PlacementPolicy
-from gangctl.cluster.kube.pod.fields import mapped, mappings
+from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -36,13 +36,13 @@ def affinity(
     Raises:
         Terminal: what is written can't be read.
     """
-    merged = mapped(written, path)
+    merged = as_mapping(written, path)
     if avoid:
         key = "nodeAffinity"
-        merged[key] = _avoiding(mapped(merged.get(key), f"{path}.{key}"), f"{path}.{key}", avoid, required=required)
+        merged[key] = _avoiding(as_mapping(merged.get(key), f"{path}.{key}"), f"{path}.{key}", avoid, required=required)
     if isinstance(placement, Placement):
         key = "podAffinity" if placement.strategy == "Pack" else "podAntiAffinity"
-        merged[key] = _together(mapped(merged.get(key), f"{path}.{key}"), f"{path}.{key}", uid, placement)
+        merged[key] = _together(as_mapping(merged.get(key), f"{path}.{key}"), f"{path}.{key}", uid, placement)
     return merged
 
 
@@ -50,15 +50,15 @@ def _avoiding(written: dict[str, Any], path: str, avoid: Sequence[str], *, requi
     # By the node's name and not by its host name label, which may differ. A requirement on a field takes one value.
     off = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
     if not required:
-        terms = mappings(written.get(_PREFERRED), f"{path}.{_PREFERRED}")
+        terms = as_mappings(written.get(_PREFERRED), f"{path}.{_PREFERRED}")
         return {**written, _PREFERRED: [*terms, {"weight": _WEIGHT, "preference": {"matchFields": off}}]}
     if written.get(_REQUIRED) is None:
         return {**written, _REQUIRED: {"nodeSelectorTerms": [{"matchFields": off}]}}
-    selector = mapped(written[_REQUIRED], f"{path}.{_REQUIRED}")
+    selector = as_mapping(written[_REQUIRED], f"{path}.{_REQUIRED}")
     inside = f"{path}.{_REQUIRED}.nodeSelectorTerms"
     terms = [
         _narrowed(term, f"{inside}[{at}]", off)
-        for at, term in enumerate(mappings(selector.get("nodeSelectorTerms"), inside))
+        for at, term in enumerate(as_mappings(selector.get("nodeSelectorTerms"), inside))
     ]
     return {**written, _REQUIRED: {**selector, "nodeSelectorTerms": terms}}
 
@@ -66,12 +66,12 @@ def _avoiding(written: dict[str, Any], path: str, avoid: Sequence[str], *, requi
 def _narrowed(term: dict[str, Any], path: str, off: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not term.get("matchExpressions") and not term.get("matchFields"):
         return term
-    return {**term, "matchFields": [*mappings(term.get("matchFields"), f"{path}.matchFields"), *deepcopy(off)]}
+    return {**term, "matchFields": [*as_mappings(term.get("matchFields"), f"{path}.matchFields"), *deepcopy(off)]}
 
 
 def _together(written: dict[str, Any], path: str, uid: str, placement: Placement) -> dict[str, Any]:
     ours = {"labelSelector": {"matchLabels": gang_selector(uid)}, "topologyKey": placement.topology_key}
     if placement.mode == "Required":
-        return {**written, _REQUIRED: [*mappings(written.get(_REQUIRED), f"{path}.{_REQUIRED}"), ours]}
-    terms = mappings(written.get(_PREFERRED), f"{path}.{_PREFERRED}")
+        return {**written, _REQUIRED: [*as_mappings(written.get(_REQUIRED), f"{path}.{_REQUIRED}"), ours]}
+    terms = as_mappings(written.get(_PREFERRED), f"{path}.{_PREFERRED}")
     return {**written, _PREFERRED: [*terms, {"weight": _WEIGHT, "podAffinityTerm": ours}]}

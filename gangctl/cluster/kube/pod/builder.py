@@ -31,10 +31,10 @@ from gangctl.api.names import (
 from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
-from gangctl.cluster.kube.pod.fields import mapped, mappings
-from gangctl.cluster.kube.pod.sidecar_injection import containers, refuse_our_names, volumes
-from gangctl.cluster.kube.pod.worker_container import wrapped
-from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
+from gangctl.cluster.kube.pod.sidecar_injection import containers, refuse_reserved_names, volumes
+from gangctl.cluster.kube.pod.worker_container import supervised
+from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.lifecycle.plan import CreatePod
 
@@ -43,7 +43,7 @@ GRACE_MARGIN_SECONDS: Final = 10
 _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
-def build(job: GangJob, create: CreatePod, settings: Settings, *, ca: str, restart_all: bool) -> dict[str, Any]:
+def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, restart_all: bool) -> dict[str, Any]:
     """The pod to create, as JSON values.
 
     Args:
@@ -61,11 +61,11 @@ def build(job: GangJob, create: CreatePod, settings: Settings, *, ca: str, resta
     path = f"spec.roles[{at}].template"
     template = role.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
     spec = _placed(job, create, template["spec"], f"{path}.spec")
-    entries = {key: mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
+    entries = {key: as_mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
     for key in _NAMED:
-        refuse_our_names(entries[key], f"{path}.spec.{key}")
+        refuse_reserved_names(entries[key], f"{path}.spec.{key}")
     worker = role.template.spec.containers.index(role.worker)
-    entries["containers"][worker] = wrapped(
+    entries["containers"][worker] = supervised(
         entries["containers"][worker],
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,
@@ -112,7 +112,7 @@ def _role(job: GangJob, member: str) -> tuple[int, Role]:
 
 
 def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[str, Any]:
-    gang, theirs = job.metadata, mapped(written, path)
+    gang, theirs = job.metadata, as_mapping(written, path)
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -124,9 +124,9 @@ def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[
     return {
         "name": pod_name(gang.name, create.member, create.incarnation),
         "namespace": gang.namespace,
-        "labels": mapped(theirs.get("labels"), f"{path}.labels")
+        "labels": as_mapping(theirs.get("labels"), f"{path}.labels")
         | pod_labels(gang.name, gang.uid, create.member, create.incarnation),
-        "annotations": mapped(theirs.get("annotations"), f"{path}.annotations") | _annotations(job),
+        "annotations": as_mapping(theirs.get("annotations"), f"{path}.annotations") | _annotations(job),
         **({"finalizers": theirs["finalizers"]} if theirs.get("finalizers") else {}),
         "ownerReferences": [owner],
     }

@@ -11,7 +11,7 @@ from typing import Any
 from gangctl.cluster.errors import Terminal
 
 
-def mapped(value: Any, path: str) -> dict[str, Any]:
+def as_mapping(value: Any, path: str) -> dict[str, Any]:
     """A shallow copy of a mapping; empty if it is absent.
 
     Raises:
@@ -24,7 +24,7 @@ def mapped(value: Any, path: str) -> dict[str, Any]:
     return dict(value)
 
 
-def listed(value: Any, path: str) -> list[Any]:
+def as_list(value: Any, path: str) -> list[Any]:
     """A shallow copy of a list; empty if it is absent.
 
     Raises:
@@ -37,10 +37,10 @@ def listed(value: Any, path: str) -> list[Any]:
     return list(value)
 
 
-def mappings(value: Any, path: str) -> list[dict[str, Any]]:
+def as_mappings(value: Any, path: str) -> list[dict[str, Any]]:
     """The same for a list of mappings, each of which is copied.
 
     Raises:
         Terminal: it is something else.
     """
-    return [mapped(one, f"{path}[{at}]") for at, one in enumerate(listed(value, path))]
+    return [as_mapping(one, f"{path}[{at}]") for at, one in enumerate(as_list(value, path))]

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.settings import Settings
+from gangctl.cluster.kube.settings import KubeSettings
 
 DIRECTORY: Final = "/run/gang"
 """What the supervisor, the worker and the sidecar share: sockets, the supervisor and its memory, the client."""
@@ -31,7 +31,7 @@ SHARED_MOUNT: Final = {"name": SHARED_VOLUME, "mountPath": DIRECTORY}
 _TOKEN_MOUNT: Final = {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
 
 
-def containers(settings: Settings, ca: str) -> list[dict[str, Any]]:
+def containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
     """The two init containers, in their order. ``ca``: PEM text of the certificates to trust."""
     environment = {
         "GANG_DIR": DIRECTORY,
@@ -57,7 +57,7 @@ def containers(settings: Settings, ca: str) -> list[dict[str, Any]]:
     return [installer, sidecar]
 
 
-def volumes(settings: Settings) -> list[dict[str, Any]]:
+def volumes(settings: KubeSettings) -> list[dict[str, Any]]:
     """The shared one and the token, which is bound to the pod and says nothing to the API server."""
     token = {"audience": settings.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     return [
@@ -66,7 +66,7 @@ def volumes(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def refuse_our_names(entries: Sequence[dict[str, Any]], path: str) -> None:
+def refuse_reserved_names(entries: Sequence[dict[str, Any]], path: str) -> None:
     """Refuse a container or a volume of the user's that has the name of one of ours.
 
     Raises:
@@ -77,7 +77,7 @@ def refuse_our_names(entries: Sequence[dict[str, Any]], path: str) -> None:
             raise Terminal(f"{path}[{at}].name: {entry['name']} is what gangctl adds to the pod; take another name")
 
 
-def _container(name: str, settings: Settings) -> dict[str, Any]:
+def _container(name: str, settings: KubeSettings) -> dict[str, Any]:
     return {
         "name": name,
         "image": settings.sidecar_image,

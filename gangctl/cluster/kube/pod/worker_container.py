@@ -16,13 +16,13 @@ import posixpath
 from typing import Any, Final
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pod.fields import listed, mappings
+from gangctl.cluster.kube.pod.fields import as_list, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, FRAMEWORK_SOCKET, SHARED_MOUNT
 from gangctl.core.lifecycle.plan import CreatePod
 
 SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/supervisor.pyz", "run", "--")
 """Isolated, without site packages: as the archive would start itself again otherwise."""
-OURS: Final = frozenset(
+RESERVED_VARIABLES: Final = frozenset(
     {
         "GANG_UID",
         "GANG_MEMBER",
@@ -39,12 +39,14 @@ RESTART_ALL: Final = {"action": "RestartAllContainers", "exitCodes": {"operator"
 """KEP-5532: whatever ended but a supervisor that is done starts the pod's containers anew, without a back-off."""
 
 
-def escaped(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """What the kubelet turns into ``text``, whatever is in it."""
     return text.replace("$", "$$")
 
 
-def wrapped(container: dict[str, Any], path: str, *, uid: str, create: CreatePod, restart_all: bool) -> dict[str, Any]:
+def supervised(
+    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, restart_all: bool
+) -> dict[str, Any]:
     """The worker's container below the supervisor.
 
     Args:
@@ -58,7 +60,7 @@ def wrapped(container: dict[str, Any], path: str, *, uid: str, create: CreatePod
         Terminal: it can't be wrapped; the text names the field.
     """
     made = {key: value for key, value in container.items() if key not in {"restartPolicy", "restartPolicyRules"}}
-    made["command"] = [*SUPERVISOR, *map(escaped, container["command"])]
+    made["command"] = [*SUPERVISOR, *map(escape_dollars, container["command"])]
     if container.get("args") is not None:
         made["args"] = _arguments(container["args"], f"{path}.args")
     made["env"] = [*_environment(uid, create), *_kept(container.get("env"), f"{path}.env")]
@@ -69,11 +71,11 @@ def wrapped(container: dict[str, Any], path: str, *, uid: str, create: CreatePod
 
 
 def _arguments(written: Any, path: str) -> list[str]:
-    words = listed(written, path)
+    words = as_list(written, path)
     for at, word in enumerate(words):
         if not isinstance(word, str):
             raise Terminal(f"{path}[{at}]: {word!r:.80} instead of a string; quote it")
-    return [escaped(word) for word in words]
+    return [escape_dollars(word) for word in words]
 
 
 def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
@@ -93,11 +95,11 @@ def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
 
 
 def _kept(written: Any, path: str) -> list[dict[str, Any]]:
-    return [entry for entry in mappings(written, path) if entry.get("name") not in OURS]
+    return [entry for entry in as_mappings(written, path) if entry.get("name") not in RESERVED_VARIABLES]
 
 
 def _mounts(written: Any, path: str) -> list[dict[str, Any]]:
-    mounts = mappings(written, path)
+    mounts = as_mappings(written, path)
     for at, mount in enumerate(mounts):
         where = mount.get("mountPath")
         if isinstance(where, str) and posixpath.normpath(where) == DIRECTORY:

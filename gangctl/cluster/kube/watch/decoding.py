@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from gangctl.cluster.errors import ClusterError, Retryable
-from gangctl.cluster.kube.client import problem
+from gangctl.cluster.kube.client import error_of
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _REMEMBERED: Final = 1000
 """So many unreadable objects are remembered as said."""
 
 
-class Item(Protocol):
+class WatchedObject(Protocol):
     """What is kept of an object."""
 
     @property
@@ -38,7 +38,7 @@ class Item(Protocol):
         """Its version."""
 
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=WatchedObject)
 M = TypeVar("M")
 
 
@@ -74,7 +74,7 @@ class _Versioned(Raw):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """A part of a list."""
 
     items: tuple[T, ...]
@@ -84,7 +84,7 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class WatchEvent(Generic[T]):
     """An event of a watch."""
 
     resource_version: str
@@ -95,7 +95,7 @@ class Seen(Generic[T]):
     """UID of what was deleted, or can't be read any more."""
 
 
-class Reading(Generic[T]):
+class Decoder(Generic[T]):
     """How objects of one kind are read."""
 
     def __init__(self, model: type[Any], project: Callable[[Any], T]) -> None:
@@ -114,7 +114,7 @@ class Reading(Generic[T]):
             self._say(_parsed(body), error)
             return None
 
-    def page(self, body: bytes) -> Page[T]:
+    def page(self, body: bytes) -> ListPage[T]:
         """A part of a list, without what can't be read.
 
         Raises:
@@ -128,9 +128,9 @@ class Reading(Generic[T]):
             parsed = _parsed(body)
             head = _ListMetadata.model_validate(parsed.get("metadata") or {})
             found = [self._validated(one) for one in parsed.get("items") or ()]
-        return Page(tuple(one for one in found if one is not None), head.resource_version, head.continue_)
+        return ListPage(tuple(one for one in found if one is not None), head.resource_version, head.continue_)
 
-    def event(self, line: bytes) -> Seen[T]:
+    def event(self, line: bytes) -> WatchEvent[T]:
         """One event.
 
         Raises:
@@ -142,15 +142,15 @@ class Reading(Generic[T]):
         if kind == "ERROR":
             raise _error(_parsed(line).get("object"))
         if kind == "BOOKMARK":
-            return Seen(_version(line).resource_version)
+            return WatchEvent(_version(line).resource_version)
         try:
             item = self._projected(self._event.validate_json(line).object)
         except ValidationError:
             item = self._validated(_parsed(line).get("object"))
         if item is not None and kind != "DELETED":
-            return Seen(item.resource_version, item)
+            return WatchEvent(item.resource_version, item)
         version = _version(line)
-        return Seen(version.resource_version, gone=version.uid)
+        return WatchEvent(version.resource_version, gone=version.uid)
 
     def _validated(self, parsed: Any) -> T | None:
         try:
@@ -213,7 +213,7 @@ def _version(line: bytes) -> _Version:
 
 def _error(status: Any) -> ClusterError:
     code = status.get("code") if isinstance(status, dict) else None
-    return problem(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to go on with a watch")
+    return error_of(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to go on with a watch")
 
 
 class _Kind(Raw):

@@ -34,7 +34,7 @@ NO_CRD: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchHealth:
     """How fresh what is known of one kind of objects is, in seconds."""
 
     kind: str
@@ -45,7 +45,7 @@ class Watch:
     """How long ago something was heard on it."""
 
 
-class Watched:
+class Informers:
     """The three reflectors and what is looked up in them."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -53,9 +53,9 @@ class Watched:
         self.gangs = Reflector(client, paths.gangs(namespace), GANGS, self._gang_changed, absent=NO_CRD)
         self.pods = Reflector(client, paths.pods(namespace), PODS, self._pod_changed, selector=LABEL_UID)
         self.nodes = Reflector(client, paths.NODES, NODES, self._node_changed)
-        self.complete = False
+        self.has_synced = False
         """Whether everything was listed: before that nothing is shown."""
-        self.completed = asyncio.Event()
+        self.synced = asyncio.Event()
         """Set when that is so for the first time."""
         self.restarts_all = False
         """Whether every node that takes pods can restart all containers of one at once."""
@@ -77,13 +77,13 @@ class Watched:
                     tasks.create_task(one.run())
                 for one in reflectors:
                     await one.listed.wait()
-                self.complete = True
-                self.completed.set()
+                self.has_synced = True
+                self.synced.set()
                 self._look_at_nodes()
                 for uid in tuple(self.gangs.items):
                     changed(uid)
         finally:
-            self.complete = False
+            self.has_synced = False
 
     async def refresh(self) -> None:
         """Have everything as new as this call, however far the watches lag behind.
@@ -99,7 +99,7 @@ class Watched:
     def synced_since(self) -> float:
         """Since when all are fresh without a break, in seconds since the epoch; now, while one is stale."""
         times = [one.synced_since for one in (self.gangs, self.pods, self.nodes)]
-        return max(times) if self.complete and all(times) else time.time()
+        return max(times) if self.has_synced and all(times) else time.time()
 
     @property
     def stale_seconds(self) -> float:
@@ -107,10 +107,10 @@ class Watched:
         return max(one.stale_seconds for one in (self.gangs, self.pods, self.nodes))
 
     @property
-    def watches(self) -> tuple[Watch, ...]:
+    def watches(self) -> tuple[WatchHealth, ...]:
         """Each of them."""
         kinds = (("gangjobs", self.gangs), ("pods", self.pods), ("nodes", self.nodes))
-        return tuple(Watch(kind, one.stale_seconds, one.silent_seconds) for kind, one in kinds)
+        return tuple(WatchHealth(kind, one.stale_seconds, one.silent_seconds) for kind, one in kinds)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class Watched:
 
     def gang(self, uid: str) -> GangJob | None:
         """The GangJob; None if it is gone, being deleted, or can't be read."""
-        found = self.gangs.items.get(uid) if self.complete else None
+        found = self.gangs.items.get(uid) if self.has_synced else None
         if found is None or found.job is None or found.job.metadata.deletion_timestamp is not None:
             return None
         return found.job
@@ -140,7 +140,7 @@ class Watched:
 
     def pod(self, uid: str) -> KubePod | None:
         """The pod of this UID, if a gang owns it."""
-        found = self.pods.items.get(uid) if self.complete else None
+        found = self.pods.items.get(uid) if self.has_synced else None
         return found if found is not None and self._is_owned(found) else None
 
     def _is_owned(self, pod: KubePod) -> bool:
@@ -148,7 +148,7 @@ class Watched:
         return gang is not None and pod.owner == gang.uid and pod.namespace == gang.namespace
 
     def _announce(self, uid: str) -> None:
-        if self.complete:
+        if self.has_synced:
             self._changed(uid)
 
     def _gang_changed(self, old: KubeGang | None, new: KubeGang | None) -> None:
@@ -172,7 +172,7 @@ class Watched:
             if not mine:
                 del self._pods_of[uid]
             self._announce(uid)
-        if new is not None and self.complete and new.pod.node and new.pod.node not in self._named:
+        if new is not None and self.has_synced and new.pod.node and new.pod.node not in self._named:
             self._look_at_nodes()
 
     def _node_changed(self, old: KubeNode | None, new: KubeNode | None) -> None:
@@ -182,7 +182,7 @@ class Watched:
         elif old is not None and old.name in self._named and self._named[old.name].uid == old.uid:
             del self._named[old.name]
             self._deleted.add(old.name)
-        if self.complete:
+        if self.has_synced:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_INCARNATION, LABEL_INDEX, LABEL_ROLE, LABEL_UID, member_name
 from gangctl.api.version import KIND
-from gangctl.cluster.kube.watch.decoding import Raw, Reading, why
+from gangctl.cluster.kube.watch.decoding import Decoder, Raw, why
 from gangctl.core.facts.world import Device, Pod
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
@@ -326,6 +326,6 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     return KubeGang(metadata.uid, metadata.namespace, metadata.name, metadata.resource_version, job, unreadable)
 
 
-PODS: Final = Reading(_Pod, _pod)
-NODES: Final = Reading(_Node, _node)
-GANGS: Final = Reading(dict[str, Any], _gang)
+PODS: Final = Decoder(_Pod, _pod)
+NODES: Final = Decoder(_Node, _node)
+GANGS: Final = Decoder(dict[str, Any], _gang)

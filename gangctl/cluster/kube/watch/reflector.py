@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import Final, Generic, NoReturn, TypeVar
 
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.client import Client, Expired, NotFound
-from gangctl.cluster.kube.watch.decoding import Item, Reading, Seen
+from gangctl.cluster.kube.client import Client, NotFound, ResourceExpired
+from gangctl.cluster.kube.watch.decoding import Decoder, WatchedObject, WatchEvent
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=WatchedObject)
 
 PAGE: Final = 500
 LIST_SECONDS: Final = 60.0
@@ -50,7 +50,7 @@ class Reflector(Generic[T]):
         self,
         client: Client,
         path: str,
-        reading: Reading[T],
+        reading: Decoder[T],
         changed: Changed[T],
         *,
         selector: str = "",
@@ -109,7 +109,7 @@ class Reflector(Generic[T]):
                 if not self._version:
                     self._version = await self._list()
                 await self._watch()
-            except Expired as error:
+            except ResourceExpired as error:
                 log.info("%s is listed again: %s", self._path, error)
                 self._version = ""
                 self._failures += 1
@@ -149,7 +149,7 @@ class Reflector(Generic[T]):
         deleted = set(self._deleted)
         try:
             found, version = await self._parts(PAGE)
-        except Expired:
+        except ResourceExpired:
             # The list took so long that its beginning is forgotten: the whole of it at once can't expire.
             found, version = await self._parts(0)
         if _number(version) < self._listed:
@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
         self.problem = ""
         self.listed.set()
 
-    def _take(self, seen: Seen[T]) -> None:
+    def _take(self, seen: WatchEvent[T]) -> None:
         self._heard_at = time.monotonic()
         is_news = _number(seen.resource_version) > self._listed  # a list may have overtaken the watch
         if is_news and seen.item is not None:
@@ -228,9 +228,9 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
 
 
-def _is_older(item: Item, than: Item) -> bool:
+def _is_older(item: WatchedObject, than: WatchedObject) -> bool:
     return _number(item.resource_version) < _number(than.resource_version)
 
 
-def _is_after(item: Item, version: str) -> bool:
+def _is_after(item: WatchedObject, version: str) -> bool:
     return _number(item.resource_version) > _number(version)

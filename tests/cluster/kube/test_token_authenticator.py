@@ -12,16 +12,16 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gangctl.cluster.kube.auth import identity, jwks, token_review
-from gangctl.cluster.kube.auth.identity import Identifier
+from gangctl.cluster.kube.auth import jwks, token_authenticator, token_review
+from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.watch.projections import KubePod
-from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from tests.cluster.kube.fakeapi import eventually, serving, status
 from tests.cluster.kube.tokens import (
     AUDIENCE,
+    CLUSTER_KEY,
     GANG,
     NAMESPACE,
-    OURS,
     Issuer,
     bound,
     claims,
@@ -33,20 +33,20 @@ from tests.cluster.kube.tokens import (
     token,
 )
 
-WORKER = Identity(GANG, "worker-0", 0, "pod-0")
+WORKER = MemberIdentity(GANG, "worker-0", 0, "pod-0")
 
 
 @dataclass
 class Here:
     """An identifier with the pods and gangs that it is shown."""
 
-    identifier: Identifier
+    authenticator: TokenAuthenticator
     issuer: Issuer
     pods: dict[str, KubePod] = field(default_factory=lambda: {f"pod-{at}": pod(at) for at in range(4)})
     gangs: dict[str, tuple[str, str]] = field(default_factory=lambda: {GANG: (NAMESPACE, "g")})
 
-    async def who(self, shown: str) -> Identity | Refusal:
-        return await self.identifier.identify(shown, self.pods.get, self.gangs.get)
+    async def who(self, shown: str) -> MemberIdentity | Refusal:
+        return await self.authenticator.authenticate(shown, self.pods.get, self.gangs.get)
 
     async def why(self, shown: str) -> RefusalReason:
         """The reason of a refusal; the token isn't in its text."""
@@ -61,23 +61,23 @@ async def here() -> AsyncIterator[Here]:
     async with serving() as (api, client):
         issuer = Issuer()
         api.faults.append(issuer)
-        yield Here(Identifier(client, AUDIENCE), issuer)
+        yield Here(TokenAuthenticator(client, AUDIENCE), issuer)
 
 
 async def test_a_token_that_the_cluster_has_signed_for_a_member_says_who_it_is(here: Here) -> None:
     assert await here.who(token()) == WORKER
-    assert await here.who(token(3)) == Identity(GANG, "worker-3", 0, "pod-3")
+    assert await here.who(token(3)) == MemberIdentity(GANG, "worker-3", 0, "pod-3")
 
 
 @pytest.mark.parametrize("key", [ec_key(), ed_key(), rsa_key("another")], ids=lambda key: key.algorithm)
 async def test_all_kinds_of_public_keys_are_understood(here: Here, key: Any) -> None:
-    here.issuer.keys = [OURS.public, key.public]
+    here.issuer.keys = [CLUSTER_KEY.public, key.public]
     assert await here.who(sign(claims(), key)) == WORKER
 
 
 async def test_thousands_of_tokens_need_one_look_at_the_clusters_keys(here: Here) -> None:
     found = await asyncio.gather(*(here.who(token(at % 4)) for at in range(200)))
-    assert all(isinstance(one, Identity) for one in found)
+    assert all(isinstance(one, MemberIdentity) for one in found)
     assert here.issuer.asked == ["/.well-known/openid-configuration", "/openid/v1/jwks"]
     assert here.issuer.reviewed == []
 
@@ -89,7 +89,7 @@ def unsigned(said: dict[str, Any], header: dict[str, Any]) -> str:
 
 def public_pem() -> bytes:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    pem: bytes = OURS.private.public_key().public_bytes(serialization.Encoding.PEM, form)
+    pem: bytes = CLUSTER_KEY.private.public_key().public_bytes(serialization.Encoding.PEM, form)
     return pem
 
 
@@ -98,7 +98,7 @@ def with_public_key_as_secret() -> str:
     import hashlib  # noqa: PLC0415
     import hmac  # noqa: PLC0415
 
-    said = unsigned(claims(), {"alg": "HS256", "typ": "JWT", "kid": OURS.name}).rstrip(".")
+    said = unsigned(claims(), {"alg": "HS256", "typ": "JWT", "kid": CLUSTER_KEY.name}).rstrip(".")
     signature = hmac.new(public_pem(), said.encode(), hashlib.sha256).digest()
     return f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
@@ -116,18 +116,18 @@ STRANGERS = [
     ("a.b.c", "Malformed"),
     ("é" * 40, "Malformed"),
     ("x" * 1_000_000, "Malformed"),
-    (unsigned(claims(), {"alg": "none", "kid": OURS.name}), "BadSignature"),
-    (unsigned(claims(), {"alg": "None", "kid": OURS.name}), "BadSignature"),
-    (unsigned(claims(), {"alg": ["RS256"], "kid": OURS.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": "none", "kid": CLUSTER_KEY.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": "None", "kid": CLUSTER_KEY.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": ["RS256"], "kid": CLUSTER_KEY.name}), "BadSignature"),
     (unsigned(claims(), {"alg": "RS256", "kid": 7}), "Malformed"),
-    (unsigned(claims(), {"alg": "RS256", "kid": OURS.name, "crit": ["b64"], "b64": False}), "Malformed"),
+    (unsigned(claims(), {"alg": "RS256", "kid": CLUSTER_KEY.name, "crit": ["b64"], "b64": False}), "Malformed"),
     (f"{base64.urlsafe_b64encode(b'[' * 9000).decode()}.e30.e30", "Malformed"),
     (with_public_key_as_secret(), "BadSignature"),
     (tampered(), "BadSignature"),
-    (sign(claims(), rsa_key(OURS.name)), "BadSignature"),
-    (sign(claims(), ec_key(OURS.name)), "BadSignature"),
+    (sign(claims(), rsa_key(CLUSTER_KEY.name)), "BadSignature"),
+    (sign(claims(), ec_key(CLUSTER_KEY.name)), "BadSignature"),
     (sign(claims(), rsa_key("nobody's")), "UnknownKey"),
-    (jwt.encode(claims(), OURS.private, algorithm="RS256"), "UnknownKey"),
+    (jwt.encode(claims(), CLUSTER_KEY.private, algorithm="RS256"), "UnknownKey"),
     (sign(claims(aud=["https://kubernetes.default.svc"])), "WrongAudience"),
     (sign(claims(aud=[AUDIENCE, "vault"])), "WrongAudience"),
     (sign(claims(aud=[])), "WrongAudience"),
@@ -173,7 +173,7 @@ async def test_a_pod_isnt_believed_what_its_labels_say(here: Here, found: KubePo
     here.pods["pod-0"] = found
     here.gangs["uid-other"] = (NAMESPACE, "other")
     assert await here.why(token()) == reason
-    assert isinstance(await here.who(token(1)), Identity), "the others are who they are"
+    assert isinstance(await here.who(token(1)), MemberIdentity), "the others are who they are"
 
 
 async def test_a_gang_of_the_same_uid_in_another_namespace_has_no_such_member(here: Here) -> None:
@@ -199,7 +199,7 @@ async def test_a_pod_that_isnt_known_yet_is_asked_to_come_again_and_one_that_was
     found = await here.who(token())
     assert isinstance(found, Refusal)
     assert (found.reason, found.again) == ("PodGone", False)
-    monkeypatch.setattr(identity, "APPEARING_SECONDS", 0.0)
+    monkeypatch.setattr(token_authenticator, "APPEARING_SECONDS", 0.0)
     del here.pods["pod-1"]
     assert await here.why(token(1)) == "PodGone", "it was waited for"
 
@@ -238,7 +238,7 @@ async def test_keys_that_are_known_go_on_to_be_used_while_the_api_server_is_away
     here.issuer.hidden = status(503, "ServiceUnavailable", "away")
     monkeypatch.setattr(jwks, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr(jwks, "AGAIN_SECONDS", 0.0)
-    assert await here.who(token(1)) == Identity(GANG, "worker-1", 0, "pod-1")
+    assert await here.who(token(1)) == MemberIdentity(GANG, "worker-1", 0, "pod-1")
     assert here.issuer.fetched == 1, "it was asked for the issuer first, and there it ended"
     assert len(here.issuer.asked) == 3
 
@@ -328,9 +328,9 @@ async def test_tokens_that_wait_for_a_review_are_bounded(here: Here, monkeypatch
 
 
 async def test_what_is_remembered_is_bounded(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "REMEMBERED", 3)
-    monkeypatch.setattr(identity, "MISSED", 3)
+    monkeypatch.setattr(token_authenticator, "REMEMBERED", 3)
+    monkeypatch.setattr(token_authenticator, "MISSED", 3)
     for at in range(12):
         assert await here.who(sign(claims(at % 4, jti=str(at))))
-    assert len(here.identifier._verified) == 3  # noqa: SLF001 - memory has no other face
-    assert len(here.identifier._may_appear) == 3  # noqa: SLF001
+    assert len(here.authenticator._verified) == 3  # noqa: SLF001 - memory has no other face
+    assert len(here.authenticator._may_appear) == 3  # noqa: SLF001

@@ -17,12 +17,12 @@ import jwt
 
 from gangctl.api.names import pod_name
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.auth.claims import LEEWAY_SECONDS, Claims, read
-from gangctl.cluster.kube.auth.jwks import ALGORITHMS, Keys
-from gangctl.cluster.kube.auth.token_review import Reviews
+from gangctl.cluster.kube.auth.claims import LEEWAY_SECONDS, TokenClaims, read
+from gangctl.cluster.kube.auth.jwks import ALGORITHMS, JWKS
+from gangctl.cluster.kube.auth.token_review import TokenReviewer
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.projections import KubePod
-from gangctl.cluster.port import Identity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 
 LONGEST: Final = 16_384
 """Characters of a token that is looked at."""
@@ -42,19 +42,19 @@ FindGang = Callable[[str], tuple[str, str] | None]
 """Namespace and name of the gang of a UID, if it is there."""
 
 
-class Identifier:
+class TokenAuthenticator:
     """Verifies tokens for one audience."""
 
     def __init__(self, client: Client, audience: str) -> None:
         self._audience = audience
-        self._keys = Keys(client)
-        self._reviews = Reviews(client, audience)
-        self._verified: OrderedDict[bytes, tuple[Claims, str]] = OrderedDict()
+        self._keys = JWKS(client)
+        self._reviews = TokenReviewer(client, audience)
+        self._verified: OrderedDict[bytes, tuple[TokenClaims, str]] = OrderedDict()
         """By hash of the token, with the id of the key that signed it."""
         self._may_appear: OrderedDict[str, float] = OrderedDict()
         """UID of a pod -> until when (monotonic) it may be missing because it is new."""
 
-    async def identify(self, token: str, find: FindPod, gang: FindGang) -> Identity | Refusal:
+    async def authenticate(self, token: str, find: FindPod, gang: FindGang) -> MemberIdentity | Refusal:
         """The member that speaks with this token, or why nobody does."""
         if len(token) > LONGEST or not token.isascii():
             return Refusal(RefusalReason.MALFORMED, "it is too long for a token, or isn't ASCII")
@@ -64,7 +64,7 @@ class Identifier:
         pod = find(claims.uid)
         return self._missing(claims.uid) if pod is None else self._there(pod, claims, gang)
 
-    def _there(self, found: KubePod, claims: Claims, gang: FindGang) -> Identity | Refusal:
+    def _there(self, found: KubePod, claims: TokenClaims, gang: FindGang) -> MemberIdentity | Refusal:
         pod = found.pod
         self._keep_in_mind(pod.uid, 0.0)
         if (found.namespace, pod.name) != (claims.namespace, claims.pod):
@@ -82,7 +82,7 @@ class Identifier:
             return Refusal(RefusalReason.NOT_A_MEMBER, f"{text}, and that isn't its name or its owner")
         if pod.terminated:
             return Refusal(RefusalReason.POD_GONE, f"pod {pod.name} has ended")
-        return Identity(found.gang, pod.member, pod.incarnation, pod.uid)
+        return MemberIdentity(found.gang, pod.member, pod.incarnation, pod.uid)
 
     def _missing(self, uid: str) -> Refusal:
         now = time.monotonic()
@@ -97,7 +97,7 @@ class Identifier:
         if len(self._may_appear) > MISSED:
             self._may_appear.popitem(last=False)
 
-    async def _claims(self, token: str, find: FindPod) -> Claims | Refusal:
+    async def _claims(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """What a token says that the cluster has signed."""
         digest, now = hashlib.sha256(token.encode()).digest(), time.time()
         known = self._verified.get(digest)
@@ -120,13 +120,13 @@ class Identifier:
         if key is None:
             return Refusal(RefusalReason.UNKNOWN_KEY, f"it is signed with {name!r:.60}, which isn't the cluster's key")
         claims = self._signed(token, key, now)
-        if isinstance(claims, Claims):
+        if isinstance(claims, TokenClaims):
             self._verified[digest] = claims, name
             if len(self._verified) > REMEMBERED:
                 self._verified.popitem(last=False)
         return claims
 
-    def _signed(self, token: str, key: jwt.PyJWK, now: float) -> Claims | Refusal:
+    def _signed(self, token: str, key: jwt.PyJWK, now: float) -> TokenClaims | Refusal:
         try:
             # Times and audience are looked at by read(), which says more about what is wrong with them.
             checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
@@ -139,7 +139,7 @@ class Identifier:
             return Refusal(RefusalReason.MALFORMED, f"it can't be read: {error!s:.100}")
         return read(said, self._audience, now)
 
-    async def _reviewed(self, token: str, find: FindPod) -> Claims | Refusal:
+    async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """Ask the API server; but not about what can't be a member's in any case."""
         try:
             said = jwt.decode(token, options={"verify_signature": False})

@@ -19,8 +19,8 @@ from gangctl.api.status import Cause, Incident, Replaced, Status
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.events import queue, recorder, spam_filter
 from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object, related_pod
-from gangctl.cluster.kube.events.recorder import Tally, Telling
-from gangctl.cluster.kube.events.spam_filter import Pacing
+from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
+from gangctl.cluster.kube.events.spam_filter import EventSpamFilter
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
@@ -77,9 +77,9 @@ def namespace_held(api: FakeApi, namespace: str) -> tuple[GangJob, Hold]:
 
 
 @asynccontextmanager
-async def sending(api_client: Any) -> AsyncIterator[Telling]:
+async def sending(api_client: Any) -> AsyncIterator[EventRecorder]:
     """One controller that tells."""
-    one = Telling(api_client)
+    one = EventRecorder(api_client)
     task = asyncio.create_task(one.run())
     try:
         yield one
@@ -98,7 +98,7 @@ async def test_an_event_says_what_was_decided_about_which_gang_and_pod() -> None
     async with world(GANG, ("pods", pod("worker-0", 0))) as one:
         said = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", "worker-0")
         await one.cluster.emit(one.job, said)
-        await eventually(lambda: one.cluster.told == {"sent": 1, "combined": 0, "left_out": 0, "lost": 0})
+        await eventually(lambda: one.cluster.event_counts == {"sent": 1, "combined": 0, "left_out": 0, "lost": 0})
         (made,) = events(one.api)
     assert (made["type"], made["reason"], made["action"]) == ("Warning", "Restarting", "StopWorkers")
     assert made["note"] == "worker-0: ended by SIGKILL"
@@ -157,10 +157,10 @@ def test_the_events_of_a_restart_are_about_the_pod_that_was_replaced_and_share_i
     plan = here.decide()
     assert plan.status is not None
     assert [entry.incarnation for entry in plan.status.replaced] == [1]
-    told = [event for event in plan.events if event.reason == Reason.RESTARTING]
-    assert [related_pod(here.job, event) for event in told] == ["g-worker-1-0"]
+    restarting = [event for event in plan.events if event.reason == Reason.RESTARTING]
+    assert [related_pod(here.job, event) for event in restarting] == ["g-worker-1-0"]
     trace = here.job.status.incidents[0].trace_id
-    made = event_object(here.job, told[0], "", 1.0)
+    made = event_object(here.job, restarting[0], "", 1.0)
     assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: trace}
     assert made["note"].count(trace) == 1
     assert made["note"].endswith(f" (trace {trace})")
@@ -210,24 +210,24 @@ def test_the_name_follows_from_what_is_said_and_not_from_who_says_it_when() -> N
 
 async def test_what_is_said_again_is_counted_in_the_event_that_says_it() -> None:
     async with serving() as (api, client), sending(client) as one:
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
         first = events(api)[0]["eventTime"]
         for _ in range(3):
-            one.tell(JOB, PENDING, "")
+            one.record(JOB, PENDING, "")
         await eventually(lambda: events(api)[0].get("series", {}).get("count") == 4)
         (made,) = events(api)
         assert made["series"]["lastObservedTime"] > made["eventTime"] == first
-        assert one.tally == Tally(sent=1, combined=3)
+        assert one.counts == EventCounts(sent=1, combined=3)
 
 
 async def test_repeats_of_an_event_that_waits_are_sent_with_it() -> None:
     async with serving() as (api, client):
-        waiting = Telling(client)
+        waiting = EventRecorder(client)
         for _ in range(5):
-            waiting.tell(JOB, PENDING, "")
+            waiting.record(JOB, PENDING, "")
         task = asyncio.create_task(waiting.run())
-        await eventually(lambda: waiting.tally.sent == 1)
+        await eventually(lambda: waiting.counts.sent == 1)
         task.cancel()
         assert [one["series"]["count"] for one in events(api)] == [5]
         assert [method for method, _, _ in api.requests] == ["POST"]
@@ -237,7 +237,7 @@ async def test_the_next_leader_says_the_same_in_the_same_event() -> None:
     async with serving() as (api, client):
         for count in (None, 2, 3):
             async with sending(client) as leader:
-                leader.tell(JOB, PENDING, "")
+                leader.record(JOB, PENDING, "")
                 await eventually(lambda n=count: [one.get("series", {}).get("count") for one in events(api)] == [n])  # type: ignore[misc]
         assert not [method for method, _, _ in api.requests if method not in {"POST", "PATCH"}], "no other right"
 
@@ -254,8 +254,8 @@ async def test_an_event_whose_answer_was_lost_is_told_once() -> None:
             return None
 
         api.faults.append(lose_the_answer)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally == Tally(sent=1))
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts == EventCounts(sent=1))
         assert lost
         assert [event.get("series") for event in events(api)] == [None]
 
@@ -273,20 +273,20 @@ async def test_a_count_whose_answer_was_lost_is_counted_once() -> None:
             return None
 
         api.faults.append(lose_the_answer)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
-        one.tell(JOB, PENDING, "")
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
+        one.record(JOB, PENDING, "")
         await eventually(lambda: api.count("PATCH", "events") == 2)
         await eventually(lambda: [event["series"]["count"] for event in events(api)] == [2])
 
 
 async def test_an_event_that_has_expired_is_made_anew_with_its_count() -> None:
     async with serving() as (api, client), sending(client) as one:
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
         ((_, namespace, name),) = [key for key in api.objects if key[0] == "events"]
         await api.remove("events", namespace, name)
-        one.tell(JOB, PENDING, "")
+        one.record(JOB, PENDING, "")
         await eventually(lambda: [event["series"]["count"] for event in events(api)] == [2])
 
 
@@ -299,8 +299,8 @@ async def test_events_are_sent_in_order_and_one_that_fails_is_tried_again_before
 
         api.faults.append(fail)
         for at in range(5):
-            one.tell(JOB, replace(PENDING, message=f"number {at}"), "")
-        await eventually(lambda: one.tally.sent == 5)
+            one.record(JOB, replace(PENDING, message=f"number {at}"), "")
+        await eventually(lambda: one.counts.sent == 5)
         assert [event["note"] for event in events(api)] == [f"number {at}" for at in range(5)]
 
 
@@ -314,9 +314,9 @@ async def test_an_event_that_is_refused_is_lost_at_once_said_and_counted_and_hol
             return status(403, "Forbidden", "no events today") if wanted["reason"] == "Pending" else None
 
         api.faults.append(refuse)
-        one.tell(JOB, PENDING, "")
-        one.tell(JOB, replace(PENDING, reason=Reason.RUNNING), "")
-        await eventually(lambda: one.tally == Tally(sent=1, lost=1))
+        one.record(JOB, PENDING, "")
+        one.record(JOB, replace(PENDING, reason=Reason.RUNNING), "")
+        await eventually(lambda: one.counts == EventCounts(sent=1, lost=1))
         assert "an event of gang g was lost" in caplog.text
         assert "no events today" in caplog.text
         assert api.count("POST", "events") == 2
@@ -331,11 +331,11 @@ async def test_an_answer_that_is_no_event_stops_nothing(caplog: pytest.LogCaptur
             return status(409, "AlreadyExists", "it is there")
 
         api.faults.append(mumble)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.lost == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.lost == 1)
         api.faults.clear()
-        one.tell(JOB, replace(PENDING, reason=Reason.RUNNING), "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, replace(PENDING, reason=Reason.RUNNING), "")
+        await eventually(lambda: one.counts.sent == 1)
         assert "isn't an Event" in caplog.text
 
 
@@ -344,10 +344,10 @@ async def test_a_flood_of_one_reason_is_paced_counted_and_said_and_starves_no_ot
 ) -> None:
     async with serving() as (api, client), sending(client) as one:
         for at in range(100):
-            one.tell(JOB, replace(PENDING, reason=Reason.RESTARTING, message=f"crash {at}"), "")
-        one.tell(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message="the end"), "")
-        await eventually(lambda: one.tally.sent == spam_filter.BURST + 1)
-        assert one.tally.left_out == 75
+            one.record(JOB, replace(PENDING, reason=Reason.RESTARTING, message=f"crash {at}"), "")
+        one.record(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message="the end"), "")
+        await eventually(lambda: one.counts.sent == spam_filter.BURST + 1)
+        assert one.counts.left_out == 75
         assert events(api)[-1]["note"] == "the end"
         assert caplog.text.count("too many Restarting events at once") == 1
 
@@ -355,13 +355,13 @@ async def test_a_flood_of_one_reason_is_paced_counted_and_said_and_starves_no_ot
 async def test_the_next_event_says_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (api, client), sending(client) as one:
         for at in range(spam_filter.BURST + 7):
-            one.tell(JOB, replace(PENDING, message=f"wait {at}"), "")
+            one.record(JOB, replace(PENDING, message=f"wait {at}"), "")
         monkeypatch.setattr(spam_filter, "REFILL_SECONDS", 1e-9)
-        one.tell(JOB, replace(PENDING, message="at last"), "")
-        one.tell(JOB, replace(PENDING, message="and on"), "")
-        await eventually(lambda: one.tally.sent == spam_filter.BURST + 2)
-        *_, told, after = (event["note"] for event in events(api))
-        assert told == "at last (7 more with this reason were left out before)"
+        one.record(JOB, replace(PENDING, message="at last"), "")
+        one.record(JOB, replace(PENDING, message="and on"), "")
+        await eventually(lambda: one.counts.sent == spam_filter.BURST + 2)
+        *_, counted, after = (event["note"] for event in events(api))
+        assert counted == "at last (7 more with this reason were left out before)"
         assert after == "and on"
 
 
@@ -369,15 +369,15 @@ async def test_too_many_that_wait_are_refused_and_memory_is_bounded(monkeypatch:
     monkeypatch.setattr(queue, "ROOM", 10)
     monkeypatch.setattr(recorder, "KEPT", 5)
     async with serving() as (api, client):
-        one = Telling(client)
+        one = EventRecorder(client)
         for at in range(10):
-            one.tell(JOB, replace(PENDING, message=f"wait {at}"), "")
+            one.record(JOB, replace(PENDING, message=f"wait {at}"), "")
         with pytest.raises(Retryable, match="10 events wait"):
-            one.tell(JOB, replace(PENDING, message="one too many"), "")
-        assert one.tally.lost == 1
+            one.record(JOB, replace(PENDING, message="one too many"), "")
+        assert one.counts.lost == 1
         task = asyncio.create_task(one.run())
-        await eventually(lambda: one.tally.sent == 10)
-        one.tell(JOB, replace(PENDING, message="wait 0"), "")  # forgotten here, known there
+        await eventually(lambda: one.counts.sent == 10)
+        one.record(JOB, replace(PENDING, message="wait 0"), "")  # forgotten here, known there
         await eventually(lambda: sum(event.get("series", {}).get("count", 1) for event in events(api)) == 11)
         task.cancel()
         assert len(events(api)) == 10
@@ -387,15 +387,15 @@ async def test_what_waits_when_a_process_leads_no_more_is_not_told_by_it_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as (api, client):
-        one = Telling(client)
-        one.tell(JOB, PENDING, "")
-        one.tell(JOB, replace(PENDING, message="and more"), "")
-        one.resign()
-        assert one.tally.lost == 2
+        one = EventRecorder(client)
+        one.record(JOB, PENDING, "")
+        one.record(JOB, replace(PENDING, message="and more"), "")
+        one.drop_waiting()
+        assert one.counts.lost == 2
         assert caplog.text.count("2 events that waited are not told") == 1
         task = asyncio.create_task(one.run())
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
         task.cancel()
         assert [(event["note"], event.get("series")) for event in events(api)] == [(PENDING.message, None)]
 
@@ -403,10 +403,10 @@ async def test_what_waits_when_a_process_leads_no_more_is_not_told_by_it_later(
 async def test_a_process_that_leads_again_counts_on_from_what_the_leader_between_has_counted() -> None:
     async with serving() as (api, client), sending(client) as first, sending(client) as between:
         for leader, count in ((first, None), (between, 2), (between, 3), (first, 4)):
-            leader.tell(JOB, PENDING, "")
+            leader.record(JOB, PENDING, "")
             await eventually(lambda n=count: [one.get("series", {}).get("count") for one in events(api)] == [n])  # type: ignore[misc]
             if leader is first:
-                first.resign()
+                first.drop_waiting()
 
 
 async def test_an_event_that_was_lost_is_not_counted_when_the_same_is_said_again() -> None:
@@ -416,11 +416,11 @@ async def test_an_event_that_was_lost_is_not_counted_when_the_same_is_said_again
             return status(403, "Forbidden", "no events today")
 
         api.faults.append(refuse)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.lost == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.lost == 1)
         api.faults.clear()
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
         assert [event.get("series") for event in events(api)] == [None]
 
 
@@ -428,13 +428,13 @@ async def test_a_namespace_that_takes_no_events_holds_up_no_other() -> None:
     async with serving() as (api, client), sending(client) as one:
         full, hold = namespace_held(api, "full")
         for at in range(3):
-            one.tell(full, replace(PENDING, message=f"number {at}"), "")
+            one.record(full, replace(PENDING, message=f"number {at}"), "")
         await hold.reached.wait()
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.sent == 1)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.sent == 1)
         assert [event["metadata"]["namespace"] for event in events(api)] == ["default"]
         hold.let_go.set()
-        await eventually(lambda: one.tally.sent == 4)
+        await eventually(lambda: one.counts.sent == 4)
         notes = [event["note"] for event in events(api) if event["metadata"]["namespace"] == "full"]
         assert notes == ["number 0", "number 1", "number 2"]
 
@@ -443,16 +443,16 @@ async def test_a_namespace_that_takes_no_events_leaves_room_for_others(monkeypat
     monkeypatch.setattr(queue, "ROOM_OF_A_NAMESPACE", 2)
     async with serving() as (api, client), sending(client) as one:
         full, hold = namespace_held(api, "full")
-        one.tell(full, replace(PENDING, message="is being sent"), "")
+        one.record(full, replace(PENDING, message="is being sent"), "")
         await hold.reached.wait()
         for at in range(2):
-            one.tell(full, replace(PENDING, message=f"number {at}"), "")
+            one.record(full, replace(PENDING, message=f"number {at}"), "")
         with pytest.raises(Retryable, match="3 events wait to be sent, 2 of them in namespace full"):
-            one.tell(full, replace(PENDING, message="one too many"), "")
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally == Tally(sent=1, lost=1))
+            one.record(full, replace(PENDING, message="one too many"), "")
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts == EventCounts(sent=1, lost=1))
         hold.let_go.set()
-        await eventually(lambda: one.tally.sent == 4)
+        await eventually(lambda: one.counts.sent == 4)
 
 
 @pytest.mark.parametrize(("code", "reason"), [(429, "TooManyRequests"), (500, "InternalError")])
@@ -466,8 +466,8 @@ async def test_an_event_that_is_put_off_again_and_again_is_given_up(
             return status(code, reason, "later")
 
         api.faults.append(put_off)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally.lost == 1, 5)
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts.lost == 1, 5)
         assert api.count("POST", "events") > 1
 
 
@@ -483,19 +483,19 @@ async def test_an_event_of_which_no_answer_came_is_tried_for_longer(monkeypatch:
             return None
 
         api.faults.append(break_off)
-        one.tell(JOB, PENDING, "")
-        await eventually(lambda: one.tally == Tally(sent=1))
+        one.record(JOB, PENDING, "")
+        await eventually(lambda: one.counts == EventCounts(sent=1))
 
 
 async def test_at_the_end_what_waits_is_sent_unless_that_takes_too_long() -> None:
     async with serving() as (api, client), sending(client) as one:
         for at in range(5):
-            one.tell(JOB, replace(PENDING, message=f"number {at}"), "")
-        await one.settle(10)
+            one.record(JOB, replace(PENDING, message=f"number {at}"), "")
+        await one.flush(10)
         assert len(events(api)) == 5
         full, hold = namespace_held(api, "full")
-        one.tell(full, PENDING, "")
-        await one.settle(0.05)
+        one.record(full, PENDING, "")
+        await one.flush(0.05)
         assert len(events(api)) == 5
         hold.let_go.set()
 
@@ -508,32 +508,32 @@ async def test_the_line_about_a_lost_event_says_whose_it_was(caplog: pytest.LogC
 
         api.faults.append(refuse)
         with caplog.at_level(logging.WARNING):
-            one.tell(with_status(attempt=3), replace(PENDING, trace_id=TRACE), "")
-            await eventually(lambda: one.tally.lost == 1)
+            one.record(with_status(attempt=3), replace(PENDING, trace_id=TRACE), "")
+            await eventually(lambda: one.counts.lost == 1)
     (line,) = [vars(record) for record in caplog.records if "was lost" in record.message]
     assert (line["namespace"], line["gang"], line["attempt"], line["traceID"]) == ("default", "g", 3, TRACE)
 
 
 def test_a_bucket_gives_its_burst_and_then_one_in_so_long() -> None:
-    paces = Pacing()
-    assert [paces.take("a", 0.0) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
-    assert paces.take("b", 0.0)
-    assert not paces.take("a", spam_filter.REFILL_SECONDS / 2)
-    assert paces.take("a", spam_filter.REFILL_SECONDS)
-    assert not paces.take("a", spam_filter.REFILL_SECONDS)
+    paces = EventSpamFilter()
+    assert [paces.allow("a", 0.0) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
+    assert paces.allow("b", 0.0)
+    assert not paces.allow("a", spam_filter.REFILL_SECONDS / 2)
+    assert paces.allow("a", spam_filter.REFILL_SECONDS)
+    assert not paces.allow("a", spam_filter.REFILL_SECONDS)
     later = spam_filter.REFILL_SECONDS * 1000
-    assert [paces.take("a", later) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
+    assert [paces.allow("a", later) for _ in range(spam_filter.BURST + 1)] == [True] * spam_filter.BURST + [False]
 
 
 def test_buckets_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spam_filter, "KEPT", 3)
-    paces = Pacing()
+    paces = EventSpamFilter()
     for _ in range(spam_filter.BURST):
-        paces.take("a", 0.0)
-    assert not paces.take("a", 0.0)
+        paces.allow("a", 0.0)
+    assert not paces.allow("a", 0.0)
     for other in "bcd":
-        paces.take(other, 0.0)
-    assert paces.take("a", 0.0)
+        paces.allow(other, 0.0)
+    assert paces.allow("a", 0.0)
 
 
 def test_an_event_is_json_and_small() -> None:
