@@ -69,3 +69,15 @@ def test_the_navigation_of_the_site_has_every_page_once() -> None:
 
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
     assert sorted(pages(site["project"]["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md"))
+
+
+def test_the_index_of_decisions_has_each_record_with_its_date_and_status() -> None:
+    index = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((\d{4}-[a-z0-9-]+\.md)\) \| (\S+) \| (.+) \|$", index, re.MULTILINE)
+    records = sorted(page for page in DOCS.glob("decisions/*.md") if page.name != "index.md")
+    assert [row[2] for row in rows] == [page.name for page in records]
+    for number, title, name, date, status in rows:
+        text = (DOCS / "decisions" / name).read_text(encoding="utf-8")
+        assert name.startswith(f"{int(number):04d}-")
+        assert text.startswith(f"# {number}. {title}\n\n- Date: {date}\n- Status: {status}\n")
+        assert re.findall("^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Alternatives", "Consequences"]
