@@ -114,9 +114,9 @@ def counted(gangs: int) -> tuple[Metrics, float]:
     for number in range(gangs):
         before = gang(number)
         after = restarted(before, number)
-        metrics.looked(before)
+        metrics.round_began(before)
         began = time.perf_counter()
-        metrics.wrote(before, after, 0.01)
+        metrics.status_written(before, after, 0.01)
         took.append(time.perf_counter() - began)
     return metrics, statistics.median(took)
 

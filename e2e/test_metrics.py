@@ -72,7 +72,7 @@ def measured(job: GangJob) -> Metrics:
         spans=dict,
     )
     metrics = Metrics(sources)
-    metrics.looked(job)
+    metrics.round_began(job)
     return metrics
 
 
@@ -148,13 +148,13 @@ async def test_a_real_prometheus_sees_a_restart_and_its_trace_though_the_control
         first = measured(running)
         async with Health(list, first.exposition).serve("127.0.0.1", port):
             await asyncio.to_thread(look, seen, 'gangctl_incidents_total{namespace="research"}', 0)
-            first.wrote(running, gathering, 0.01)
+            first.status_written(running, gathering, 0.01)
             await asyncio.to_thread(look, seen, "gangctl_incidents_total", 1)
             await asyncio.to_thread(look, seen, 'gangctl_gangs{phase="Gathering"}', 1)
         second = measured(gathering)
         async with Health(list, second.exposition).serve("127.0.0.1", port):
             await asyncio.to_thread(look, seen, "gangctl_incidents_total", 0)
-            second.wrote(gathering, restarted, 0.01)
+            second.status_written(gathering, restarted, 0.01)
             await asyncio.to_thread(look, seen, 'gangctl_restarts_total{reason="Signal",level="Process"}', 1)
             await asyncio.to_thread(look, seen, 'gangctl_spent_seconds_total{bucket="training"}', 30)
             assert seen.value("sum(increase(gangctl_incidents_total[5m]))") == pytest.approx(1, rel=0.5)

@@ -26,7 +26,7 @@ _MAX_CLOSE_REASON: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CloseFrame:
     """Why a connection is ended from this side."""
 
     code: int
@@ -34,7 +34,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SentDirective:
     """What a directive was computed from, and what came out."""
 
     job: GangJob
@@ -66,17 +66,17 @@ class Connection:
         self.identity = identity
         self.socket = socket
         self._transport = transport
-        self.spoke_at = now
-        self.has_spoken = False
+        self.last_report_at = now
+        self.has_reported = False
         """Its supervisor has sent a report on this connection."""
-        self.said: Said | None = None
-        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.sent: SentDirective | None = None
+        self._ending: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
         """Kind of message -> the newest one."""
         self._something = asyncio.Event()
         self._asked: tuple[wire.Scan, float] | None = None
 
-    def tell(self, message: wire.Directive | wire.Ping) -> None:
+    def send(self, message: wire.Directive | wire.Ping) -> None:
         """Send the message soon; it takes the place of one of its kind that is still waiting.
 
         Raises:
@@ -85,7 +85,7 @@ class Connection:
         self._waiting[type(message).__name__] = wire.encode(message)
         self._something.set()
 
-    def ask(self, scan: wire.Scan, now: float) -> None:
+    def send_scan(self, scan: wire.Scan, now: float) -> None:
         """Send the scan soon, unless it was sent a moment ago.
 
         Raises:
@@ -97,16 +97,16 @@ class Connection:
         self._waiting["Scan"] = wire.encode(scan)
         self._something.set()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, frame: CloseFrame) -> None:
         """End it soon; the first reason stays."""
         if not self._ending.done():
-            self._ending.set_result(ending)
+            self._ending.set_result(frame)
 
-    async def ended(self) -> Ending:
+    async def ended(self) -> CloseFrame:
         """Wait until somebody calls :meth:`end`."""
         return await asyncio.shield(self._ending)
 
-    async def speak(self) -> None:
+    async def run_sender(self) -> None:
         """Send what waits until the connection breaks.
 
         Raises:
@@ -125,16 +125,16 @@ class Connection:
         self._waiting.clear()
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
-        self.end(Ending(CUT_OFF, "cut off"))
+        self.end(CloseFrame(CUT_OFF, "cut off"))
 
-    async def close(self, ending: Ending) -> None:
+    async def close(self, frame: CloseFrame) -> None:
         """Say goodbye, but don't wait long for an answer."""
-        if ending.code == CUT_OFF:
+        if frame.code == CUT_OFF:
             return
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                reason = ending.reason.encode()[:_MAX_CLOSE_REASON]
-                await self.socket.close(code=ending.code, message=reason, drain=False)
+                reason = frame.reason.encode()[:_MAX_CLOSE_REASON]
+                await self.socket.close(code=frame.code, message=reason, drain=False)
         except (TimeoutError, ConnectionError):
             if isinstance(self._transport, asyncio.WriteTransport):
                 self._transport.abort()

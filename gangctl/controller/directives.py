@@ -7,7 +7,7 @@ from gangctl.core.lifecycle.directive import Directives
 from gangsidecar.wire import Directive, Report
 
 
-class Telling:
+class DirectiveCache:
     """Computes directives for the hub."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The hub: one WebSocket for each sidecar. It takes reports and sends directives, and it decides nothing.
 
 What a member is told is computed from the newest *acknowledged* object of its gang (:meth:`Hub.publish`) and from what
-it said itself. Whatever a connection sends, at worst that connection is closed, with a reason in the log.
+it sent itself. Whatever a connection sends, at worst that connection is closed, with a reason in the log.
 
 A process that doesn't lead sends sidecars to the one that does. One that stops leading says nothing more to anybody:
 :meth:`Hub.close_all`.
@@ -25,9 +25,9 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller.connection import Connection, Ending, Said
+from gangctl.controller.connection import CloseFrame, Connection, SentDirective
 from gangctl.controller.refusals import Refusals
-from gangctl.controller.reports import Hearing, News
+from gangctl.controller.reports import ReportChange, ReportStore
 from gangctl.controller.server import listen
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.plan import AskScan
@@ -79,7 +79,7 @@ class Hub:
         self._wake = wake
         self._wake_later = wake_later
         self._leader = leader
-        self._hearing = Hearing()
+        self._reports = ReportStore()
         self._connections: dict[str, Connection] = {}
         """By UID of the pod."""
         self._jobs: dict[str, GangJob] = {}
@@ -109,7 +109,7 @@ class Hub:
                 yield url
             finally:
                 for connection in self._connections.values():
-                    connection.end(Ending(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
+                    connection.end(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
 
     def close_all(self) -> None:
         """This process leads no more: cut every connection off, at once and without a word, and forget everything.
@@ -120,7 +120,7 @@ class Hub:
             connection.cut()
         self._connections.clear()
         self._jobs.clear()
-        self._hearing = Hearing()
+        self._reports = ReportStore()
 
     async def keep_alive(self) -> None:
         """Ping every sidecar, and notice who has fallen silent, until cancelled."""
@@ -130,8 +130,8 @@ class Hub:
             if self._leader() is not None:
                 continue
             for connection in tuple(self._connections.values()):
-                connection.tell(wire.Ping())
-                if now - connection.spoke_at > SILENT_SECONDS:
+                connection.send(wire.Ping())
+                if now - connection.last_report_at > SILENT_SECONDS:
                     self._lose(connection.identity)
 
     def publish(self, job: GangJob) -> None:
@@ -150,29 +150,29 @@ class Hub:
         if connection is None or connection.identity.gang != gang or self._leader() is not None:
             return
         try:
-            connection.ask(action.scan, time.monotonic())
+            connection.send_scan(action.scan, time.monotonic())
         except wire.WireError as error:
             log.error("gang %s: the scan can't be sent: %s", gang, error)  # noqa: TRY400 - the sentence says it all
 
     def heard(self, gang: str) -> tuple[Heard, ...]:
         """The newest report of each pod."""
-        return self._hearing.heard(gang)
+        return self._reports.heard(gang)
 
     def scanned(self, gang: str) -> wire.Scanned | None:
         """The newest answer to a scan."""
-        return self._hearing.scanned(gang)
+        return self._reports.scanned(gang)
 
     def prune(self, gang: str, needed: AbstractSet[str]) -> None:
-        """Forget what pods said that are not ``needed`` (UIDs) any more, nor connected."""
-        self._hearing.prune(gang, needed)
+        """Forget what pods sent that are not ``needed`` (UIDs) any more, nor connected."""
+        self._reports.prune(gang, needed)
 
     def forget(self, gang: str) -> None:
         """The gang is gone."""
         self._jobs.pop(gang, None)
-        self._hearing.forget(gang)
+        self._reports.forget(gang)
         for connection in self._connections.values():
             if connection.identity.gang == gang:
-                connection.end(Ending(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
+                connection.end(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
     async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
         """Answer a sidecar's upgrade, and serve it until its connection ends; ``admit``: called once it is known."""
@@ -206,15 +206,15 @@ class Hub:
         self._connections[identity.pod] = connection
         if older is not None:
             self.refused["Superseded"] += 1
-            older.end(Ending(aiohttp.WSCloseCode.POLICY_VIOLATION, "a newer connection of this pod took its place"))
+            older.end(CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "a newer connection of this pod took its place"))
             self._lose(identity)
         try:
-            ending = await self._serve(connection)
+            frame = await self._serve(connection)
         finally:
             if self._connections.get(identity.pod) is connection:
                 del self._connections[identity.pod]
                 self._lose(identity)
-        await connection.close(ending)
+        await connection.close(frame)
         return socket
 
     def _standby(self) -> web.Response | None:
@@ -228,10 +228,10 @@ class Hub:
             answer.headers[LEADER] = leader
         return answer
 
-    async def _serve(self, connection: Connection) -> Ending:
+    async def _serve(self, connection: Connection) -> CloseFrame:
         """Until the connection ends; why it did."""
-        parts = (connection.ended(), self._listen(connection), connection.speak())
-        tasks: tuple[asyncio.Future[Ending | None], ...] = tuple(map(asyncio.ensure_future, parts))
+        parts = (connection.ended(), self._listen(connection), connection.run_sender())
+        tasks: tuple[asyncio.Future[CloseFrame | None], ...] = tuple(map(asyncio.ensure_future, parts))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -239,30 +239,30 @@ class Hub:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:
-            if isinstance(result, Ending):
+            if isinstance(result, CloseFrame):
                 return result
             if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):
                 self._log_about(connection.identity)
                 log.error("%s: its connection has crashed, which is a bug", connection.identity.member, exc_info=result)
-        return Ending(aiohttp.WSCloseCode.GOING_AWAY, "")
+        return CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "")
 
-    async def _listen(self, connection: Connection) -> Ending:
+    async def _listen(self, connection: Connection) -> CloseFrame:
         """Take what comes, until the connection ends or sends what it must not."""
         who, socket = connection.identity, connection.socket
         while (frame := await socket.receive()).type not in _ENDED:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-                return self._refuse(connection, "Broken", Ending(code, str(frame.data)))
+                return self._refuse(connection, "Broken", CloseFrame(code, str(frame.data)))
             if self._connections.get(who.pod) is not connection:
                 self.stale["Superseded"] += 1
                 continue  # Cut off, or superseded: what was still in a buffer says nothing to whoever leads by now.
             wrong = self._take(connection, frame)
             if wrong:
                 reason = "WrongIdentity" if wrong.startswith("identity") else "Malformed"
-                return self._refuse(connection, reason, Ending(aiohttp.WSCloseCode.POLICY_VIOLATION, wrong))
+                return self._refuse(connection, reason, CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, wrong))
         self._log_about(who)
         log.info("%s (pod %s): its sidecar closed the connection, code %s", who.member, who.pod, socket.close_code)
-        return Ending(aiohttp.WSCloseCode.OK, "")
+        return CloseFrame(aiohttp.WSCloseCode.OK, "")
 
     def _take(self, connection: Connection, frame: aiohttp.WSMessage) -> str:
         """Take one message; what is wrong with it, if something is."""
@@ -278,7 +278,7 @@ class Hub:
             case wire.Scanned():
                 if message.pod != connection.identity.pod:
                     return f"identity: a scan of pod {message.pod!r:.40}"
-                if self._hearing.take_scanned(connection.identity.gang, message) is News.NEW:
+                if self._reports.add_scanned(connection.identity.gang, message) is ReportChange.STATE:
                     self._wake(connection.identity.gang)
                 return ""
             case _:
@@ -288,19 +288,19 @@ class Hub:
         claimed = MemberIdentity(report.gang, report.member, report.incarnation, report.pod)
         if claimed != connection.identity:
             return f"identity: a report of {claimed.member!r:.20}.{claimed.incarnation} in pod {claimed.pod!r:.40}"
-        connection.spoke_at = time.monotonic()
-        connection.has_spoken = True
-        news = self._hearing.take(report, clock.now())
+        connection.last_report_at = time.monotonic()
+        connection.has_reported = True
+        news = self._reports.add(report, clock.now())
         job = self._jobs.get(report.gang)
-        if news is News.OLD:
+        if news is ReportChange.STALE:
             self.stale["Overtaken"] += 1
         elif job is not None and report.attempt < job.status.attempt:
             self.stale["OlderAttempt"] += 1
-        if news is not News.OLD:
+        if news is not ReportChange.STALE:
             self._tell(connection)
-        if news is News.NEW:
+        if news is ReportChange.STATE:
             self._wake(report.gang)
-        elif news is News.PROGRESS:
+        elif news is ReportChange.STEP:
             self._wake_later(report.gang)
         return ""
 
@@ -308,36 +308,36 @@ class Hub:
         """Send the directive that follows from what is durable and what was heard, if it is another one now."""
         if self._leader() is not None:  # it was frozen, and doesn't know yet: somebody else tells them by now
             return
-        who, said = connection.identity, connection.said
-        job, report = self._jobs.get(who.gang), self._hearing.report(who.gang, who.pod)
-        if job is None or report is None or not connection.has_spoken or (said and said.is_for(job, report)):
+        who, sent = connection.identity, connection.sent
+        job, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
+        if job is None or report is None or not connection.has_reported or (sent and sent.is_for(job, report)):
             return
         directive = self._directive(job, report)
-        is_known = said is not None and said.session == report.session and said.directive == directive
-        connection.said = Said(job, report.session, report.attempt, report.phase, directive)
+        is_known = sent is not None and sent.session == report.session and sent.directive == directive
+        connection.sent = SentDirective(job, report.session, report.attempt, report.phase, directive)
         if directive is None or is_known:
             return
         try:
-            connection.tell(directive)
+            connection.send(directive)
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - the sentence says it
 
     def _lose(self, who: MemberIdentity) -> None:
-        if self._hearing.fall_silent(who.gang, who.pod):
+        if self._reports.disconnect(who.gang, who.pod):
             self._wake(who.gang)
 
     def _log_about(self, who: MemberIdentity) -> None:
         """What this connection's task logs is about its gang, in the attempt that it is in by now."""
         job = self._jobs.get(who.gang)
         if job is not None:
-            logs.about(job)
+            logs.set_gang(job)
 
-    def _refuse(self, connection: Connection, reason: str, ending: Ending) -> Ending:
+    def _refuse(self, connection: Connection, reason: str, frame: CloseFrame) -> CloseFrame:
         who = connection.identity
         self.refused[reason] += 1
         self._log_about(who)
-        log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, ending.reason)
-        return ending
+        log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, frame.reason)
+        return frame
 
 
 def _refused(status: int, text: str) -> web.Response:

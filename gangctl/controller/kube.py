@@ -26,7 +26,7 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
 from gangctl.controller import flags
-from gangctl.controller.directives import Telling
+from gangctl.controller.directives import DirectiveCache
 from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
@@ -36,8 +36,8 @@ from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry import logs
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
-from gangctl.telemetry.port import Telemetries
-from gangctl.telemetry.tracing.follow import tracing
+from gangctl.telemetry.port import TelemetryFanout
+from gangctl.telemetry.tracing.tracer import tracer_from
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +103,10 @@ class Controller:
         )
         self._wakes: Wakes | None = None
         """Of the term, while this process leads."""
-        self._hub = Hub(self._cluster.authenticate, Telling().directive, self._wake, self._wake_later, self._leader)
-        self._tracing = tracing()
+        self._hub = Hub(
+            self._cluster.authenticate, DirectiveCache().directive, self._wake, self._wake_later, self._leader
+        )
+        self._tracing = tracer_from()
         self._metrics = Metrics(
             Sources(
                 leads=self._election.may_write,
@@ -117,7 +119,7 @@ class Controller:
                 spans=lambda: asdict(self._tracing.counts()),
             )
         )
-        self._telemetry = Telemetries(self._tracing, self._metrics)
+        self._telemetry = TelemetryFanout(self._tracing, self._metrics)
         self._health = Health(self.problems, self._metrics.exposition)
 
     def problems(self) -> tuple[str, ...]:
@@ -187,8 +189,8 @@ class Controller:
                 self._hub.close_all()
                 self._wakes = None
                 self._cluster.resign()
-                self._tracing.resigned()
-                self._metrics.resigned()
+                self._tracing.term_ended()
+                self._metrics.term_ended()
 
     async def _catch_up(self) -> None:
         """See all that the last leader wrote: a watch may lag behind, and no decision may be made on that."""

@@ -24,15 +24,15 @@ from gangctl.cluster.local.files import write
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.cluster.local.lock import only_controller
 from gangctl.controller import live
-from gangctl.controller.directives import Telling
+from gangctl.controller.directives import DirectiveCache
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry import logs
-from gangctl.telemetry.port import Telemetries
-from gangctl.telemetry.tracing.follow import Tracing, tracing
+from gangctl.telemetry.port import TelemetryFanout
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def control(state: StateDirectory) -> Tracing:
+async def control(state: StateDirectory) -> IncidentTracer:
     """Look after every gang of a state directory until told to end; the traces, which are still to be closed.
 
     Raises:
@@ -75,9 +75,9 @@ async def control(state: StateDirectory) -> Tracing:
     _watch_for_the_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.authenticate, Telling().directive, wakes.wake, wakes.wake_later)
-    traces = tracing()
-    loop = Loop(cluster, hub, wakes, decide, Telemetries(traces))
+    hub = Hub(cluster.authenticate, DirectiveCache().directive, wakes.wake, wakes.wake_later)
+    traces = tracer_from()
+    loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(traces))
 
     def look(name: str) -> tuple[GangJob, Observed] | None:
         job = cluster.named(name)

@@ -25,7 +25,7 @@ from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
 from gangctl.telemetry import logs
-from gangctl.telemetry.decision_log import Saying
+from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Loop:
 
     async def _look_after(self, uid: str) -> None:
         """One gang, until it is gone."""
-        backoff, saying = Backoff(), Saying()
+        backoff, decision_log = Backoff(), DecisionLog()
         while self._cluster.gang(uid) is not None:
             pause: float | None = None
             async for attempt in AsyncRetrying(
@@ -65,13 +65,13 @@ class Loop:
             ):
                 with attempt:
                     self._wakes.begin(uid)
-                    pause = await self._round(uid, backoff, saying)
+                    pause = await self._round(uid, backoff, decision_log)
             await self._wakes.wait(uid, pause)
         self._hub.forget(uid)
         self._wakes.forget(uid)
-        self._telemetry.gone(uid)
+        self._telemetry.gang_gone(uid)
 
-    async def _round(self, uid: str, backoff: Backoff, saying: Saying) -> float | None:
+    async def _round(self, uid: str, backoff: Backoff, decision_log: DecisionLog) -> float | None:
         """Observe, decide, apply; the seconds until the next round is due though nothing happens.
 
         Raises:
@@ -80,8 +80,8 @@ class Loop:
         job = self._cluster.gang(uid)
         if job is None:
             return None
-        logs.about(job)
-        self._telemetry.looked(job)
+        logs.set_gang(job)
+        self._telemetry.round_began(job)
         observed = self.observed(uid)
         began = time.monotonic()
         plan = self._decide(clock.now(), job, observed)
@@ -89,10 +89,10 @@ class Loop:
         self._telemetry.decided(decided - began)
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
-            self._telemetry.wrote(before, job, time.monotonic() - decided)
+            self._telemetry.status_written(before, job, time.monotonic() - decided)
             self._wakes.wake(uid)  # What was written may have consequences at once.
-            logs.about(job)
-        saying.decided(job, plan)
+            logs.set_gang(job)
+        decision_log.decided(job, plan)
         self._hub.publish(job)
         await self._act(job, plan.actions, backoff)
         for event in plan.events:
@@ -141,10 +141,10 @@ class Loop:
         except ClusterError as error:
             backoff.failed(action, time.monotonic())
             log.warning("%s has failed and is tried again: %s", name, error)
-            self._telemetry.acted(name, time.monotonic() - began, done=False)
+            self._telemetry.action_finished(name, time.monotonic() - began, done=False)
         else:
             backoff.succeeded(action)
-            self._telemetry.acted(name, time.monotonic() - began, done=True)
+            self._telemetry.action_finished(name, time.monotonic() - began, done=True)
 
 
 def _say_why(state: RetryCallState) -> None:

@@ -1,7 +1,7 @@
 """What supervisors said last: for each pod the newest report, whichever connection and order it came by.
 
 Of one session a report that isn't newer than the last is ignored. What was heard of a pod outlives its connection, and
-its pod too, until nobody needs it: :meth:`Hearing.prune`.
+its pod too, until nobody needs it: :meth:`ReportStore.prune`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from gangctl.core.facts.world import Heard
 from gangsidecar.wire import Report, Scanned
 
 
-class News(Enum):
+class ReportChange(Enum):
     """What a report is worth."""
 
-    OLD = auto()
+    STALE = auto()
     """A newer one of its session is known: ignored."""
-    SAME = auto()
+    NONE = auto()
     """Only ages have grown: it is there, and nothing has happened."""
-    PROGRESS = auto()
+    STEP = auto()
     """Only the step has gone up, as it does all the time: worth a look, but not one for each step of each member."""
-    NEW = auto()
+    STATE = auto()
 
 
-class Hearing:
+class ReportStore:
     """The newest reports and scans of all gangs."""
 
     def __init__(self) -> None:
         self._heard: dict[str, dict[str, Heard]] = {}
         self._scanned: dict[str, Scanned] = {}
 
-    def take(self, report: Report, now: float) -> News:
+    def add(self, report: Report, now: float) -> ReportChange:
         """Keep a report that arrived at ``now``, in seconds since the epoch."""
         gang = self._heard.setdefault(report.gang, {})
         known = gang.get(report.pod)
@@ -41,22 +41,22 @@ class Hearing:
             # Who comes back says again what he said last: that is news, because he is there.
             newest = known.report.seq + (0 if known.connected else -1)
             if report.seq <= newest:
-                return News.OLD
+                return ReportChange.STALE
         gang[report.pod] = Heard(report, now)
         if known is None or not known.connected:
-            return News.NEW
+            return ReportChange.STATE
         before, after = _substance(known.report), _substance(report)
         if before == after:
-            return News.SAME
-        return News.PROGRESS if _without_step(before) == _without_step(after) else News.NEW
+            return ReportChange.NONE
+        return ReportChange.STEP if _without_step(before) == _without_step(after) else ReportChange.STATE
 
-    def take_scanned(self, gang: str, scanned: Scanned) -> News:
+    def add_scanned(self, gang: str, scanned: Scanned) -> ReportChange:
         """Keep the answer to a scan."""
         known = self._scanned.get(gang)
         self._scanned[gang] = scanned
-        return News.SAME if known == scanned else News.NEW
+        return ReportChange.NONE if known == scanned else ReportChange.STATE
 
-    def fall_silent(self, gang: str, pod: str) -> bool:
+    def disconnect(self, gang: str, pod: str) -> bool:
         """Its connection ended, or it says nothing any more; whether that is new."""
         known = self._heard.get(gang, {}).get(pod)
         if known is None or not known.connected:

@@ -25,7 +25,7 @@ from gangctl.controller.refusals import Refusals
 PATH: Final = "/v1/connect"
 ADMISSION_SECONDS: Final = 10
 """From the first packet to the accepted upgrade, the TLS handshake included."""
-STRANGERS: Final = 1024
+MAX_PENDING: Final = 1024
 """So many connections may be on their way at once: about 60 KB each."""
 TLS_BUFFER_BYTES: Final = 8 * 1024
 """What is read at once. asyncio's own 256 KiB for each connection would be a gigabyte for four thousand of them."""
@@ -50,10 +50,10 @@ async def listen(
     Raises:
         OSError: it can't listen there.
     """
-    crowd = Crowd(refusals)
+    pending = PendingConnections(refusals)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await handle(request, functools.partial(crowd.admit, request.protocol))
+        return await handle(request, functools.partial(pending.admit, request.protocol))
 
     application = web.Application()
     application.router.add_get(PATH, answer)
@@ -73,7 +73,7 @@ async def listen(
 
         def connection() -> asyncio.BaseProtocol:
             protocol = server()
-            return protocol if tls is None else _Entrance(loop, protocol, tls, crowd)
+            return protocol if tls is None else _TlsProtocol(loop, protocol, tls, pending)
 
         # asyncio takes as many connections in one go as the backlog that it is told: the kernel is told another.
         acceptor = await loop.create_server(connection, sock=listener, backlog=ACCEPTED_AT_ONCE)
@@ -84,31 +84,33 @@ async def listen(
             yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{PATH}"
         finally:
             acceptor.close()
-            crowd.disperse()
+            pending.close_all()
     finally:
         await runner.cleanup()
 
 
-class Crowd:
+class PendingConnections:
     """Who has come and isn't admitted yet."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
-        self._waiting: dict[object, _Stranger] = {}
-        self._from: dict[str, dict[object, _Stranger]] = {}
+        self._waiting: dict[object, _Pending] = {}
+        self._from: dict[str, dict[object, _Pending]] = {}
         """The same by address, oldest first."""
 
     def enter(self, who: object, transport: asyncio.Transport) -> bool:
         """Somebody has come; whether there is room."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
-        if len(self._waiting) >= STRANGERS:
+        if len(self._waiting) >= MAX_PENDING:
             worst = max(self._from, key=lambda one: len(self._from[one]))
-            self._refusals.add("TooMany", worst, f"more than {STRANGERS} connections at once haven't said who they are")
+            self._refusals.add(
+                "TooMany", worst, f"more than {MAX_PENDING} connections at once haven't said who they are"
+            )
             if len(self._from[worst]) <= len(self._from.get(address, ())) + 1:
                 return False
             self._throw_out(next(reversed(self._from[worst])))
         timer = asyncio.get_running_loop().call_later(ADMISSION_SECONDS, self._too_late, who)
-        self._waiting[who] = self._from.setdefault(address, {})[who] = _Stranger(address, transport, timer)
+        self._waiting[who] = self._from.setdefault(address, {})[who] = _Pending(address, transport, timer)
         return True
 
     def admit(self, who: object) -> None:
@@ -122,7 +124,7 @@ class Crowd:
         if not others:
             del self._from[stranger.address]
 
-    def disperse(self) -> None:
+    def close_all(self) -> None:
         """Close: nobody may stay."""
         for who in tuple(self._waiting):
             self._throw_out(who)
@@ -138,7 +140,7 @@ class Crowd:
         transport.abort()
 
 
-class _Stranger:
+class _Pending:
     """A connection before its peer has proved who he is."""
 
     __slots__ = ("address", "timer", "transport")
@@ -149,7 +151,7 @@ class _Stranger:
         self.timer = timer
 
 
-class _Entrance(SSLProtocol):
+class _TlsProtocol(SSLProtocol):
     """TLS for one connection, as asyncio does it for ``create_server(ssl=...)``, but with a small buffer and a porter.
 
     It is derived from, and not told, because asyncio has no way to be told. The class attribute could be set for all
@@ -159,25 +161,29 @@ class _Entrance(SSLProtocol):
     max_size = TLS_BUFFER_BYTES
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, inner: asyncio.BaseProtocol, tls: ssl.SSLContext, crowd: Crowd
+        self,
+        loop: asyncio.AbstractEventLoop,
+        inner: asyncio.BaseProtocol,
+        tls: ssl.SSLContext,
+        pending: PendingConnections,
     ) -> None:
         nobody_waits = loop.create_future()
         nobody_waits.cancel()
         super().__init__(loop, inner, tls, nobody_waits, server_side=True, ssl_handshake_timeout=ADMISSION_SECONDS)
         self._inner = inner
-        self._crowd = crowd
+        self._pending = pending
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, if there is room."""
         assert isinstance(transport, asyncio.Transport)
-        if self._crowd.enter(self._inner, transport):
+        if self._pending.enter(self._inner, transport):
             super().connection_made(transport)
         else:
             transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It has ended, whoever ended it."""
-        self._crowd.admit(self._inner)
+        self._pending.admit(self._inner)
         super().connection_lost(exc)
 
 

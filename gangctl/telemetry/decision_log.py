@@ -13,7 +13,7 @@ from gangctl.core.lifecycle.plan import Action, Plan
 log = logging.getLogger(__name__)
 
 
-class Saying:
+class DecisionLog:
     """Of one gang."""
 
     def __init__(self) -> None:

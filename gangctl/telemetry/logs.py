@@ -22,7 +22,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class LogContext:
     """Whose round it is in which something is logged."""
 
     namespace: str
@@ -32,22 +32,22 @@ class About:
     """Of the incident that this attempt is about; empty if none led to it."""
 
 
-_about: ContextVar[About | None] = ContextVar("about", default=None)
+_context: ContextVar[LogContext | None] = ContextVar("about", default=None)
 
 
-def about(job: GangJob) -> None:
+def set_gang(job: GangJob) -> None:
     """What this task, and those that it starts from now on, log is about this gang as it is stored."""
     incident = told_of(job.status)
     trace = "" if incident is None else trace_of(job, incident)
-    _about.set(About(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
+    _context.set(LogContext(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
 
 
-class Gangs(logging.Filter):
+class GangContextFilter(logging.Filter):
     """Adds to each entry which gang it is about; what the entry says by itself stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let everything pass."""
-        found = _about.get()
+        found = _context.get()
         if found is not None:
             known = {"namespace": found.namespace, "gang": found.gang, "attempt": found.attempt}
             for name, value in (known | {"traceID": found.trace_id} if found.trace_id else known).items():
@@ -108,7 +108,7 @@ def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
     """
     handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
-    handler.addFilter(Gangs())
+    handler.addFilter(GangContextFilter())
     logging.basicConfig(level=level, handlers=[handler])
     # A refused connection is reported by the hub, with whose it was.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)

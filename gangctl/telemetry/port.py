@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 class Telemetry(Protocol):
     """Listens to one loop, which is one term of one leader. Times are in seconds."""
 
-    def looked(self, job: GangJob) -> None:
+    def round_began(self, job: GangJob) -> None:
         """A round begins with the gang as it is stored: at the start of a term, after each write, in between."""
 
     def decided(self, seconds: float) -> None:
         """A plan was made within so long."""
 
-    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """The status was stored within so long."""
 
-    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
         """An action (name of its type) was carried out, or has failed, within so long."""
 
-    def gone(self, uid: str) -> None:
+    def gang_gone(self, uid: str) -> None:
         """A gang isn't there any more."""
 
 
-class Telemetries:
+class TelemetryFanout:
     """Tells several. A mistake in one is logged and stops neither the others nor any gang."""
 
     def __init__(self, *listeners: Telemetry) -> None:
@@ -38,25 +38,25 @@ class Telemetries:
         self._mistaken: set[Telemetry] = set()
         """Those of whom a mistake was logged."""
 
-    def looked(self, job: GangJob) -> None:
+    def round_began(self, job: GangJob) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.looked(job))
+        self._tell(lambda one: one.round_began(job))
 
     def decided(self, seconds: float) -> None:
         """See :class:`Telemetry`."""
         self._tell(lambda one: one.decided(seconds))
 
-    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.wrote(before, after, seconds))
+        self._tell(lambda one: one.status_written(before, after, seconds))
 
-    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.acted(action, seconds, done=done))
+        self._tell(lambda one: one.action_finished(action, seconds, done=done))
 
-    def gone(self, uid: str) -> None:
+    def gang_gone(self, uid: str) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.gone(uid))
+        self._tell(lambda one: one.gang_gone(uid))
 
     def _tell(self, tell: Callable[[Telemetry], None]) -> None:
         for one in self._listeners:

@@ -13,8 +13,8 @@ from gangctl.controller.health import Health, Problems
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
 from tests.cluster.local import until
-from tests.controller.exposed import Around
-from tests.controller.gangs import gang, incident, later
+from tests.telemetry.gangs import gang, incident, later
+from tests.telemetry.samples import Around
 
 PROMETHEUS = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1"
 
@@ -73,8 +73,8 @@ async def test_a_process_whose_heart_has_stopped_is_not_alive_until_it_beats_aga
 async def test_metrics_come_in_the_format_that_is_asked_for() -> None:
     metrics = Around().metrics()
     running = gang(attempt=1)
-    metrics.looked(running)
-    metrics.wrote(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
+    metrics.round_began(running)
+    metrics.status_written(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
     async with Health(list, metrics.exposition).serve("127.0.0.1", 0) as port:
         kind, text = await scraped(port, PROMETHEUS)
         assert kind == "application/openmetrics-text; version=1.0.0; charset=utf-8"

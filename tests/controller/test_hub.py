@@ -14,7 +14,7 @@ from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.cluster.local import until
-from tests.controller.peers import MEMBERS, Served, held, job, report, served, serving
+from tests.controller.fake_sidecars import MEMBERS, Served, held, job, report, served, serving
 
 READY = wire.Phase.READY
 SCAN = wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),))

@@ -20,7 +20,7 @@ from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.local import until
-from tests.controller.peers import Served, Sidecar, job, report, serving
+from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 
 NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
@@ -241,7 +241,7 @@ async def test_garbage_instead_of_tls_is_refused_without_a_line_in_the_log_for_e
 async def test_when_too_many_wait_the_address_with_the_most_gives_way(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "STRANGERS", 20)
+    monkeypatch.setattr(server, "MAX_PENDING", 20)
     async with served(tls) as here:
         address = urlsplit(here.url)
 

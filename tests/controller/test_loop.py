@@ -17,8 +17,8 @@ from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePo
 from gangctl.telemetry import logs
 from gangsidecar import wire
 from tests.cluster.local import until
-from tests.controller.peers import job, report
-from tests.controller.worlds import World, running
+from tests.controller.fake_cluster import FakeCluster, running
+from tests.controller.fake_sidecars import job, report
 
 CREATE = CreatePod("worker-0", 0)
 DELETE = DeletePod("g-worker-0-0", "pod-worker-0")
@@ -37,7 +37,7 @@ def once(_now: float, stored: GangJob, _observed: Observed) -> Plan:
 
 
 async def test_the_status_comes_first_then_pods_then_events_and_then_the_next_look() -> None:
-    world = World()
+    world = FakeCluster()
     async with running(world, once):
         await until(lambda: len(world.done) == 3)
         status, *rest = world.done
@@ -57,7 +57,7 @@ async def test_while_a_write_hangs_nothing_is_told_created_deleted_or_said() -> 
     def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
         return Plan("on", attempt_after(stored, 9), (CREATE, DELETE, AskScan("pod-0", wire.Scan(9, ()))), (EVENT,))
 
-    world = World(before_write=hang, shown={"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)})
+    world = FakeCluster(before_write=hang, shown={"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)})
     async with running(world, decide) as here:
         await began.wait()
         member = await here.member()
@@ -86,7 +86,7 @@ async def test_what_was_told_before_stays_while_a_write_hangs() -> None:
         wanted = 1 + len(observed.heard)
         return Plan("on", attempt_after(stored, wanted) if wanted > stored.status.attempt else None)
 
-    async with running(World(before_write=hang_at_two), decide) as here:
+    async with running(FakeCluster(before_write=hang_at_two), decide) as here:
         await until(lambda: here.world.done)
         first = await here.member(0)
         assert (await first.hear()).attempt == 1
@@ -98,7 +98,7 @@ async def test_what_was_told_before_stays_while_a_write_hangs() -> None:
 
 
 async def test_a_conflict_drops_the_plan_and_decides_again_on_the_fresh_object() -> None:
-    world = World()
+    world = FakeCluster()
     seen: list[str] = []
 
     def interfere(stored: GangJob) -> None:
@@ -125,7 +125,7 @@ async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_ot
     failures = iter([Retryable("the disk is full")] * 4)
     other = job(version="1", attempt=0)
     other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h", "name": "h"})})
-    world = World(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
+    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
 
     def fail(stored: GangJob) -> None:
         error = next(failures, None) if stored.metadata.uid == "uid-g" else None
@@ -134,7 +134,7 @@ async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_ot
             raise error
 
     world.before_write = fail
-    caplog.handler.addFilter(logs.Gangs())
+    caplog.handler.addFilter(logs.GangContextFilter())
     with caplog.at_level(logging.INFO):
         async with running(world, once):
             await until(lambda: len(world.done) == 6)
@@ -146,7 +146,7 @@ async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_ot
 async def test_a_crash_is_logged_with_its_traceback_and_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     other = job(version="1", attempt=0)
     other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h"})})
-    world = World(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
+    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
     crashes = 0
 
     def decide(now: float, stored: GangJob, observed: Observed) -> Plan:
@@ -173,7 +173,7 @@ async def test_one_round_of_a_gang_runs_at_a_time_and_what_happens_meanwhile_cau
         assert len(observed.heard) in {0, 4}
         return Plan("on", attempt_after(stored, 1) if stored.status.attempt == 0 else None)
 
-    async with running(World(before_write=lambda _: writing), decide) as here:
+    async with running(FakeCluster(before_write=lambda _: writing), decide) as here:
         await until(lambda: rounds == 1)
         for at in range(4):
             await here.member(at)
@@ -194,7 +194,7 @@ async def test_a_plan_may_ask_for_another_look_later() -> None:
         looks.append(now)
         return Plan("later", requeue_after=0.05 if len(looks) < 3 else None)
 
-    async with running(World(), decide):
+    async with running(FakeCluster(), decide):
         await until(lambda: len(looks) == 3)
         assert looks[2] - looks[0] >= 0.09
 
@@ -215,7 +215,7 @@ async def test_a_pod_that_cannot_be_created_is_tried_again_later_and_holds_up_no
         next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
         return Plan("pods", next_attempt, wanted)
 
-    world = World(before_create=fail)
+    world = FakeCluster(before_create=fail)
     async with running(world, decide) as here:
         await until(lambda: CreatePod("worker-1", 0) in world.done)
         for _ in range(20):
@@ -237,7 +237,7 @@ async def test_what_a_vanished_pod_said_is_there_for_the_next_decision_and_then_
             return Plan("awaited", stored.status.model_copy(update={"awaited": awaited()}))
         return Plan("nothing")
 
-    world = World(shown={"uid-g": (Pod("g-worker-0-0", "pod-0", "worker-0", 0),)})
+    world = FakeCluster(shown={"uid-g": (Pod("g-worker-0-0", "pod-0", "worker-0", 0),)})
     async with running(world, decide) as here:
         sidecar = await here.member(0)
         await until(lambda: seen[-1] == (1, 1))
@@ -256,7 +256,7 @@ async def test_what_a_vanished_pod_said_is_there_for_the_next_decision_and_then_
 
 
 async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
-    world = World()
+    world = FakeCluster()
     async with running(world, once) as here:
         sidecar = await here.member()
         assert (await sidecar.hear()).attempt == 1
@@ -271,7 +271,7 @@ async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
 
 
 async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = FakeCluster()
     with caplog.at_level(logging.INFO, "gangctl.telemetry.decision_log"):
         async with running(world, once) as here:
             await until(lambda: len(world.done) == 3)
@@ -281,7 +281,7 @@ async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: 
 
 async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> None:
     """With sidecars that say Ready and Running when they are told so: two writes after the first pods."""
-    world = World(jobs={"uid-g": job(version="1", attempt=0, phase=GangPhase.NEW)})
+    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0, phase=GangPhase.NEW)})
     async with running(world, real_decide) as here:
         await until(lambda: len([one for one in world.done if isinstance(one, CreatePod)]) == 4)
         shown, now = world.shown["uid-g"], time.time()
@@ -301,7 +301,7 @@ async def test_a_gang_that_was_kept_for_long_enough_is_deleted_and_not_looked_af
     def decide(_now: float, _stored: GangJob, _observed: Observed) -> Plan:
         return Plan("it ended long ago", actions=(DeleteGang(),), requeue_after=0.01)
 
-    world = World()
+    world = FakeCluster()
     async with running(world, decide) as here:
         await until(lambda: not world.jobs)
         here.wakes.wake("uid-g")
@@ -315,6 +315,6 @@ async def test_what_the_cluster_has_against_the_pods_is_seen() -> None:
         seen.append(observed.refused)
         return Plan("nothing to do")
 
-    world = World(refused=("exceeded quota",))
+    world = FakeCluster(refused=("exceeded quota",))
     async with running(world, decide):
         await until(lambda: seen == [("exceeded quota",)])

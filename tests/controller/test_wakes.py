@@ -4,10 +4,10 @@ import asyncio
 import time
 
 from gangctl.controller import wakes
-from gangctl.controller.reports import Hearing, News
+from gangctl.controller.reports import ReportChange, ReportStore
 from gangctl.controller.wakes import Wakes
 from gangsidecar.wire import Phase, Progress
-from tests.controller.peers import report
+from tests.controller.fake_sidecars import report
 
 
 async def test_many_wake_ups_for_later_are_one_and_it_comes_in_time() -> None:
@@ -52,17 +52,21 @@ async def test_a_gang_that_is_forgotten_is_not_woken_later() -> None:
 
 
 def test_only_a_step_that_has_gone_up_is_progress_all_else_is_news() -> None:
-    hearing = Hearing()
+    reports = ReportStore()
 
-    def take(seq: int, progress: Progress | None, phase: Phase = Phase.RUNNING) -> News:
-        return hearing.take(report(seq=seq, attempt=1, progress=progress, phase=phase), 0.0)
+    def take(seq: int, progress: Progress | None, phase: Phase = Phase.RUNNING) -> ReportChange:
+        return reports.add(report(seq=seq, attempt=1, progress=progress, phase=phase), 0.0)
 
-    assert take(1, None) is News.NEW
-    assert take(2, Progress(1, 5, 10, first_step=5, first_age_ms=10)) is News.NEW, "the first step ends an incident"
-    assert take(3, Progress(1, 6, 10, first_step=5, first_age_ms=30)) is News.PROGRESS
-    assert take(4, Progress(1, 6, 90, first_step=5, first_age_ms=110)) is News.SAME
-    assert take(5, Progress(1, 7, 90, "Checkpoint", first_step=5)) is News.NEW, "other deadlines hold in it"
-    assert take(6, Progress(2, 8, 90, "Checkpoint", first_step=5)) is News.NEW
-    assert take(7, Progress(2, 9, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is News.NEW
-    hearing.fall_silent("uid-g", "pod-0")
-    assert take(8, Progress(2, 10, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is News.NEW, "it is back"
+    assert take(1, None) is ReportChange.STATE
+    assert take(2, Progress(1, 5, 10, first_step=5, first_age_ms=10)) is ReportChange.STATE, (
+        "the first step ends an incident"
+    )
+    assert take(3, Progress(1, 6, 10, first_step=5, first_age_ms=30)) is ReportChange.STEP
+    assert take(4, Progress(1, 6, 90, first_step=5, first_age_ms=110)) is ReportChange.NONE
+    assert take(5, Progress(1, 7, 90, "Checkpoint", first_step=5)) is ReportChange.STATE, "other deadlines hold in it"
+    assert take(6, Progress(2, 8, 90, "Checkpoint", first_step=5)) is ReportChange.STATE
+    assert take(7, Progress(2, 9, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is ReportChange.STATE
+    reports.disconnect("uid-g", "pod-0")
+    assert take(8, Progress(2, 10, 90, "Checkpoint", first_step=5), phase=Phase.IDLE) is ReportChange.STATE, (
+        "it is back"
+    )

@@ -70,7 +70,7 @@ class Metrics:
         self.registry.register(SourceMetrics(sources))
         ProcessCollector(registry=self.registry)
 
-    def looked(self, job: GangJob) -> None:
+    def round_began(self, job: GangJob) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`. What is seen first in a term was counted before it."""
         known = self._known.setdefault(job.metadata.uid, job)
         if known is job:
@@ -82,23 +82,23 @@ class Metrics:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._decide.observe(seconds)
 
-    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._write.observe(seconds)
         self._count(self._known.get(after.metadata.uid, before), after)
 
-    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._action.labels(action).observe(seconds)
         if not done:
             self._failures.labels(action).inc()
 
-    def gone(self, uid: str) -> None:
+    def gang_gone(self, uid: str) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._known.pop(uid, None)
         self._gangs.drop(uid)
 
-    def resigned(self) -> None:
+    def term_ended(self) -> None:
         """The term is over: another process says from now on what gangs there are."""
         self._known.clear()
         self._gangs.drop_all()

@@ -1,139 +1,161 @@
-"""Sends batches of spans in the SDK's thread, and says when it can't: one line a minute, without anything secret."""
+"""Makes OpenTelemetry's spans of core's and sends them by OTLP over HTTP; imported only where spans are wanted.
+
+The rule: to hand a span over takes microseconds and never fails. A thread sends in batches; a collector that is away,
+slow or wrong costs spans, which are counted, and nothing else. Never does an end wait for it longer than a moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import re
-import time
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
-from urllib.parse import unquote
 
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from requests import RequestException, Response, Session
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.version import __version__ as sdk_version
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
-from gangctl.api.escaping import escaped
-from gangctl.telemetry.tracing.settings import TraceSettings
+from gangctl import __version__
+from gangctl.telemetry.spans import ROOT, Span
+from gangctl.telemetry.tracing.batch_exporter import BatchExporter
+from gangctl.telemetry.tracing.exporter import SpanCounts
+from gangctl.telemetry.tracing.settings import RATIOS, TraceSettings
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS: Final = 60.0
-"""Between two lines about spans that are lost."""
-_REASON_LETTERS: Final = 300
-SECRET_LETTERS: Final = 4
-_TRIED: Final = re.compile("Transient error (.*) encountered while exporting.*", re.DOTALL)
+CLOSING_SECONDS: Final = 2.0
+"""For so long an end waits for spans to be sent."""
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Sending(SpanExporter):
-    """Sends batches, in the processor's thread, and says at most once a minute that it can't."""
+class OtlpExporter:
+    """A :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
 
     def __init__(self, settings: TraceSettings) -> None:
-        self.exported = 0
-        self.failed = 0
-        self._to = settings.shown
-        self._heard = Hearing(settings)
-        self._exporter = OTLPSpanExporter(
-            settings.endpoint,
-            settings.certificate,
-            settings.client_key,
-            settings.client_certificate,
-            dict(settings.headers),
-            settings.timeout,
-            Compression(settings.compression),
-            _session(),
+        """Raises ValueError where the SDK refuses one of its own settings."""
+        self._ids = _Ids()
+        self._queue = settings.queue
+        self._sampler = _sampler(settings)
+        self._sending = BatchExporter(settings)
+        self._provider = TracerProvider(
+            ALWAYS_ON,  # It is asked for each trace once and for all, before anything of it is made.
+            _resource(settings),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
         )
-        self._said_at: float | None = None
-        self._said = 0
-        """How many had failed when that was said last."""
+        delay = settings.schedule_delay * 1000
+        self._provider.add_span_processor(BatchSpanProcessor(self._sending, settings.queue, delay, settings.batch))
+        self._tracer = self._provider.get_tracer("gangctl", __version__)
+        self._taken = 0
+        self._dropped = 0
+        self._closed = False
+        """What waits still is lost then."""
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send a batch; what fails is lost, since the exporter has tried again for as long as it may."""
-        self._heard.first = ""
-        try:
-            result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a batch that was not sent
-            result, self._heard.first = SpanExportResult.FAILURE, self._heard.shown(f"{type(error).__name__}: {error}")
-        if result is SpanExportResult.SUCCESS:
-            self.exported += len(spans)
-            if self._said_at is not None:
-                log.info("spans are sent to %s again; %d were lost so far", self._to, self.failed)
-                self._said_at = None
-        else:
-            self.failed += len(spans)
-            self._say()
-        return result
-
-    def shutdown(self) -> None:
-        """Give up what is being tried again."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - as the SDK has it
-        """Nothing is kept here."""
-        return True
-
-    def forget(self) -> None:
-        """Don't listen to the SDK any more."""
-        self._heard.end()
-
-    def _say(self) -> None:
-        now = time.monotonic()
-        if self._said_at is not None and now - self._said_at < QUIET_SECONDS:
+    def export(self, span: Span) -> None:
+        """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
+        trace = int(span.trace_id, 16)
+        if span.end is None or self._sampler.should_sample(Context(), trace, ROOT).decision is Decision.DROP:
             return
-        lost, self._said_at, self._said = self.failed - self._said, now, self.failed
-        log.warning(
-            "%d spans are lost, which harms nothing else: they could not be sent to %s: %s",
-            lost,
-            self._to,
-            self._heard.first or "no reason was given",
+        if self._waiting() >= self._queue:
+            self._dropped += 1
+            return
+        self._ids.trace, self._ids.span = trace, int(span.span_id, 16)
+        made = self._tracer.start_span(
+            span.name,
+            _below(trace, span.parent_id),
+            attributes=dict(span.attributes),
+            links=[Link(_context(int(span.link, 16), span.link[:16]))] if span.link else [],
+            start_time=_nanoseconds(span.begin),
         )
+        if span.failed:
+            made.set_status(Status(StatusCode.ERROR, span.failed))
+        made.end(_nanoseconds(span.end))
+        self._taken += 1
+
+    def counts(self) -> SpanCounts:
+        """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
+        lost = max(0, self._waiting()) if self._closed else 0
+        return SpanCounts(self._sending.exported, self._sending.failed + lost, self._dropped)
+
+    async def close(self) -> None:
+        """Send what waits, as far as that is possible at once."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        # Not an executor's thread: the interpreter would wait for that one at its exit.
+        threading.Thread(target=_shut_down, args=(self._provider, loop, done), daemon=True, name="spans-end").start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await done.wait()
+        self._sending.forget()
+        left = self._waiting()
+        self._closed = True
+        if left > 0:
+            log.warning("%d spans are lost: they could not be sent within %g s of the end", left, CLOSING_SECONDS)
+
+    def _waiting(self) -> int:
+        return self._taken - self._sending.exported - self._sending.failed
 
 
-def _session() -> Session:
-    """Sends requests. The exporter follows no redirection, and would count one as a success."""
-    session = Session()
-    session.hooks["response"].append(_refuse_redirection)
-    return session
+class _Ids(IdGenerator):
+    """Ids that were computed from the status: whoever sends a span, it is the same one."""
+
+    def __init__(self) -> None:
+        self.trace = 0
+        self.span = 0
+
+    def generate_span_id(self) -> int:
+        return self.span
+
+    def generate_trace_id(self) -> int:
+        return self.trace
 
 
-def _refuse_redirection(response: Response, *_: object, **__: object) -> None:
-    if 300 <= response.status_code < 400:  # noqa: PLR2004 - as HTTP has it
-        response.close()
-        raise RequestException(f"it answers {response.status_code} and points elsewhere, which is not followed")
+def _sampler(settings: TraceSettings) -> Sampler:
+    if settings.sampler in RATIOS:
+        return TraceIdRatioBased(settings.ratio)
+    return ALWAYS_OFF if settings.sampler.endswith("always_off") else ALWAYS_ON
 
 
-class Hearing(logging.Handler):
-    """Keeps what the SDK would log for each try: the first of it is the reason. Nothing secret is kept."""
+def _resource(settings: TraceSettings) -> Resource:
+    """The same for every controller: a span that two leaders send must be the same in all, or it is shown twice."""
+    sdk: Mapping[str, str] = {
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.name": "opentelemetry",
+        "telemetry.sdk.version": sdk_version,
+    }
+    return Resource({"service.version": __version__, **sdk, **dict(settings.resource)})
 
-    def __init__(self, settings: TraceSettings) -> None:
-        super().__init__(logging.WARNING)
-        self.first = ""
-        secrets = [value for _, value in settings.headers]
-        secrets += re.findall(r"//([^/?#]*)@", settings.endpoint) + re.findall(r"\?(.+)", settings.endpoint)
-        written = {form for secret in secrets for form in (secret, repr(secret)[1:-1], unquote(secret))}
-        # What is shorter is in every text, and would say by its gaps what it is.
-        self._secrets = sorted((one for one in written if len(one) >= SECRET_LETTERS), key=len, reverse=True)
-        self._has_short = any(0 < len(one) < SECRET_LETTERS for one in secrets)
-        logger = logging.getLogger("opentelemetry")
-        logger.propagate = False
-        logger.addHandler(self)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, if it is the first."""
-        if self.first:
-            return
-        self.first = self.shown(_TRIED.sub(r"\1", record.getMessage()))
+def _below(trace: int, parent_id: str) -> Context:
+    return set_span_in_context(NonRecordingSpan(_context(trace, parent_id)), Context()) if parent_id else Context()
 
-    def shown(self, text: str) -> str:
-        """The text without secrets, fit for a log."""
-        if self._has_short and "header" in text.lower():
-            return "one of its headers is refused; it is not shown, since it may be secret"
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return escaped(text)[:_REASON_LETTERS]
 
-    def end(self) -> None:
-        """Hear nothing any more."""
-        logging.getLogger("opentelemetry").removeHandler(self)
+def _context(trace: int, span_id: str) -> SpanContext:
+    return SpanContext(trace, int(span_id, 16), is_remote=True, trace_flags=_SAMPLED)
+
+
+def _nanoseconds(seconds: float) -> int:
+    """To the microsecond, which is what a time since the epoch is good for."""
+    return round(seconds * 1e6) * 1000
+
+
+def _shut_down(provider: TracerProvider, loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
+    try:
+        provider.shutdown()
+    finally:
+        with suppress(RuntimeError):  # nobody waits any more, the event loop is closed
+            loop.call_soon_threadsafe(done.set)

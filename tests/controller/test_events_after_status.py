@@ -11,13 +11,13 @@ from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.lifecycle.plan import Event
 from tests.cluster.local import until
+from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, EVENT, once
-from tests.controller.worlds import World, running
 
 
 @pytest.mark.parametrize("refusal", [Terminal("it is too large"), Retryable("etcd is away")])
 async def test_of_a_status_that_is_refused_nothing_is_said(refusal: Exception) -> None:
-    world = World()
+    world = FakeCluster()
     refused: list[GangJob] = []
 
     def refuse(job: GangJob) -> None:
@@ -34,7 +34,7 @@ async def test_of_a_status_that_is_refused_nothing_is_said(refusal: Exception) -
 
 
 async def test_of_a_plan_that_was_dropped_for_a_conflict_nothing_is_said() -> None:
-    world = World()
+    world = FakeCluster()
 
     def interfere(job: GangJob) -> None:
         if job.metadata.resource_version == "1":
@@ -49,7 +49,7 @@ async def test_of_a_plan_that_was_dropped_for_a_conflict_nothing_is_said() -> No
 
 
 async def test_an_event_that_is_lost_is_said_in_the_log_and_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    class Deaf(World):
+    class Deaf(FakeCluster):
         """It can't take events, as an API server without room for them."""
 
         async def emit(self, job: GangJob, event: Event) -> None:

@@ -8,8 +8,8 @@ import pytest
 from gangctl.api.status import GangPhase, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, ProgressStatus, Spent
 from gangctl.telemetry.metrics.labels import NAMESPACES
 from gangctl.telemetry.metrics.process import Metrics
-from tests.controller.exposed import Around, samples, value
-from tests.controller.gangs import NOW, gang, incident, later
+from tests.telemetry.gangs import NOW, gang, incident, later
+from tests.telemetry.samples import Around, samples, value
 
 FIRST_STEP = ProgressStatus(attempt=1, step=1, time=NOW)
 SETTLED: dict[str, Any] = {"settled": True, "settled_time": NOW, "outcome": "Restarted"}
@@ -28,14 +28,14 @@ def test_a_restart_is_counted_once_when_it_is_settled(metrics: Metrics) -> None:
     running = gang(attempt=1)
     gathering = later(running, attempt=2, incidents=(incident(2),))
     restarted = later(gathering, incidents=(settled(incident(2), level=IncidentLevel.POD),))
-    metrics.looked(running)
-    metrics.wrote(running, gathering, 0.01)
+    metrics.round_began(running)
+    metrics.status_written(running, gathering, 0.01)
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     assert value(metrics.registry, "gangctl_restarts_total") == 0
-    metrics.wrote(gathering, restarted, 0.01)
-    metrics.looked(restarted)
+    metrics.status_written(gathering, restarted, 0.01)
+    metrics.round_began(restarted)
     again = later(restarted, message="nothing new")
-    metrics.wrote(restarted, again, 0.01)
+    metrics.status_written(restarted, again, 0.01)
     labels = {"namespace": "research", "reason": "ExitCode", "level": "Pod", "outcome": "Restarted"}
     assert value(metrics.registry, "gangctl_restarts_total", **labels) == 1
     assert value(metrics.registry, "gangctl_restarts_total") == 1
@@ -46,8 +46,8 @@ def test_a_restart_is_counted_once_when_it_is_settled(metrics: Metrics) -> None:
 def test_what_was_stored_before_the_term_was_counted_by_whoever_stored_it(metrics: Metrics) -> None:
     old = tuple(settled(incident(attempt), lost_steps=5, lost_seconds=2.0) for attempt in (4, 3, 2))
     stored = gang(attempt=4, incidents=old, spent=Spent(training=100.0), first_step=FIRST_STEP)
-    metrics.looked(stored)
-    metrics.wrote(stored, later(stored, attempt=5, incidents=(incident(5), *old)), 0.01)
+    metrics.round_began(stored)
+    metrics.status_written(stored, later(stored, attempt=5, incidents=(incident(5), *old)), 0.01)
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     for name in ("restarts", "lost_steps", "lost_seconds", "spent_seconds"):
         assert value(metrics.registry, f"gangctl_{name}_total") == 0, name
@@ -73,13 +73,13 @@ def test_two_leaders_in_a_row_add_up_to_one_of_each() -> None:
         ),
         spent=Spent(training=25.0, lost_progress=3.5, recovery=60.4),
     )
-    first.looked(running)
-    first.wrote(running, gathering, 0.01)
+    first.round_began(running)
+    first.status_written(running, gathering, 0.01)
     before.leads = False
-    first.resigned()
-    second.looked(gathering)
-    second.wrote(gathering, restarted, 0.01)
-    second.wrote(restarted, stepped, 0.01)
+    first.term_ended()
+    second.round_began(gathering)
+    second.status_written(gathering, restarted, 0.01)
+    second.status_written(restarted, stepped, 0.01)
 
     def total(name: str, **labels: str) -> float:
         return sum(value(one.registry, name, **labels) for one in (first, second))
@@ -100,8 +100,8 @@ def test_two_leaders_in_a_row_add_up_to_one_of_each() -> None:
 def test_a_write_whose_answer_was_lost_is_counted_when_it_is_seen(metrics: Metrics) -> None:
     running = gang(attempt=1)
     gathering = later(running, attempt=2, incidents=(incident(2),))
-    metrics.looked(running)
-    metrics.looked(gathering)  # The write has failed as far as anybody knew, and is there.
+    metrics.round_began(running)
+    metrics.round_began(gathering)  # The write has failed as far as anybody knew, and is there.
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     assert value(metrics.registry, "gangctl_status_write_seconds_count") == 0
 
@@ -110,9 +110,9 @@ def test_a_corrected_cause_moves_no_count(metrics: Metrics) -> None:
     running = gang(attempt=1)
     restarted = later(running, attempt=2, incidents=(settled(incident(2)),))
     corrected = later(restarted, incidents=(settled(incident(2, "DeviceLost")),))
-    metrics.looked(running)
-    metrics.wrote(running, restarted, 0.01)
-    metrics.wrote(restarted, corrected, 0.01)
+    metrics.round_began(running)
+    metrics.status_written(running, restarted, 0.01)
+    metrics.status_written(restarted, corrected, 0.01)
     assert value(metrics.registry, "gangctl_restarts_total") == 1
     assert value(metrics.registry, "gangctl_restarts_total", reason="ExitCode") == 1
     assert value(metrics.registry, "gangctl_causes_corrected_total", namespace="research") == 1
@@ -121,18 +121,18 @@ def test_a_corrected_cause_moves_no_count(metrics: Metrics) -> None:
 def test_incidents_that_left_the_status_are_not_counted_again(metrics: Metrics) -> None:
     kept = tuple(settled(incident(attempt)) for attempt in range(11, 1, -1))
     full = gang(attempt=11, incidents=kept)
-    metrics.looked(full)
-    metrics.wrote(full, later(full, attempt=12, incidents=(incident(12), *kept[:-1])), 0.01)
+    metrics.round_began(full)
+    metrics.status_written(full, later(full, attempt=12, incidents=(incident(12), *kept[:-1])), 0.01)
     edited = later(full, attempt=12, incidents=(incident(12), *kept[:-1], settled(incident(1))))
-    metrics.looked(edited)
+    metrics.round_began(edited)
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     assert value(metrics.registry, "gangctl_restarts_total") == 0
 
 
 def test_a_duration_leads_to_its_trace(metrics: Metrics) -> None:
     running = gang(attempt=1)
-    metrics.looked(running)
-    metrics.wrote(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
+    metrics.round_began(running)
+    metrics.status_written(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
     found = [
         (sample.labels["phase"], sample.exemplar.labels["trace_id"], sample.exemplar.value)
         for metric in metrics.registry.collect()
@@ -145,14 +145,14 @@ def test_a_duration_leads_to_its_trace(metrics: Metrics) -> None:
 def test_what_may_be_training_is_not_called_start_up_before_the_first_step(metrics: Metrics) -> None:
     submitted = gang(phase=GangPhase.PENDING)
     silent = later(submitted, phase=GangPhase.RUNNING, spent=Spent(pending=5.0, start_up=3600.0))
-    metrics.looked(submitted)
-    metrics.wrote(submitted, silent, 0.01)
+    metrics.round_began(submitted)
+    metrics.status_written(submitted, silent, 0.01)
     assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="pending") == 5.0
     assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="start_up") == 0
     stepped = later(silent, first_step=FIRST_STEP, spent=Spent(pending=5.0, start_up=3610.0, training=1.0))
     other = Around().metrics()  # Whoever leads by now counts all of it.
-    other.looked(silent)
-    other.wrote(silent, stepped, 0.01)
+    other.round_began(silent)
+    other.status_written(silent, stepped, 0.01)
     assert value(other.registry, "gangctl_spent_seconds_total", bucket="start_up") == 3610.0
     assert value(other.registry, "gangctl_spent_seconds_total", bucket="pending") == 0
 
@@ -169,29 +169,31 @@ def test_gauges_go_on_between_writes_and_end_with_the_gang_and_with_the_term() -
         accounted_time=now - 10,
         first_step=ProgressStatus(attempt=1, step=1, time=now - 70),
     )
-    metrics.looked(training)
-    metrics.looked(gang("v", phase=GangPhase.GATHERING, phase_time=now - 50))
+    metrics.round_began(training)
+    metrics.round_began(gang("v", phase=GangPhase.GATHERING, phase_time=now - 50))
     registry = metrics.registry
     assert value(registry, "gangctl_gangs", namespace="research") == 2
     assert value(registry, "gangctl_gangs_oldest_seconds", phase="Gathering") == pytest.approx(50, abs=5)
     assert value(registry, "gangctl_gangs_spent_seconds", bucket="training") == pytest.approx(70, abs=5)
     assert value(registry, "gangctl_goodput_ratio") == pytest.approx(0.7, abs=0.05)
-    metrics.gone("v")
+    metrics.gang_gone("v")
     assert value(registry, "gangctl_gangs") == 1
     assert value(registry, "gangctl_gangs_oldest_seconds", phase="Gathering") == 0
     around.leads = False  # It was frozen, and doesn't know yet that its term is over.
     assert samples(registry, "gangctl_gangs") == []
-    metrics.resigned()
+    metrics.term_ended()
     around.leads = True
     assert samples(registry, "gangctl_gangs") == []
-    metrics.looked(training)
+    metrics.round_began(training)
     assert value(registry, "gangctl_gangs") == 1
     assert value(registry, "gangctl_spent_seconds_total") == 0
 
 
 def test_a_gang_that_ended_has_no_age_and_no_clock_makes_one_negative(metrics: Metrics) -> None:
-    metrics.looked(gang("a", phase=GangPhase.SUCCEEDED, phase_time=1.0))
-    metrics.looked(gang("b", phase=GangPhase.RUNNING, phase_time=time.time() + 3600, accounted_time=time.time() + 3600))
+    metrics.round_began(gang("a", phase=GangPhase.SUCCEEDED, phase_time=1.0))
+    metrics.round_began(
+        gang("b", phase=GangPhase.RUNNING, phase_time=time.time() + 3600, accounted_time=time.time() + 3600)
+    )
     ages = [
         sample.value
         for metric in metrics.registry.collect()
@@ -210,12 +212,12 @@ def test_a_budget_is_low_from_four_fifths_on_until_charges_leave_its_window(metr
             LedgerEntry(time=now - age, attempt=at, charged=True, progressed=True) for at, age in enumerate(ages)
         )
         budget = {"type": "Windowed", "maxRestarts": 5, "windowSeconds": 1000}
-        metrics.looked(gang(uid, f"of-{uid}", budget, phase=GangPhase.RUNNING, ledger=ledger))
+        metrics.round_began(gang(uid, f"of-{uid}", budget, phase=GangPhase.RUNNING, ledger=ledger))
 
     charged("three", 10, 20, 30)
     charged("four", 10, 20, 30, 40)
     charged("older", 10, 20, 30, 1001)
-    metrics.looked(gang("none", "of-none", {"type": "Windowed", "maxRestarts": 0}, phase=GangPhase.RUNNING))
+    metrics.round_began(gang("none", "of-none", {"type": "Windowed", "maxRestarts": 0}, phase=GangPhase.RUNNING))
     low = {
         one: value(metrics.registry, "gangctl_gangs_budget_low", namespace=f"of-{one}")
         for one in ("three", "four", "older", "none")
@@ -226,8 +228,8 @@ def test_a_budget_is_low_from_four_fifths_on_until_charges_leave_its_window(metr
 def test_labels_are_bounded_whatever_the_cluster_holds(metrics: Metrics) -> None:
     for number in range(NAMESPACES + 50):
         running = gang(f"u{number}", f"n{number}", attempt=1, phase=GangPhase.RUNNING)
-        metrics.looked(running)
-        metrics.wrote(running, later(running, attempt=2, incidents=(incident(2, 'odd"\n'),)), 0.01)
+        metrics.round_began(running)
+        metrics.status_written(running, later(running, attempt=2, incidents=(incident(2, 'odd"\n'),)), 0.01)
     namespaces = {labels["namespace"] for labels in samples(metrics.registry, "gangctl_gangs")}
     assert len(namespaces) == NAMESPACES + 1
     assert value(metrics.registry, "gangctl_gangs", namespace="_other", phase="Running") == 50
@@ -236,8 +238,8 @@ def test_labels_are_bounded_whatever_the_cluster_holds(metrics: Metrics) -> None
 
 def test_no_series_names_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
     running = gang("uid-of-it", attempt=1)
-    metrics.looked(running)
-    metrics.wrote(running, later(running, attempt=2, incidents=(settled(incident(2)),)), 0.01)
+    metrics.round_began(running)
+    metrics.status_written(running, later(running, attempt=2, incidents=(settled(incident(2)),)), 0.01)
     values = {
         value for metric in metrics.registry.collect() for sample in metric.samples for value in sample.labels.values()
     }
@@ -259,8 +261,8 @@ def test_what_others_count_is_shown_from_zero_and_as_it_is() -> None:
 
 
 def test_actions_and_their_failures_are_counted_by_kind(metrics: Metrics) -> None:
-    metrics.acted("CreatePod", 0.2, done=True)
-    metrics.acted("CreatePod", 0.1, done=False)
+    metrics.action_finished("CreatePod", 0.2, done=True)
+    metrics.action_finished("CreatePod", 0.1, done=False)
     metrics.decided(0.001)
     assert value(metrics.registry, "gangctl_action_seconds_count", action="CreatePod") == 2
     assert value(metrics.registry, "gangctl_action_failures_total", action="CreatePod") == 1

@@ -19,20 +19,20 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Incident
-from gangctl.controller.directives import Telling
+from gangctl.controller.directives import DirectiveCache
 from gangctl.core.lifecycle.decide import decide
-from gangctl.telemetry.port import Telemetries
+from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.spans import incident_spans
-from gangctl.telemetry.tracing.exporter import CLOSING_SECONDS
-from gangctl.telemetry.tracing.follow import Tracing, tracing
-from gangctl.telemetry.tracing.otlp import Hearing
+from gangctl.telemetry.tracing.batch_exporter import SdkErrors
+from gangctl.telemetry.tracing.otlp import CLOSING_SECONDS
 from gangctl.telemetry.tracing.settings import read
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
 from gangsidecar import wire
 from tests.cluster.local import until
-from tests.controller.peers import Sidecar, job, report
-from tests.controller.receiver import Receiver, hangs, receiving
-from tests.controller.tracecases import environment, restarted, traced
-from tests.controller.worlds import Running, World, running
+from tests.controller.fake_cluster import FakeCluster, Running, running
+from tests.controller.fake_sidecars import Sidecar, job, report
+from tests.telemetry.otlp_receiver import Receiver, hangs, receiving
+from tests.telemetry.traced_restart import environment, restarted, traced
 
 SLY = r"sec'ret\x"
 SECRET = "hunter2-the-token"
@@ -118,13 +118,13 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with COLLECTORS[collector]() as url:
         headers = f"authorization=Bearer%20{SECRET}"
-        made = tracing(
+        made = tracer_from(
             hurried(
                 url.replace("//", f"//me:{SECRET}@"), OTEL_EXPORTER_OTLP_HEADERS=headers, OTEL_BSP_SCHEDULE_DELAY="1"
             )
         )
         for one in jobs:
-            made.looked(one)
+            made.round_began(one)
         await until(lambda: made.counts().failed == expected)
         await made.close()
     told = [entry.getMessage() for entry in caplog.records if entry.name.startswith("gangctl")]
@@ -149,7 +149,7 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
 def test_a_secret_is_hidden_in_whatever_form_and_nothing_else_is(value: str, text: str, shown: str) -> None:
     settings = read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
     assert settings is not None
-    heard = Hearing(settings)
+    heard = SdkErrors(settings)
     heard.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
     heard.end()
     assert heard.first == shown
@@ -164,11 +164,11 @@ async def test_a_collector_that_is_back_gets_what_comes_then_and_that_is_said(ca
 
     async with traced() as (made, receiver):
         receiver.answer = refuse
-        made.looked(write_1)
+        made.round_began(write_1)
         await until(lambda: made.counts().failed == 1)
         receiver.answer = None
-        made.looked(write_2)
-        made.looked(last)
+        made.round_began(write_2)
+        made.round_began(last)
         await until(lambda: receiver.names["gang.restart"])
         await until(lambda: "again; 1 were lost so far" in caplog.text)
     assert made.counts().failed == 1
@@ -185,7 +185,7 @@ async def test_a_short_absence_costs_nothing() -> None:
     async with traced() as (made, receiver):
         receiver.answer = refuse
         for one in jobs:
-            made.looked(one)
+            made.round_began(one)
         await until(lambda: receiver.names["gang.restart"])
     assert made.counts().failed == 0
 
@@ -195,9 +195,9 @@ async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> No
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with receiving() as receiver:
         receiver.answer = hangs
-        made = tracing(environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
+        made = tracer_from(environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
         for one in jobs:
-            made.looked(one)
+            made.round_began(one)
         assert made.counts().dropped == expected - 5
         began = time.monotonic()
         await made.close()
@@ -208,9 +208,11 @@ async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> No
 @pytest.mark.parametrize("collector", COLLECTORS)
 async def test_an_end_waits_for_it_only_a_moment(collector: str) -> None:
     async with COLLECTORS[collector]() as url:
-        made = tracing(environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT="60000"))
+        made = tracer_from(
+            environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT="60000")
+        )
         for one in restarted():
-            made.looked(one)
+            made.round_began(one)
         began = time.monotonic()
         await made.close()
         assert time.monotonic() - began < CLOSING_SECONDS + 0.5
@@ -226,9 +228,9 @@ async def test_what_waits_at_the_end_is_sent_if_the_collector_is_only_slow() -> 
 
     async with receiving() as receiver:
         receiver.answer = slowly
-        made = tracing(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
+        made = tracer_from(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
         for one in jobs:
-            made.looked(one)
+            made.round_began(one)
         await made.close()
         assert receiver.names["gang.restart"] == 1
         assert made.counts().exported == len(receiver.spans)
@@ -238,12 +240,12 @@ async def test_a_process_ends_at_once_although_its_collector_hangs() -> None:
     """Neither a thread nor anything at the interpreter's exit waits for the collector."""
     code = """
 import asyncio, sys
-from gangctl.telemetry.tracing.follow import tracing
-from tests.controller.tracecases import restarted
+from gangctl.telemetry.tracing.tracer import tracer_from
+from tests.telemetry.traced_restart import restarted
 async def main():
-    made = tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})
+    made = tracer_from({"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})
     for job in restarted():
-        made.looked(job)
+        made.round_began(job)
     print("made", flush=True)
     await made.close()
 asyncio.run(main())
@@ -293,14 +295,14 @@ async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> Non
 async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector: str) -> None:
     stored = job(version="1", attempt=0, phase=GangPhase.NEW)
     recovery = stored.spec.recovery.model_copy(update={"evidence_window_seconds": 0, "replace_after": 100})
-    world = World(
+    world = FakeCluster(
         jobs={"uid-g": stored.model_copy(update={"spec": stored.spec.model_copy(update={"recovery": recovery})})}
     )
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
-        made = tracing(environment(receiver) if collector == "well" else environment(Receiver(url)))
+        made = tracer_from(environment(receiver) if collector == "well" else environment(Receiver(url)))
         looks: list[float] = []
         async with (
-            running(world, decide, Timed(made, looks), tell=Telling().directive) as here,
+            running(world, decide, Timed(made, looks), tell=DirectiveCache().directive) as here,
             asyncio.TaskGroup() as tasks,
         ):
             looking = tasks.create_task(made.run())
@@ -338,46 +340,46 @@ async def started(here: Running) -> list[Sidecar]:
 class Timed:
     """Measures how long each look takes of the loop's time."""
 
-    def __init__(self, inner: Tracing, looks: list[float]) -> None:
+    def __init__(self, inner: IncidentTracer, looks: list[float]) -> None:
         self._inner = inner
         self._looks = looks
 
-    def looked(self, stored: GangJob) -> None:
+    def round_began(self, stored: GangJob) -> None:
         began = time.perf_counter()
-        self._inner.looked(stored)
+        self._inner.round_began(stored)
         self._looks.append(time.perf_counter() - began)
 
     def decided(self, seconds: float) -> None:
         self._inner.decided(seconds)
 
-    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        self._inner.wrote(before, after, seconds)
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
+        self._inner.status_written(before, after, seconds)
 
-    def acted(self, action: str, seconds: float, *, done: bool) -> None:
-        self._inner.acted(action, seconds, done=done)
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
+        self._inner.action_finished(action, seconds, done=done)
 
-    def gone(self, uid: str) -> None:
-        self._inner.gone(uid)
+    def gang_gone(self, uid: str) -> None:
+        self._inner.gang_gone(uid)
 
 
-def _incidents(world: World) -> tuple[Incident, ...]:
+def _incidents(world: FakeCluster) -> tuple[Incident, ...]:
     return world.jobs["uid-g"].status.incidents
 
 
 async def test_a_mistake_in_a_listener_is_said_once_and_stops_neither_another_nor_the_loop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Mistaken(Tracing):
+    class Mistaken(IncidentTracer):
         """It is wrong."""
 
-        def looked(self, job: GangJob) -> None:
+        def round_began(self, job: GangJob) -> None:
             raise LookupError(job.metadata.name)
 
     jobs = restarted()
     async with traced() as (made, receiver):
-        both = Telemetries(Mistaken(made._sink), made)  # noqa: SLF001
+        both = TelemetryFanout(Mistaken(made._exporter), made)  # noqa: SLF001
         for one in jobs:
-            both.looked(one)
+            both.round_began(one)
         await until(lambda: receiver.names["gang.restart"])
     assert caplog.text.count("Mistaken is wrong from now on") == 1
 

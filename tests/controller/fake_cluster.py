@@ -17,12 +17,12 @@ from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import CreatePod, DeleteGang, DeletePod, Event
-from gangctl.telemetry.port import Telemetries, Telemetry
-from tests.controller.peers import Served, Sidecar, held, job, report, served
+from gangctl.telemetry.port import Telemetry, TelemetryFanout
+from tests.controller.fake_sidecars import Served, Sidecar, held, job, report, served
 
 
 @dataclass
-class World:
+class FakeCluster:
     """One or more gangs, with everything that was done to them."""
 
     jobs: dict[str, GangJob] = field(default_factory=lambda: {"uid-g": job(version="1", attempt=0)})
@@ -98,7 +98,7 @@ class World:
 class Running:
     """A loop that runs over a world and a hub."""
 
-    world: World
+    world: FakeCluster
     served: Served
     wakes: Wakes
 
@@ -110,11 +110,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running(world: World, decide: Decide, *listeners: Telemetry, tell: Tell = held) -> AsyncIterator[Running]:
+async def running(
+    world: FakeCluster, decide: Decide, *listeners: Telemetry, tell: Tell = held
+) -> AsyncIterator[Running]:
     """Run the loop, from its first look at each gang on; it tells the listeners."""
     wakes = Wakes()
     async with served(tell, wakes.wake) as here:
-        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, Telemetries(*listeners)).run())
+        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, TelemetryFanout(*listeners)).run())
         for uid in world.jobs:
             wakes.wake(uid)
         try:

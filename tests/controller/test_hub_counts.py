@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.local import until
-from tests.controller.peers import job, report, served
-from tests.controller.test_kube_main import Replica, about, holder, replica, until_answered
+from tests.controller.fake_sidecars import job, report, served
+from tests.controller.test_kube import Replica, about, holder, replica, until_answered
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gangctl.api.gangjob import GangJob
-from gangctl.telemetry.tracing.follow import Tracing, tracing
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
 from gangsidecar.wire import Progress
-from tests.controller.receiver import Receiver, receiving
 from tests.core import happening
 from tests.core.world import World
+from tests.telemetry.otlp_receiver import Receiver, receiving
 
 AGO = 30.0
 """So many seconds ago it began: whoever looks now sees it complete, if nothing else is missing."""
@@ -65,10 +65,10 @@ def environment(receiver: Receiver, **more: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def traced(**more: str) -> AsyncIterator[tuple[Tracing, Receiver]]:
+async def traced(**more: str) -> AsyncIterator[tuple[IncidentTracer, Receiver]]:
     """Traces that are sent to a receiver that is well."""
     async with receiving() as receiver:
-        made = tracing(environment(receiver, **more))
+        made = tracer_from(environment(receiver, **more))
         try:
             yield made, receiver
         finally:

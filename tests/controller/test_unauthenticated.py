@@ -30,7 +30,7 @@ from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving as api_serving
 from tests.cluster.kube.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.local import until
-from tests.controller.peers import Served, Sidecar, job, report, serving
+from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 
 NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))

@@ -14,10 +14,10 @@ from gangctl.core.facts.trace_context import trace_id
 from gangctl.core.lifecycle.plan import CreatePod, Plan
 from gangctl.telemetry import logs
 from tests.cluster.local import until
-from tests.controller.peers import job
+from tests.controller.fake_cluster import FakeCluster, running
+from tests.controller.fake_sidecars import job
 from tests.controller.test_loop import once
-from tests.controller.tracecases import restarted
-from tests.controller.worlds import World, running
+from tests.telemetry.traced_restart import restarted
 
 
 class Log:
@@ -48,11 +48,11 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
         root.setLevel(level)
 
 
-def restarts() -> tuple[World, Plan]:
+def restarts() -> tuple[FakeCluster, Plan]:
     """A gang whose worker has just failed: what is stored, and what is decided next."""
     before, after, *_ = restarted()
     metadata = before.metadata.model_copy(update={"resource_version": "1"})
-    world = World(jobs={"uid-g": before.model_copy(update={"metadata": metadata})})
+    world = FakeCluster(jobs={"uid-g": before.model_copy(update={"metadata": metadata})})
     return world, Plan(after.status.message, after.status, (CreatePod("worker-0", 0),))
 
 
@@ -68,7 +68,8 @@ async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trac
     world.before_create = fail
     async with running(world, decide):
         await until(lambda: any("no room" in line for line in log.lines()))
-    decision, warning = (one for one in log.entries() if str(one["logger"]).startswith("gangctl.controller."))
+    sources = ("gangctl.telemetry.decision_log", "gangctl.controller.loop")
+    decision, warning = (one for one in log.entries() if one["logger"] in sources)
     expected = {
         "namespace": "default",
         "gang": "g",
@@ -99,7 +100,7 @@ async def test_in_text_the_same_stands_at_the_end_of_the_line(log: Log) -> None:
 async def test_two_gangs_at_once_are_never_mixed_up(log: Log) -> None:
     first = job(version="1", attempt=0)
     metadata = first.metadata.model_copy(update={"uid": "uid-h", "name": "h", "namespace": "other"})
-    world = World(jobs={"uid-g": first, "uid-h": first.model_copy(update={"metadata": metadata})})
+    world = FakeCluster(jobs={"uid-g": first, "uid-h": first.model_copy(update={"metadata": metadata})})
     async with running(world, once):
         await until(lambda: len(world.done) == 6)
     told = {(one["namespace"], one["gang"]) for one in log.entries() if one["message"] == "Gathering: it begins"}
@@ -114,7 +115,7 @@ async def test_a_line_about_no_gang_names_none(log: Log) -> None:
 
 async def test_a_decision_is_one_line_and_not_the_same_one_again(log: Log) -> None:
     """A summary that is written every half a minute is no news, nor is an action that is tried again."""
-    world = World(jobs={"uid-g": job(version="1", attempt=3, phase=GangPhase.RUNNING)})
+    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=3, phase=GangPhase.RUNNING)})
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
         version = int(stored.metadata.resource_version)

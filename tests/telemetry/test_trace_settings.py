@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gangctl.telemetry.tracing.follow import tracing
 from gangctl.telemetry.tracing.settings import read
+from gangctl.telemetry.tracing.tracer import tracer_from
 
 GOOD = "http://collector:4318"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": GOOD}
@@ -121,7 +121,7 @@ async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_tr
     environment, said = BAD[case]
     for name, value in environment.items():  # the SDK reads some by itself
         monkeypatch.setenv(name, value)
-    made = tracing(environment)
+    made = tracer_from(environment)
     # The capture hears a logger that nobody else hears: the SDK's own, once it is kept to itself.
     (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
     assert said in line
@@ -148,14 +148,14 @@ def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and
 ) -> None:
     if environment.get("OTEL_EXPORTER_OTLP_HEADERS"):
         assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in environment
-    tracing(environment)
+    tracer_from(environment)
     assert not caplog.messages
 
 
 def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
     code = (
-        "import sys; from gangctl.telemetry.tracing.follow import tracing; import gangctl.controller.local;"
-        "tracing({});"
+        "import sys; from gangctl.telemetry.tracing.tracer import tracer_from; import gangctl.controller.local;"
+        "tracer_from({});"
         "sys.exit(any(name.split('.')[0] in {'opentelemetry', 'requests'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

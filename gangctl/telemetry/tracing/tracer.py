@@ -21,8 +21,8 @@ from gangctl.api.status import GangPhase, Incident
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
+from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SpanCounts
 from gangctl.telemetry.tracing.settings import SettingError, read
-from gangctl.telemetry.tracing.sink import Counts, Nowhere, Sink
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ class _Gang:
         return [one for one in reversed(self.job.status.incidents) if trace_of(self.job, one) not in self.done]
 
 
-class Tracing:
+class IncidentTracer:
     """A :class:`~gangctl.telemetry.port.Telemetry` over all terms of one process."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, exporter: Exporter) -> None:
+        self._exporter = exporter
         self._gangs: dict[str, _Gang] = {}
         """Of this term, by UID."""
         self._unfinished: dict[str, list[Incident]] = {}
@@ -68,7 +68,7 @@ class Tracing:
                 log.exception("traces were not looked at, which is a bug")
             await asyncio.sleep(LOOK_SECONDS)
 
-    def looked(self, job: GangJob) -> None:
+    def round_began(self, job: GangJob) -> None:
         """Send what is new in a stored status."""
         gang = self._gangs.get(job.metadata.uid)
         if gang is None:
@@ -80,7 +80,7 @@ class Tracing:
             gang.job = job
             self._follow(gang, clock.now())
 
-    def gone(self, uid: str) -> None:
+    def gang_gone(self, uid: str) -> None:
         """A gang was deleted, or can't be read for now.
 
         Which of them isn't known. So what is open gets no end, and its trace no root: it may go on, and a span that was
@@ -91,26 +91,26 @@ class Tracing:
         if gang is not None and gang.job.status.phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}:
             self._finish(gang, set())
 
-    def resigned(self) -> None:
+    def term_ended(self) -> None:
         """A term has ended: whoever leads next goes on from what is stored."""
         self._gangs.clear()
         self._unfinished.clear()
 
-    def counts(self) -> Counts:
+    def counts(self) -> SpanCounts:
         """What became of all spans so far."""
-        return self._sink.counts()
+        return self._exporter.counts()
 
     async def close(self) -> None:
         """Send what waits, and wait a moment for it."""
-        await self._sink.close()
+        await self._exporter.close()
 
     def decided(self, seconds: float) -> None:
         """Rounds are not traced."""
 
-    def wrote(self, before: GangJob, after: GangJob, seconds: float) -> None:
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """The next look sees it."""
 
-    def acted(self, action: str, seconds: float, *, done: bool) -> None:
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
         """Rounds are not traced."""
 
     def _look_again(self, now: float) -> None:
@@ -151,27 +151,27 @@ class Tracing:
         sent = gang.sent.setdefault(span.trace_id, set())
         if span.end is not None and span.span_id not in sent:
             sent.add(span.span_id)
-            self._sink.export(span)
+            self._exporter.export(span)
 
 
-def tracing(environment: Mapping[str, str] = os.environ) -> Tracing:
+def tracer_from(environment: Mapping[str, str] = os.environ) -> IncidentTracer:
     """As the standard OTEL_* settings say; what is wrong with them is said in the log, and means no traces."""
     try:
         settings = read(environment)
         if settings is None:
-            return Tracing(Nowhere())
+            return IncidentTracer(NoExporter())
         # Its memory (about 25 MB) and its thread are for those who want traces.
-        from gangctl.telemetry.tracing.exporter import Exporter  # noqa: PLC0415
+        from gangctl.telemetry.tracing.otlp import OtlpExporter  # noqa: PLC0415
 
-        sink = Exporter(settings)
+        exporter = OtlpExporter(settings)
     except Exception as error:  # noqa: BLE001 - the SDK reads more settings than are checked, and raises what it likes
         log.error(  # noqa: TRY400 - the sentence says it all
             "there are no traces: %s. Nothing else is affected; set it right and start the controller again",
             error if isinstance(error, SettingError) else escaped(f"OpenTelemetry refuses its settings: {error!r}"),
         )
-        return Tracing(Nowhere())
+        return IncidentTracer(NoExporter())
     log.info("traces of restarts are sent to %s", settings.shown)
-    return Tracing(sink)
+    return IncidentTracer(exporter)
 
 
 def _final(job: GangJob, incident: Incident, found: tuple[Span, ...], now: float) -> list[Span]:

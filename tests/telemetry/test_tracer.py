@@ -12,10 +12,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.telemetry.spans import Span, incident_spans
-from gangctl.telemetry.tracing.follow import tracing
+from gangctl.telemetry.tracing.tracer import tracer_from
 from tests.cluster.local import until
-from tests.controller.receiver import Receiver, attributes, receiving
-from tests.controller.tracecases import environment, restarted, traced
+from tests.telemetry.otlp_receiver import Receiver, attributes, receiving
+from tests.telemetry.traced_restart import environment, restarted, traced
 
 
 def last(jobs: list[GangJob]) -> tuple[Span, ...]:
@@ -51,7 +51,7 @@ async def test_a_restart_is_one_trace_just_as_the_status_tells_it() -> None:
     ]
     async with traced(OTEL_RESOURCE_ATTRIBUTES="k8s.cluster.name=here") as (made, receiver):
         for job in jobs:
-            made.looked(job)
+            made.round_began(job)
         await until(lambda: len(receiver.spans) == len(expected))
     told = {span.span_id: astuple(span) for span in expected}
     for span in receiver.spans:
@@ -67,15 +67,15 @@ async def test_a_restart_is_one_trace_just_as_the_status_tells_it() -> None:
 async def test_each_phase_is_sent_when_it_is_stored_and_the_root_when_nothing_can_change() -> None:
     before, write_1, write_2, *rest = restarted()
     async with traced() as (made, receiver):
-        made.looked(before)
-        made.looked(write_1)
+        made.round_began(before)
+        made.round_began(write_1)
         await until(lambda: receiver.spans)
         assert set(receiver.names) == {"detect"}
-        made.looked(write_2)
+        made.round_began(write_2)
         await until(lambda: {"stop", "barrier", "member.stop"} <= set(receiver.names))
         assert not {"gang.restart", "start"} & set(receiver.names)
         for job in rest:
-            made.looked(job)
+            made.round_began(job)
         await until(lambda: receiver.names["gang.restart"])
         await until(lambda: is_whole(receiver, rest))
         assert not receiver.differing()
@@ -85,14 +85,14 @@ async def test_what_was_looked_at_before_costs_nothing_and_is_sent_once() -> Non
     jobs = restarted()
     async with traced() as (made, receiver):
         for job in [*jobs, jobs[-1]]:
-            made.looked(job)
+            made.round_began(job)
         await until(lambda: is_whole(receiver, jobs))
         began = time.perf_counter()
         for _ in range(1000):
-            made.looked(jobs[-1])
+            made.round_began(jobs[-1])
         assert time.perf_counter() - began < 0.05
         again = jobs[-1].model_copy(update={"status": jobs[-1].status.model_copy(update={"message": "it runs"})})
-        made.looked(again)
+        made.round_began(again)
     assert len(receiver.spans) == len(last(jobs))
 
 
@@ -102,14 +102,14 @@ async def test_two_leaders_give_one_whole_trace_wherever_the_first_one_ends(cut:
     jobs = restarted()
     assert len(jobs) == 4
     async with receiving() as receiver:
-        first = tracing(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
+        first = tracer_from(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
         for job in jobs[:cut]:
-            first.looked(job)
+            first.round_began(job)
         if flushed:
             await first.close()  # else it dies with all that it has not sent
-        second = tracing(environment(receiver))
+        second = tracer_from(environment(receiver))
         for job in jobs[max(0, cut - 1) :]:  # it begins with what the first one saw last
-            second.looked(job)
+            second.round_began(job)
         await second.close()
         assert is_whole(receiver, jobs)
         assert not receiver.differing()
@@ -118,9 +118,9 @@ async def test_two_leaders_give_one_whole_trace_wherever_the_first_one_ends(cut:
 async def test_a_term_begins_anew_in_the_same_process() -> None:
     jobs = restarted()
     async with traced() as (made, receiver):
-        made.looked(jobs[1])
-        made.resigned()
-        made.looked(jobs[-1])
+        made.round_began(jobs[1])
+        made.term_ended()
+        made.round_began(jobs[-1])
         await until(lambda: is_whole(receiver, jobs))
         assert not receiver.differing()
 
@@ -128,7 +128,7 @@ async def test_a_term_begins_anew_in_the_same_process() -> None:
 async def test_what_was_complete_long_before_a_term_is_not_sent_again() -> None:
     jobs = restarted(began=3600)
     async with traced() as (made, receiver):
-        made.looked(jobs[-1])
+        made.round_began(jobs[-1])
     assert not receiver.spans
     assert made.counts().exported == 0
 
@@ -136,8 +136,8 @@ async def test_what_was_complete_long_before_a_term_is_not_sent_again() -> None:
 async def test_what_is_complete_at_once_in_this_term_is_sent_whenever_it_was() -> None:
     jobs = restarted(began=3600)
     async with traced() as (made, receiver):
-        made.looked(jobs[0])
-        made.looked(jobs[-1])
+        made.round_began(jobs[0])
+        made.round_began(jobs[-1])
         await until(lambda: is_whole(receiver, jobs))
 
 
@@ -146,14 +146,14 @@ async def test_while_stronger_evidence_may_come_neither_root_nor_members_are_sen
     async with traced() as (made, receiver):
         running = asyncio.create_task(made.run())
         for job in jobs:
-            made.looked(job)
+            made.round_began(job)
         await until(lambda: receiver.names["first_step"])
         assert set(receiver.names) == {"detect", "stop", "barrier", "start", "first_step"}
         corrected = jobs[-1].status.incidents[0]
         better = corrected.model_copy(update={"cause": corrected.cause.model_copy(update={"message": "a device"})})
         status = jobs[-1].status.model_copy(update={"incidents": (better,)})
         jobs.append(jobs[-1].model_copy(update={"status": status}))
-        made.looked(jobs[-1])
+        made.round_began(jobs[-1])
         await until(lambda: is_whole(receiver, jobs))
         assert attributes(receiver.named("gang.restart").attributes)["gang.cause.message"] == "a device"
         assert not receiver.differing()
@@ -165,13 +165,13 @@ async def test_while_stronger_evidence_may_come_neither_root_nor_members_are_sen
 async def test_a_gang_that_is_gone_in_mid_incident_may_come_back_and_its_trace_goes_on() -> None:
     _, write_1, *rest = jobs = restarted()
     async with traced() as (made, receiver):
-        made.looked(write_1)
-        made.gone("uid-g")
-        made.gone("uid-g")
-        made.gone("nobody's")
+        made.round_began(write_1)
+        made.gang_gone("uid-g")
+        made.gang_gone("uid-g")
+        made.gang_gone("nobody's")
         await until(lambda: receiver.names["detect"])
         for job in (write_1, *rest):
-            made.looked(job)
+            made.round_began(job)
         await until(lambda: is_whole(receiver, jobs))
     assert not receiver.differing()
     assert receiver.names["gang.restart"] == 1
@@ -181,18 +181,18 @@ async def test_a_gang_that_is_gone_after_it_has_failed_leaves_a_whole_trace() ->
     jobs = restarted(window=300)
     status = jobs[-1].status.model_copy(update={"phase": GangPhase.FAILED})
     async with traced() as (made, receiver):
-        made.looked(jobs[-1].model_copy(update={"status": status}))
-        made.gone("uid-g")
+        made.round_began(jobs[-1].model_copy(update={"status": status}))
+        made.gang_gone("uid-g")
         await until(lambda: is_whole(receiver, jobs))
 
 
 async def test_an_incident_that_is_not_kept_any_more_is_finished_first() -> None:
     jobs = restarted(window=300)
     async with traced() as (made, receiver):
-        made.looked(jobs[-1])
+        made.round_began(jobs[-1])
         assert not receiver.names["gang.restart"]
         status = jobs[-1].status.model_copy(update={"incidents": ()})
-        made.looked(jobs[-1].model_copy(update={"status": status}))
+        made.round_began(jobs[-1].model_copy(update={"status": status}))
         await until(lambda: is_whole(receiver, jobs))
         assert not receiver.differing()
 
@@ -203,7 +203,7 @@ async def test_what_the_end_of_its_attempt_completed_a_moment_ago_is_sent_howeve
     ended = {"phase": GangPhase.SUSPENDED, "phase_time": time.time() - ago}
     status = jobs[-1].status.model_copy(update=ended)
     async with traced() as (made, receiver):
-        made.looked(jobs[-1].model_copy(update={"status": status}))
+        made.round_began(jobs[-1].model_copy(update={"status": status}))
     assert receiver.names["gang.restart"] == (ago == 10)
 
 
@@ -220,7 +220,7 @@ async def test_a_sampler_takes_a_trace_whole_or_not_at_all(sampler: dict[str, st
     jobs = restarted()
     async with traced(**sampler) as (made, receiver):
         for job in jobs:
-            made.looked(job)
+            made.round_began(job)
     assert len(receiver.spans) == (len(last(jobs)) if sent else 0)
     assert made.counts().dropped == 0
 
@@ -235,9 +235,9 @@ async def test_headers_path_and_compression_are_as_they_were_set(compression: st
         }
         settings = environment(receiver, **more)
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] += "/collector/"
-        made = tracing(settings)
+        made = tracer_from(settings)
         for job in jobs:
-            made.looked(job)
+            made.round_began(job)
         await made.close()
     assert set(receiver.paths) == {"/collector/v1/traces"}
     assert {one["authorization"] for one in receiver.headers} == {"Basic abc"}

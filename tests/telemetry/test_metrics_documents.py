@@ -13,8 +13,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from gangctl.api.status import GangPhase, IncidentLevel, ProgressStatus, Spent
-from tests.controller.exposed import Around
-from tests.controller.gangs import NOW, gang, incident, later
+from tests.telemetry.gangs import NOW, gang, incident, later
+from tests.telemetry.samples import Around
 
 REPOSITORY = Path(__file__).parents[2]
 FILES = REPOSITORY / "charts" / "gangctl" / "files"
@@ -30,9 +30,11 @@ def exposed() -> CollectorRegistry:
     """What a process exposes that has seen everything once."""
     metrics = Around().metrics()
     running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=ProgressStatus(attempt=1, step=1, time=NOW))
-    metrics.looked(running)
+    metrics.round_began(running)
     settled = incident(2, settled=True, outcome="Restarted", lost_steps=3, lost_seconds=1.0, level=IncidentLevel.POD)
-    metrics.wrote(running, later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0)), 0.01)
+    metrics.status_written(
+        running, later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0)), 0.01
+    )
     return metrics.registry
 
 

@@ -22,8 +22,7 @@ from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.record.snapshot import Snapshot
 from gangctl.telemetry import logs
 from tests.cluster.local import until
-from tests.controller.worlds import World as Cluster
-from tests.controller.worlds import running
+from tests.controller.fake_cluster import FakeCluster, running
 from tests.core import happening
 from tests.core.world import World
 
@@ -106,7 +105,7 @@ async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> No
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        cluster = Cluster()
+        cluster = FakeCluster()
         async with running(cluster, decide):
             await until(lambda: "the framework asked" in file.read_text(encoding="utf-8"))
     finally:
