@@ -23,7 +23,7 @@ from gangctl.core.record.snapshot import Snapshot
 from gangctl.telemetry import logs
 from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running
-from tests.core import happening
+from tests.core import given
 from tests.core.world import World
 
 HOSTILE = "[red]x[/red] \x1b[2J\x9b31m\r\n2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
@@ -34,15 +34,15 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202e\u2028]")
 def requested() -> tuple[World, Plan]:
     """A gang whose framework has asked for a restart in such words."""
     world = World()
-    happening.runs(world)
-    happening.request(world, "worker-1", HOSTILE, None, None)
+    given.runs(world)
+    given.request(world, "worker-1", HOSTILE, None, None)
     return world, world.decide()
 
 
 def sick() -> tuple[World, Plan]:
     """A gang with an unhealthy device of such a name."""
     world = World()
-    happening.runs(world)
+    given.runs(world)
     world.pod("worker-1", devices=(Device("example.com/gpu", HOSTILE, "Unhealthy"),))
     return world, world.decide()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
-from tests.core.happening import (
+from tests.core.given import (
     change,
     checkpoint,
     container_ended,
@@ -42,7 +42,7 @@ from tests.core.happening import (
     steps,
     vanish,
 )
-from tests.core.showing import account, conditions, decide, environment, told, trace
+from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
 RULE = "----"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.starting import MAX_HOSTS
 from gangsidecar.wire import Phase
-from tests.core.happening import each, ready, runs
+from tests.core.given import each, ready, runs
 from tests.core.world import World
 
 ROLES = """\

@@ -12,7 +12,7 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders
 from gangctl.core.policy import budget
 from tests.core.scenario import sentence
-from tests.core.showing import decide
+from tests.core.then import decide
 from tests.core.world import World
 
 TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}

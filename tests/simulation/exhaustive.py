@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import invariants, mishaps, moves
-from tests.simulation.driving import Run, settle
+from tests.simulation import invariants, moves
 from tests.simulation.engine import Engine, remembering
+from tests.simulation.faults import FAULTS, heal
+from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, Move
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
@@ -99,7 +100,7 @@ def explore(search: Search) -> Found:
     if not search.fresh:
         settle(Run(start))
     if not search.fresh and start.spec.checkpoint is not None:
-        mishaps.MISHAPS["train"](start, 2)
+        FAULTS["train"](start, 2)
         settle(Run(start))
     queue = deque([_Node(start, search.count, search.jumps, 0)])
     work.seen.add(_key(queue[0]))
@@ -154,7 +155,7 @@ def _enabled(u: Universe) -> list[Move]:
 
 
 def _harm(u: Universe, what: str, target: int) -> None:
-    mishaps.MISHAPS[what](u, target)
+    FAULTS[what](u, target)
     invariants.one_attempt(u)
 
 
@@ -167,7 +168,7 @@ def _rest(work: _Searching, node: _Node) -> None:
     end = _Node(node.universe.copy(), 0, (), node.depth + 1, node, "no more faults")
 
     def rest() -> None:
-        mishaps.heal(end.universe)
+        heal(end.universe)
         settle(Run(end.universe))
 
     _try(end, rest)

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar import machine
 from gangsidecar.wire import Checkpoint, Ping, Progress
-from tests.simulation import invariants, leading
+from tests.simulation import controller, invariants
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc, Saved
 
@@ -102,9 +102,9 @@ def _of_leader(u: Universe, number: int, leader: Leader) -> Iterator[Move]:
         yield Move(Kind.WRITE, number)
     if leader.todo:
         yield Move(Kind.ACT, number)
-    if leading.is_stale(u, leader):
+    if controller.is_stale(u, leader):
         yield Move(Kind.SYNC, number)
-    if leading.wants_to_think(u, leader):
+    if controller.wants_to_think(u, leader):
         yield Move(Kind.THINK, number)
 
 
@@ -119,7 +119,7 @@ def perform(u: Universe, move: Move) -> None:
     if isinstance(move.who, int):
         _lead(u, move, move.who)
     elif move.kind is Kind.LEAD:
-        leading.begin(u)
+        controller.begin(u)
     else:
         _in_pod(u, move, move.who)
     invariants.one_attempt(u)
@@ -128,15 +128,15 @@ def perform(u: Universe, move: Move) -> None:
 def _lead(u: Universe, move: Move, number: int) -> None:
     match move.kind:
         case Kind.SYNC:
-            leading.sync(u, number)
+            controller.sync(u, number)
         case Kind.THINK:
-            leading.think(u, number)
+            controller.think(u, number)
             if u.engine.searching and u.leaders[number].plan is not None:
-                leading.write(u, number, leading.Write.DONE)
+                controller.write(u, number, controller.Write.DONE)
         case Kind.WRITE:
-            leading.write(u, number, leading.Write.DONE)
+            controller.write(u, number, controller.Write.DONE)
         case _:
-            leading.act(u, number)
+            controller.act(u, number)
 
 
 def _in_pod(u: Universe, move: Move, uid: str) -> None:
@@ -147,7 +147,7 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             box = u.boxes[uid]
             up = box.up[move.which]
             u.boxes[uid] = replace(box, up=box.up[: move.which] + box.up[move.which + 1 :])
-            leading.receive(u, uid, up)
+            controller.receive(u, uid, up)
         case Kind.DOWN:
             box = u.boxes[uid]
             message = box.down[move.which]

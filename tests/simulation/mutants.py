@@ -1,121 +1,248 @@
-"""Show that the tests have teeth: ``python tests/simulation/mutants.py [--only WORD]``.
-
-Each mistake of ``mistakes.py`` is made in a copy of the sources, never in the work tree, and the suite must catch it. A
-copy without a mistake must pass. The exit code is 1 if a mistake survives, if a patch doesn't apply any more, or if the
-suite objects to the sources as they are.
-"""
+"""Mutants: deliberate mistakes, as small patches of the source. The tests must catch each of them."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-
-from tests.simulation.mistakes import MISTAKES, Mistake
-
-ROOT = Path(__file__).parents[2]
-COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core")
-FILES = ("pyproject.toml", "tests/conftest.py")
-JOBS = 2
-NO_MISTAKE = Mistake("(no mistake)", ())
-
-
-class StalePatchError(Exception):
-    """A patch's text isn't there exactly once: the source has moved on, and the mistake must be made anew."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of one mistake."""
+class Patch:
+    """In this file this text, which is there exactly once, becomes another."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One deliberate mistake, in words and in code."""
 
     name: str
-    by: str
-    after: str
-    said: str
-    seconds: float
+    patches: tuple[Patch, ...]
 
 
-def main() -> int:
-    """Judge all of them and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="only mistakes whose name has this in it")
-    arguments = parser.parse_args()
-    chosen = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
-    began = time.monotonic()
-    with ThreadPoolExecutor(JOBS) as pool:
-        verdicts = []
-        for verdict in pool.map(judge, [NO_MISTAKE, *chosen]):
-            print(row(verdict), flush=True)
-            verdicts.append(verdict)
-    survived = [verdict.name for verdict in verdicts[1:] if not verdict.by]
-    print(f"{len(chosen) - len(survived)} of {len(chosen)} mistakes were caught in {time.monotonic() - began:.0f} s")
-    if verdicts[0].by:
-        print(f"the sources as they are do not pass: {verdicts[0].said}")
-    for name in survived:
-        print(f"not caught: {name}")
-    return 1 if survived or verdicts[0].by else 0
+def _one(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, (Patch(file, old, new),))
 
 
-def judge(mistake: Mistake, arguments: Sequence[str] = ()) -> Verdict:
-    """Make the mistake in a copy and run the suite there. A patch that doesn't apply is caught by nothing."""
-    with tempfile.TemporaryDirectory(prefix="gangctl-mutant-") as directory:
-        copy = Path(directory)
-        for part in COPIED:
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in FILES:
-            shutil.copy(ROOT / name, copy / name)
-        try:
-            make(mistake, copy)
-        except StalePatchError as error:
-            return Verdict(mistake.name, "", "the patch does not apply any more", str(error).replace("\n", " "), 0.0)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'sidecar'}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.simulation.catching", *arguments],
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if ended.returncode != 0:
-        last = (ended.stderr.strip().splitlines() or ["no word"])[-1]
-        return Verdict(mistake.name, "crash", "", last, 0.0)
-    told = json.loads(ended.stdout.splitlines()[-1])
-    return Verdict(mistake.name, told["by"], told["after"], told["said"], told["seconds"])
-
-
-def make(mistake: Mistake, copy: Path) -> None:
-    """Apply the patches in the copy.
-
-    Raises:
-        StalePatchError: a text is not there exactly once.
-    """
-    for patch in mistake.patches:
-        path = copy / patch.file
-        text = path.read_text()
-        if text.count(patch.old) != 1:
-            raise StalePatchError(f"{mistake.name}: {patch.file} has this {text.count(patch.old)} times:\n{patch.old}")
-        path.write_text(text.replace(patch.old, patch.new))
-
-
-def row(verdict: Verdict) -> str:
-    """One line of the table."""
-    caught = " ".join(filter(None, (verdict.by or "NOT CAUGHT", f"({verdict.after})" if verdict.after else "")))
-    return f"{verdict.name:58} {verdict.seconds:5.1f} s  {caught:40} {verdict.said[:110]}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+MUTANTS = (
+    _one(
+        "members are told before the status is stored",
+        "tests/simulation/controller.py",
+        "        u.leaders[number] = replace(thought, plan=plan)\n",
+        "        u.leaders[number] = replace(thought, plan=plan, status=plan.status)\n        tell_all(u, number)\n",
+    ),
+    Mutant(
+        "the machine takes a Run of any attempt",
+        (
+            Patch(
+                "sidecar/gangsidecar/machine.py",
+                "        if _key(new) < _key(old) or",
+                "        if (new.verb is not Verb.RUN and _key(new) < _key(old)) or",
+            ),
+            Patch(
+                "sidecar/gangsidecar/machine.py",
+                "    if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:\n",
+                "    if state.phase is not Phase.READY or old is None:\n",
+            ),
+        ),
+    ),
+    _one(
+        "the machine takes a Run for another session",
+        "sidecar/gangsidecar/machine.py",
+        "run is None or run.session != state.session or state.terminated_at",
+        "run is None or state.terminated_at",
+    ),
+    _one(
+        "the machine goes back to an older directive",
+        "sidecar/gangsidecar/machine.py",
+        "        if _key(new) < _key(old) or old.verb is Verb.FINISH:",
+        "        if old.verb is Verb.FINISH:",
+    ),
+    Mutant(
+        "Ready is said before the whole tree is gone",
+        (
+            Patch(
+                "sidecar/gangsidecar/machine.py",
+                "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
+                "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
+            ),
+            Patch(
+                "sidecar/gangsidecar/machine.py",
+                "    if state.phase is not Phase.STOPPING or state.alive or hold is None",
+                "    if state.phase is not Phase.STOPPING or hold is None",
+            ),
+        ),
+    ),
+    _one(
+        "the barrier is short by one pod",
+        "gangctl/core/lifecycle/gathering.py",
+        "    if blocking or missing or ending:\n",
+        "    if len(blocking) > 1 or missing or ending:\n",
+    ),
+    _one(
+        "the barrier counts members, not pods",
+        "gangctl/core/facts/barrier.py",
+        "        if not _is_over(gang, entry, present.get(entry.pod))\n    ]",
+        "        if entry.incarnation == gang.incarnation(entry.member)\n    ]",
+    ),
+    _one(
+        "a pod that vanished is taken for gone",
+        "gangctl/core/facts/barrier.py",
+        "    return missed and gang.now >= (entry.vanished_time or 0.0) + grace\n",
+        "    return missed\n",
+    ),
+    _one(
+        "many pods that vanished are taken for gone",
+        "gangctl/core/facts/barrier.py",
+        "    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace\n",
+        "    missed = awaited.vanished_time is not None\n",
+    ),
+    _one(
+        "pods that are waited for are forgotten at the next write",
+        "gangctl/core/lifecycle/drafting.py",
+        'status.model_copy(update={"message": because})',
+        'status.model_copy(update={"message": because, '
+        '"awaited": tuple(one for one in status.awaited if one not in gang.status.awaited)})',
+    ),
+    _one(
+        "the deadline runs without a leader",
+        "gangctl/core/facts/barrier.py",
+        "        gang.observed.listening_since + SETTLING_SECONDS",
+        "        0.0 * SETTLING_SECONDS",
+    ),
+    _one(
+        "Ready for an attempt that runs proves that nothing runs",
+        "gangctl/core/facts/gang.py",
+        "    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)\n",
+        "    return report.phase is Phase.READY and report.attempt >= status.attempt\n",
+    ),
+    _one(
+        "two pods of one incarnation may speak",
+        "gangctl/core/policy/replacement.py",
+        "    if _has_twin(gang, name):\n",
+        "    if _has_twin(gang, name) and pod is None and not gang.is_fresh(name):\n",
+    ),
+    _one(
+        "a fault does not raise the attempt",
+        "gangctl/core/lifecycle/running.py",
+        "    attempt = gang.status.attempt + 1\n    unfit",
+        "    attempt = gang.status.attempt\n    unfit",
+    ),
+    _one(
+        "a new session while Running is no fault",
+        "gangctl/core/facts/faults.py",
+        "    if report is not None and not has_joined(report, status.attempt):\n",
+        "    if report is not None and report.attempt > status.attempt:\n",
+    ),
+    Mutant(
+        "a pod is deleted before its incarnation is raised",
+        (
+            Patch(
+                "gangctl/core/policy/replacement.py",
+                "            incarnation=gang.incarnation(name) + 1,\n",
+                "            incarnation=gang.incarnation(name) + (why.reason is not Reason.DEVICE_LOST),\n",
+            ),
+            Patch(
+                "gangctl/core/policy/pods.py",
+                "pod.incarnation < current.get(pod.member, status.base_incarnation))\n",
+                "pod.incarnation < current.get(pod.member, status.base_incarnation) "
+                'or any(one.health == "Unhealthy" for one in pod.devices))\n',
+            ),
+        ),
+    ),
+    _one(
+        "a rank is given to two members",
+        "gangctl/core/facts/ranks.py",
+        "                holding.add(spare)\n",
+        "                pass\n",
+    ),
+    _one(
+        "the Ready of a spare for an older attempt counts for a place",
+        "gangctl/core/facts/ranks.py",
+        "        and report.attempt == gang.status.attempt\n",
+        "        and (report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
+    ),
+    _one(
+        "the budget is charged twice",
+        "gangctl/core/record/incidents.py",
+        "    return entered(gang, loss.noted(status, seconds), entry) if restarted else status\n",
+        "    return entered(gang, entered(gang, status, entry), entry) if restarted else status\n",
+    ),
+    _one(
+        "the budget is never used up",
+        "gangctl/core/policy/budget.py",
+        "charged(spec, status, now) < budget.max_restarts\n",
+        "charged(spec, status, now) <= budget.max_restarts\n",
+    ),
+    _one(
+        "an echo ends the job",
+        "gangctl/core/policy/cause.py",
+        "    if len(cause.tied) <= 1:\n        return",
+        "    for one in faults(gang):\n"
+        "        if verdict(gang.spec, one).action is Action.FAIL_JOB:\n"
+        "            found = verdict(gang.spec, one)\n"
+        "            return as_cause(one, found.rule), found\n"
+        "    if len(cause.tied) <= 1:\n        return",
+    ),
+    _one(
+        "exit 0 after a stop is taken for success",
+        "gangctl/core/policy/success.py",
+        "end.exit_code == 0 and not end.stopped\n",
+        "end.exit_code == 0\n",
+    ),
+    _one(
+        "an end is left again",
+        "gangctl/core/lifecycle/decide.py",
+        "GangPhase.RUNNING, GangPhase.HELD})\n",
+        "GangPhase.RUNNING, GangPhase.HELD, GangPhase.FAILED})\n",
+    ),
+    _one(
+        "the restore point is one that any rank can load",
+        "gangctl/core/policy/checkpoints.py",
+        "sorted(set.intersection(*held)) if held else []\n",
+        "sorted(set.union(*held)) if held else []\n",
+    ),
+    _one(
+        "a rejected step is used",
+        "gangctl/core/policy/restore.py",
+        "        if (tier.name, candidate.point.step, candidate.marker) not in out\n",
+        "        if (tier.name, candidate.point.step, candidate.marker, 0) not in out\n",
+    ),
+    Mutant(
+        "the directory is scanned before every pod has stopped",
+        (
+            Patch(
+                "gangctl/core/lifecycle/gathering.py",
+                "from gangctl.core.lifecycle.plan import Plan\n",
+                "from gangctl.core.lifecycle.plan import AskScan, Plan\nfrom gangctl.core.policy import restore\n",
+            ),
+            Patch(
+                "gangctl/core/lifecycle/gathering.py",
+                "pods.actions(gang, gang.status, create=ending is None))\n",
+                "(*pods.actions(gang, gang.status, create=ending is None), *_early(gang)))\n",
+            ),
+            Patch(
+                "gangctl/core/lifecycle/gathering.py",
+                "def _replace(",
+                "def _early(gang: Gang) -> tuple[AskScan, ...]:\n"
+                "    scan = restore.wanted_scan(gang)\n"
+                "    return tuple(AskScan(pod.uid, scan) for pod in [*gang.pods.values()][:1] if scan)\n\n\n"
+                "def _replace(",
+            ),
+        ),
+    ),
+    _one(
+        "time that a clock repeats is accounted for again",
+        "gangctl/core/record/goodput.py",
+        "        until = max(gang.now, before.accounted_time)\n",
+        "        until = gang.now\n",
+    ),
+    _one(
+        "a loss of progress is counted twice",
+        "gangctl/core/record/loss.py",
+        "status.spent.lost_progress + lost, 3)",
+        "status.spent.lost_progress + lost + lost, 3)",
+    ),
+)

@@ -1,11 +1,11 @@
-"""The suite has teeth: a few mistakes are made with every test run, all of them by ``make mutants``."""
+"""The suite catches deliberate mistakes. Every test run tries a few mutants, ``make mutants`` tries all of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.simulation.mistakes import MISTAKES, Mistake
-from tests.simulation.mutants import NO_MISTAKE, ROOT, judge
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.run_mutants import NO_MUTATION, ROOT, judge
 
 FEW = {
     "members are told before the status is stored",
@@ -14,16 +14,16 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_each_mistake_can_still_be_made(mistake: Mistake) -> None:
-    for patch in mistake.patches:
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_mutant_still_applies(mutant: Mutant) -> None:
+    for patch in mutant.patches:
         assert (ROOT / patch.file).read_text().count(patch.old) == 1
 
 
-@pytest.mark.parametrize("mistake", [one for one in MISTAKES if one.name in FEW], ids=lambda mistake: mistake.name)
-def test_a_mistake_is_caught_by_the_simulation(mistake: Mistake) -> None:
-    assert judge(mistake, ["--short", "--lives", "60"]).by == "simulation"
+@pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.name in FEW], ids=lambda mutant: mutant.name)
+def test_the_simulation_catches_a_mutant(mutant: Mutant) -> None:
+    assert judge(mutant, ["--short", "--lives", "60"]).by == "simulation"
 
 
-def test_sources_without_a_mistake_are_objected_to_by_nobody() -> None:
-    assert not judge(NO_MISTAKE, ["--short", "--lives", "60"]).by
+def test_the_suite_passes_without_a_mutant() -> None:
+    assert not judge(NO_MUTATION, ["--short", "--lives", "60"]).by

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.chance import PAUSES, drawn
-from tests.simulation.driving import Fault, Run, settle, simulate
 from tests.simulation.engine import plain
-from tests.simulation.mishaps import MISHAPS, heal
+from tests.simulation.faults import FAULTS, heal
+from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
+from tests.simulation.seeds import PAUSES, drawn
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 
-FAULTS = st.lists(
-    st.builds(Fault, st.sampled_from(PAUSES), st.sampled_from(list(MISHAPS)), st.integers(0, 15)), max_size=12
+INJECTIONS = st.lists(
+    st.builds(Injection, st.sampled_from(PAUSES), st.sampled_from(list(FAULTS)), st.integers(0, 15)), max_size=12
 )
 
 
@@ -27,9 +27,9 @@ def test_whatever_goes_wrong_the_invariants_hold(setup: str, capsys: pytest.Capt
     seen: Counter[str] = Counter()
 
     @settings(derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.integers(0, 2**16), FAULTS, st.integers(0, 4), st.booleans())
-    def lives(seed: int, faults: list[Fault], disorder: int, warm: bool) -> None:  # noqa: FBT001 - Hypothesis names it
-        run = simulate(setup, seed, faults, disorder=disorder, warm=warm)
+    @given(st.integers(0, 2**16), INJECTIONS, st.integers(0, 4), st.booleans())
+    def lives(seed: int, injections: list[Injection], disorder: int, warm: bool) -> None:  # noqa: FBT001 - Hypothesis names it
+        run = simulate(setup, seed, injections, disorder=disorder, warm=warm)
         seen.update(lives=1, moves=run.moves, attempts=run.universe.status.attempt)
 
     lives()
@@ -44,12 +44,12 @@ def test_seeds_that_every_run_looks_at(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_kind_of_fault_can_find_a_target_and_change_the_world() -> None:
-    without_effect = set(MISHAPS)
+    without_effect = set(FAULTS)
     for world in _worlds():
         for name in list(without_effect):
             for target in range(6):
                 after = world.copy()
-                MISHAPS[name](after, target)
+                FAULTS[name](after, target)
                 if after != world:
                     without_effect.discard(name)
     assert not without_effect
@@ -60,7 +60,7 @@ def _worlds() -> Iterator[Universe]:
     run = Run(new_universe(setups()["pair"], plain()))
     for name in ("train", "a worker is killed", "another controller leads", "a node is lost", "a member is cut off"):
         settle(run)
-        MISHAPS[name](run.universe, 4)
+        FAULTS[name](run.universe, 4)
         yield run.universe.copy()
         for _ in range(20):
             move = next(moves(run.universe), None)

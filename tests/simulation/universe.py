@@ -1,7 +1,7 @@
 """A fake cluster: an API server, kubelets, kernels, sidecars and a network, in virtual time. It is a fake and says so.
 
 The core and the machine in it are the real ones. Everything else is what :mod:`tests.simulation.moves` lets happen and
-:mod:`tests.simulation.mishaps` lets go wrong. A universe is a few dictionaries of frozen values: cheap to copy.
+:mod:`tests.simulation.faults` lets go wrong. A universe is a few dictionaries of frozen values: cheap to copy.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from gangctl.api.gangjob import GangJob
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
 from gangsidecar.wire import Progress
-from tests.core import happening
+from tests.core import given
 from tests.core.world import World
 from tests.telemetry.otlp_receiver import Receiver, receiving
 
@@ -22,7 +22,7 @@ def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
     world = World(now=float(round(time.time() - began)))  # As exact as it is stored.
     world.listening_since = world.now - 3600
     world.submit(f"{{roles: [{{name: worker, replicas: 2}}], recovery: {{evidenceWindowSeconds: {window}}}}}")
-    happening.runs(world)
+    given.runs(world)
     world.decide()
     stepped(world, 7)
     world.now += 1
@@ -30,10 +30,10 @@ def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
     world.ends("worker-1", exit_code=3)
     decided(world, found)
     world.now += 0.4
-    happening.each(happening.ready)(world)
+    given.each(given.ready)(world)
     decided(world, found)
     world.now += 0.1
-    happening.each(happening.run)(world)
+    given.each(given.run)(world)
     decided(world, found)
     world.now += 2.5
     stepped(world, 8)

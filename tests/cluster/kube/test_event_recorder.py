@@ -26,7 +26,7 @@ from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, pod
 from tests.cluster.kube.test_cluster import GANG, world
-from tests.core import happening
+from tests.core import given
 from tests.core.world import World
 
 TRACE = "0123456789abcdef0123456789abcdef"
@@ -152,7 +152,7 @@ def test_an_event_is_about_the_pod_of_the_incarnation_that_is_meant(job: GangJob
 def test_the_events_of_a_restart_are_about_the_pod_that_was_replaced_and_share_its_trace() -> None:
     """With the real core: the member has its new pod in the same plan that tells of the old one."""
     here = World()
-    happening.runs(here)
+    given.runs(here)
     here.pod("worker-1", devices=(Device("example.com/gpu", "gpu-7", "Unhealthy"),))
     plan = here.decide()
     assert plan.status is not None

@@ -8,10 +8,10 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
-from tests.simulation import leading
-from tests.simulation.driving import Run, settle
+from tests.simulation import controller
 from tests.simulation.engine import plain
-from tests.simulation.mishaps import MISHAPS
+from tests.simulation.faults import FAULTS
+from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, Move, advance, can_train, moves, next_time, perform, train
 from tests.simulation.setups import FATAL_CODE, setups
 from tests.simulation.universe import SIGKILL, Universe, new_universe
@@ -121,7 +121,7 @@ def test_a_spare_that_does_not_answer_stops_nobody() -> None:
 def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
     u = running("duo")
     cut_off(u, "worker-1.0")
-    leading.end(u, 1)
+    controller.end(u, 1)
     go_on(u)
     began = u.now
     advance(u, began + 30_000)
@@ -138,9 +138,9 @@ def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
 
 def test_a_step_that_cannot_be_loaded_gives_way_to_an_older_one_though_nobody_gets_as_far_as_a_report() -> None:
     u = running("fenced")
-    MISHAPS["train"](u, 4)
+    FAULTS["train"](u, 4)
     go_on(u)
-    MISHAPS["the newest step is poisoned"](u, 0)
+    FAULTS["the newest step is poisoned"](u, 0)
     kill(u, "worker-0.0")
     go_on(u)
     point = u.status.restore_point
@@ -216,7 +216,7 @@ def test_a_gang_that_has_failed_is_not_woken_by_its_user() -> None:
 
 def test_what_is_written_and_pruned_while_the_workers_stop_is_seen_by_the_scan() -> None:
     u = running("pair")
-    MISHAPS["train"](u, 4)
+    FAULTS["train"](u, 4)
     go_on(u)
     newest = max(saved.step for saved in u.disk)
     u.change_spec(restart_token="again")

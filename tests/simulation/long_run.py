@@ -1,4 +1,4 @@
-"""A long simulation: ``python tests/simulation/long.py --seconds 600 --seed 7``; with ``--exhaustive`` the deep search.
+"""Simulate for long: ``tests/simulation/long_run.py --seconds 600 --seed 7``; with ``--exhaustive`` the deep search.
 
 Each seed is one life of a gang. The first that breaks an invariant is made smaller and printed, and the exit code is 1.
 """
@@ -9,9 +9,9 @@ import argparse
 import sys
 import time
 
-from tests.simulation.chance import drawn, shrunk
 from tests.simulation.exhaustive import DEEP, explore
 from tests.simulation.invariants import ViolationError
+from tests.simulation.seeds import drawn, shrunk
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The suite that a mistake has to get past: simulation, stories, search and scenarios, up to the first that objects.
+"""The suite that a mutant has to get past: simulation, stories, search and scenarios, up to the first that objects.
 
 Run by ``mutants.py`` in a copy of the sources. It prints one line of JSON: what caught it, after how much, and what it
 said; nothing is caught if ``by`` is empty.
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gangctl.core.facts import barrier
-from tests.simulation import test_found
-from tests.simulation.chance import drawn
+from tests.simulation import test_regressions
 from tests.simulation.exhaustive import MANY, QUICK, explore
+from tests.simulation.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "tests/core/test_scenarios.py"
@@ -43,9 +43,9 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
     for seed in range(lives):
         try:
             moves += drawn(seed).run().moves
-        except Exception as error:  # noqa: BLE001 - a mistake may show as a crash as well
+        except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
             yield "simulation", f"{seed + 1} lives, {moves} moves", _said(error)
-    stories = [(name, story) for name, story in vars(test_found).items() if name.startswith("test_")]
+    stories = [(name, story) for name, story in vars(test_regressions).items() if name.startswith("test_")]
     for name, story in () if short else stories:
         try:
             story()

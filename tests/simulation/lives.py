@@ -9,8 +9,9 @@ from random import Random
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
-from tests.simulation import invariants, mishaps, moves
+from tests.simulation import invariants, moves
 from tests.simulation.engine import plain
+from tests.simulation.faults import FAULTS, heal
 from tests.simulation.invariants import require
 from tests.simulation.moves import Kind, Move
 from tests.simulation.setups import setups
@@ -23,7 +24,7 @@ STALE_MS = 10_000
 
 
 @dataclass(frozen=True)
-class Fault:
+class Injection:
     """After so many moves this goes wrong, with that target."""
 
     after: int
@@ -40,7 +41,7 @@ class Run:
     trace: list[str] = field(default_factory=list)
 
 
-def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 3, warm: bool = False) -> Run:
+def simulate(setup: str, seed: int, injections: Sequence[Injection], *, disorder: int = 3, warm: bool = False) -> Run:
     """Faults among moves in a random order, then none, until the gang is settled.
 
     ``warm``: the first fault finds the gang running, with checkpoints.
@@ -53,27 +54,27 @@ def simulate(setup: str, seed: int, faults: Sequence[Fault], *, disorder: int = 
     try:
         if warm:
             settle(run)
-            mishaps.MISHAPS["train"](run.universe, 4)
-        _disturb(run, Random(seed), faults, disorder)
+            FAULTS["train"](run.universe, 4)
+        _disturb(run, Random(seed), injections, disorder)
         run.trace.append("no more faults")
-        mishaps.heal(run.universe)
+        heal(run.universe)
         settle(run)
     except Exception as error:
-        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, faults {list(faults)}")
+        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, injections {list(injections)}")
         error.add_note("\n".join(run.trace[-400:]))
         raise
     return run
 
 
-def _disturb(run: Run, random: Random, faults: Sequence[Fault], disorder: int) -> None:
+def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder: int) -> None:
     u = run.universe
-    for fault in faults:
-        for _ in range(fault.after):
+    for one in injections:
+        for _ in range(one.after):
             _one(run, random, disorder)
-        mishaps.MISHAPS[fault.what](u, fault.target)
+        FAULTS[one.what](u, one.target)
         invariants.one_attempt(u)
         run.moves += 1
-        run.trace.append(f"-- {fault.what} ({fault.target})")
+        run.trace.append(f"-- {one.what} ({one.target})")
 
 
 def _one(run: Run, random: Random, disorder: int) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Level, Request
-from tests.simulation import leading, moves
+from tests.simulation import controller, moves
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import POISON, SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
-Mishap = Callable[[Universe, int], None]
+Fault = Callable[[Universe, int], None]
 
 
 def _box(u: Universe, target: int) -> Box | None:
@@ -26,8 +26,8 @@ def _with_worker(u: Universe, target: int) -> tuple[Box, Proc] | None:
     return found[target % len(found)] if found else None
 
 
-def _ends(code: int | None, signum: int | None = None, *, oom: bool = False) -> Mishap:
-    def mishap(u: Universe, target: int) -> None:
+def _ends(code: int | None, signum: int | None = None, *, oom: bool = False) -> Fault:
+    def fault(u: Universe, target: int) -> None:
         found = _with_worker(u, target)
         if found is not None:
             box, proc = found
@@ -36,7 +36,7 @@ def _ends(code: int | None, signum: int | None = None, *, oom: bool = False) -> 
             if daemon is not None and target % 2:
                 u.end_process(box.pod, daemon, 0, None)
 
-    return mishap
+    return fault
 
 
 def _all_finish(u: Universe, _target: int) -> None:
@@ -47,15 +47,15 @@ def _all_finish(u: Universe, _target: int) -> None:
                     u.end_process(uid, proc, 0, None)
 
 
-def _change(**update: bool) -> Mishap:
-    def mishap(u: Universe, target: int) -> None:
+def _change(**update: bool) -> Fault:
+    def fault(u: Universe, target: int) -> None:
         found = _with_worker(u, target)
         if found is not None:
             box, proc = found
             changed = tuple(replace(one, **update) if one == proc else one for one in box.procs)
             u.boxes[box.pod] = replace(box, procs=changed)
 
-    return mishap
+    return fault
 
 
 def _train(u: Universe, target: int) -> None:
@@ -174,11 +174,11 @@ def _spoil_device(u: Universe, target: int) -> None:
         u.pods[uid] = replace(u.pods[uid], devices=(Device("nvidia.com/gpu", "gpu-0", "Unhealthy"),))
 
 
-def _toggle(name: str) -> Mishap:
-    def mishap(u: Universe, _target: int) -> None:
+def _toggle(name: str) -> Fault:
+    def fault(u: Universe, _target: int) -> None:
         setattr(u, name, not getattr(u, name))
 
-    return mishap
+    return fault
 
 
 def _leader(u: Universe, target: int) -> Leader | None:
@@ -188,7 +188,7 @@ def _leader(u: Universe, target: int) -> Leader | None:
 def _crash_leader(u: Universe, target: int) -> None:
     leader = _leader(u, target)
     if leader is not None:
-        leading.end(u, leader.number)
+        controller.end(u, leader.number)
 
 
 def _usurp(u: Universe, target: int) -> None:
@@ -196,25 +196,25 @@ def _usurp(u: Universe, target: int) -> None:
     leader = _leader(u, -1)
     if leader is not None and len(u.leaders) < 2:
         u.leaders[leader.number] = replace(leader, frozen=target % 2 == 0)
-        leading.begin(u)
+        controller.begin(u)
 
 
 def _thaw(u: Universe, target: int) -> None:
     leader = _leader(u, target)
     if leader is not None and leader.frozen:
-        leading.thaw(u, leader.number)
+        controller.thaw(u, leader.number)
     elif leader is not None and len(u.leaders) > 1:
         u.leaders[leader.number] = replace(leader, frozen=True)
 
 
-def _write(outcome: leading.Write) -> Mishap:
-    def mishap(u: Universe, _target: int) -> None:
+def _write(outcome: controller.Write) -> Fault:
+    def fault(u: Universe, _target: int) -> None:
         for number, leader in u.leaders.items():
             if leader.plan is not None:
-                leading.write(u, number, outcome)
+                controller.write(u, number, outcome)
                 return
 
-    return mishap
+    return fault
 
 
 def _lose_message(u: Universe, target: int) -> None:
@@ -243,11 +243,11 @@ def _restart(u: Universe, _target: int) -> None:
     u.change_spec(restart_token=u.spec.restart_token + "x")
 
 
-def _time(ms: int) -> Mishap:
-    def mishap(u: Universe, target: int) -> None:
+def _time(ms: int) -> Fault:
+    def fault(u: Universe, target: int) -> None:
         moves.advance(u, u.now + ms * (1 + target % 4))
 
-    return mishap
+    return fault
 
 
 def _set_clock_back(u: Universe, target: int) -> None:
@@ -256,7 +256,7 @@ def _set_clock_back(u: Universe, target: int) -> None:
         u.leaders[number] = replace(leader, dirty=True)
 
 
-MISHAPS: dict[str, Mishap] = {
+FAULTS: dict[str, Fault] = {
     "train": _train,
     "a worker is killed": _ends(None, SIGKILL),
     "a worker exits with 1": _ends(1),
@@ -286,9 +286,9 @@ MISHAPS: dict[str, Mishap] = {
     "the controller crashes": _crash_leader,
     "another controller leads": _usurp,
     "a controller freezes or thaws": _thaw,
-    "a status write conflicts": _write(leading.Write.CONFLICT),
-    "a status write times out, stored": _write(leading.Write.TIMEOUT_STORED),
-    "a status write times out, lost": _write(leading.Write.TIMEOUT_LOST),
+    "a status write conflicts": _write(controller.Write.CONFLICT),
+    "a status write times out, stored": _write(controller.Write.TIMEOUT_STORED),
+    "a status write times out, lost": _write(controller.Write.TIMEOUT_LOST),
     "a message is lost": _lose_message,
     "a message comes twice": _repeat_message,
     "the user suspends or resumes": _suspend,
@@ -303,9 +303,9 @@ MISHAPS: dict[str, Mishap] = {
 def heal(u: Universe) -> None:
     """No more faults: networks work, what is stuck goes, one controller leads, the user wants the gang to run."""
     for number in [number for number in u.leaders if number != u.newest_leader]:
-        leading.end(u, number)
+        controller.end(u, number)
     for number in u.leaders:
-        leading.thaw(u, number)
+        controller.thaw(u, number)
     u.creation_fails = u.starts_fail = False
     for node in u.lost:
         u.node_is_back(node)

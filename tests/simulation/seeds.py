@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.driving import Fault, Run, simulate
+from tests.simulation.faults import FAULTS
 from tests.simulation.invariants import ViolationError
-from tests.simulation.mishaps import MISHAPS
+from tests.simulation.lives import Injection, Run, simulate
 from tests.simulation.setups import setups
 
 PAUSES = (0, 0, 1, 2, 3, 5, 8, 13, 20, 40)
@@ -20,7 +20,7 @@ class Life:
 
     setup: str
     seed: int
-    faults: tuple[Fault, ...]
+    injections: tuple[Injection, ...]
     disorder: int
     warm: bool
 
@@ -30,19 +30,20 @@ class Life:
         Raises:
             ViolationError: an invariant doesn't hold.
         """
-        return simulate(self.setup, self.seed, self.faults, disorder=self.disorder, warm=self.warm)
+        return simulate(self.setup, self.seed, self.injections, disorder=self.disorder, warm=self.warm)
 
 
 def drawn(seed: int) -> Life:
     """The life of this seed, the same for ever as long as faults and setups are."""
     random = Random(seed)
-    names = list(MISHAPS)
+    names = list(FAULTS)
     if random.random() < 0.4:  # The same few things again and again.
         names = [*random.sample(names, 3), "a worker is killed", "half a minute passes"]
-    faults = tuple(
-        Fault(random.choice(PAUSES), random.choice(names), random.randrange(16)) for _ in range(random.randrange(1, 14))
+    injections = tuple(
+        Injection(random.choice(PAUSES), random.choice(names), random.randrange(16))
+        for _ in range(random.randrange(1, 14))
     )
-    return Life(random.choice(list(setups())), seed, faults, random.randrange(5), random.random() < 0.5)
+    return Life(random.choice(list(setups())), seed, injections, random.randrange(5), random.random() < 0.5)
 
 
 def shrunk(life: Life) -> tuple[Life, ViolationError]:
@@ -61,12 +62,12 @@ def shrunk(life: Life) -> tuple[Life, ViolationError]:
 
 
 def _smaller(life: Life) -> Iterator[Life]:
-    for at, fault in enumerate(life.faults):
-        yield replace(life, faults=life.faults[:at] + life.faults[at + 1 :])
-        for after in (0, fault.after // 2):
-            if after < fault.after:
-                changed = replace(fault, after=after)
-                yield replace(life, faults=(*life.faults[:at], changed, *life.faults[at + 1 :]))
+    for at, one in enumerate(life.injections):
+        yield replace(life, injections=life.injections[:at] + life.injections[at + 1 :])
+        for after in (0, one.after // 2):
+            if after < one.after:
+                changed = replace(one, after=after)
+                yield replace(life, injections=(*life.injections[:at], changed, *life.injections[at + 1 :]))
     if life.disorder:
         yield replace(life, disorder=life.disorder - 1)
 

@@ -1,0 +1,123 @@
+"""Show that the tests catch mistakes: ``python tests/simulation/run_mutants.py [--only WORD]``.
+
+It applies each mutant of ``mutants.py`` to a copy of the sources, never to the work tree, and the suite must catch it.
+A copy without a patch must pass. The exit code is 1 if a mutant survives, if a patch does not apply any more, or if the
+suite objects to the sources as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.simulation.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core")
+FILES = ("pyproject.toml", "tests/conftest.py")
+JOBS = 2
+NO_MUTATION = Mutant("(no mutation)", ())
+
+
+class StalePatchError(Exception):
+    """A patch's text isn't there exactly once: the source has moved on, and the mutant must be made anew."""
+
+
+@dataclass(frozen=True)
+class MutantResult:
+    """What became of one mutant."""
+
+    name: str
+    by: str
+    after: str
+    said: str
+    seconds: float
+
+
+def main() -> int:
+    """Judge all of them and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="only mutants whose name has this in it")
+    arguments = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+    began = time.monotonic()
+    with ThreadPoolExecutor(JOBS) as pool:
+        results = []
+        for result in pool.map(judge, [NO_MUTATION, *chosen]):
+            print(row(result), flush=True)
+            results.append(result)
+    survived = [result.name for result in results[1:] if not result.by]
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants were caught in {time.monotonic() - began:.0f} s")
+    if results[0].by:
+        print(f"the sources as they are do not pass: {results[0].said}")
+    for name in survived:
+        print(f"not caught: {name}")
+    return 1 if survived or results[0].by else 0
+
+
+def judge(mutant: Mutant, arguments: Sequence[str] = ()) -> MutantResult:
+    """Make the mutant in a copy and run the suite there. A patch that doesn't apply is caught by nothing."""
+    with tempfile.TemporaryDirectory(prefix="gangctl-mutant-") as directory:
+        copy = Path(directory)
+        for part in COPIED:
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FILES:
+            shutil.copy(ROOT / name, copy / name)
+        try:
+            make(mutant, copy)
+        except StalePatchError as error:
+            return MutantResult(
+                mutant.name, "", "the patch does not apply any more", str(error).replace("\n", " "), 0.0
+            )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'sidecar'}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.simulation.mutant_suite", *arguments],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if ended.returncode != 0:
+        last = (ended.stderr.strip().splitlines() or ["no word"])[-1]
+        return MutantResult(mutant.name, "crash", "", last, 0.0)
+    told = json.loads(ended.stdout.splitlines()[-1])
+    return MutantResult(mutant.name, told["by"], told["after"], told["said"], told["seconds"])
+
+
+def make(mutant: Mutant, copy: Path) -> None:
+    """Apply the patches in the copy.
+
+    Raises:
+        StalePatchError: a text is not there exactly once.
+    """
+    for patch in mutant.patches:
+        path = copy / patch.file
+        text = path.read_text()
+        if text.count(patch.old) != 1:
+            raise StalePatchError(f"{mutant.name}: {patch.file} has this {text.count(patch.old)} times:\n{patch.old}")
+        path.write_text(text.replace(patch.old, patch.new))
+
+
+def row(result: MutantResult) -> str:
+    """One line of the table."""
+    caught = " ".join(filter(None, (result.by or "NOT CAUGHT", f"({result.after})" if result.after else "")))
+    return f"{result.name:58} {result.seconds:5.1f} s  {caught:40} {result.said[:110]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
