@@ -11,7 +11,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -155,8 +155,9 @@ async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIter
             await stream.prepare(request)
             found._streams.add(stream)  # noqa: SLF001 - its own
             try:
-                async for chunk in upstream.content.iter_any():
-                    await stream.write(chunk)
+                with suppress(aiohttp.ClientConnectionResetError):  # the client has ended, or the watch was cut
+                    async for chunk in upstream.content.iter_any():
+                        await stream.write(chunk)
             finally:
                 found._streams.discard(stream)  # noqa: SLF001 - its own
             return stream
