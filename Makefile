@@ -84,8 +84,8 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@sed -i -E 's/"(gang[a-z]+)==[^"]+"/"\1==$(VERSION)"/' $(PROJECTS)
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
 	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/crds/
-	@$(BIN)/python -m gangctl.api.reference > docs/reference/gangjob.md
-	@$(BIN)/python -m gangctl.api.eventreference > docs/reference/events.md
+	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
+	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 
 scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files anew (then read the diff)
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate

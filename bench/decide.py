@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.hashing import roles_hash
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide

@@ -135,7 +135,7 @@ class Stalls:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look meanwhile."""
+        """GangView meanwhile."""
         looking = asyncio.create_task(self._look())
         try:
             yield

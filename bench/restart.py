@@ -26,9 +26,9 @@ from pathlib import Path
 import yaml
 
 from gangctl.api.status import GangPhase
-from gangctl.cli.live import Look, look
+from gangctl.cli.gang_view import GangView, view_gang
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.store import GangStore
 
 NAME = "bench"
 DEADLINE_SECONDS = 120.0
@@ -63,7 +63,7 @@ def manifest(members: int, checkpoints: Path | None) -> str:
     return yaml.safe_dump(job)
 
 
-def until(what: str, found: Callable[[], Look | None]) -> Look:
+def until(what: str, found: Callable[[], GangView | None]) -> GangView:
     """Poll until something is found.
 
     Raises:
@@ -108,7 +108,7 @@ class Gang:
         command = [sys.executable, "-m", "gangctl", "run", str(path), "--plain", "--state-dir", str(self.state.path)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
 
-    def running(self, attempt: int) -> Look | None:
+    def running(self, attempt: int) -> GangView | None:
         """A look at the gang once every worker of the attempt was started."""
         if self.process.poll() is not None:
             raise RuntimeError(f"gangctl run ended: {Path(self.log.name).read_text()[-2000:]}")
@@ -117,11 +117,11 @@ class Gang:
         job = self.store.read()
         if job.status.attempt < attempt or job.status.phase is not GangPhase.RUNNING:
             return None
-        seen = look(self.state, self.store, time.time())
+        seen = view_gang(self.state, self.store, time.time())
         started = all(member.phase == "Running" for member in seen.snapshot.members)
         return seen if seen.live and started else None
 
-    def restart(self, before: Look, member: int) -> tuple[Look, Restart]:
+    def restart(self, before: GangView, member: int) -> tuple[GangView, Restart]:
         """Kill one worker, and wait until all run again."""
         pods = sorted((pod for pod in before.pods if pod.supervisor), key=lambda pod: pod.name)
         supervisor = pods[member % len(pods)].supervisor

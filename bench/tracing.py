@@ -28,7 +28,7 @@ from pathlib import Path
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from bench.restart import Gang, Restart, until
-from gangctl.cli.live import Look
+from gangctl.cli.gang_view import GangView
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OFF, AGAIN, ON, DEAD, HANGING = "off", "off, again", "on", "dead collector", "hanging collector"
@@ -95,7 +95,7 @@ def measure(members: int, restarts: int, endpoints: dict[str, str], folder: Path
     found: dict[str, list[Restart]] = {kind: [] for kind in endpoints}
     kinds = list(endpoints)
     try:
-        seen: dict[str, Look] = {}
+        seen: dict[str, GangView] = {}
         for at, (kind, endpoint) in enumerate(endpoints.items()):
             gangs[kind] = gang = start(members, folder / str(at), endpoint)
             seen[kind] = until(f"the gang with traces {kind}", lambda gang=gang: gang.running(1))  # type: ignore[misc]

@@ -21,9 +21,9 @@ from typing import Any
 
 import yaml
 
-from gangctl.cli.live import Look, look
+from gangctl.cli.gang_view import GangView, view_gang
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.store import GangStore
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "demo.yaml"
@@ -66,7 +66,7 @@ class Run:
         command = [sys.executable, "-m", "gangctl", "run", str(manifest), "--plain", *self.flags]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
-    def until(self, what: str, holds: Callable[[Look], bool]) -> Look:
+    def until(self, what: str, holds: Callable[[GangView], bool]) -> GangView:
         """Wait until something holds of the gang.
 
         Raises:
@@ -75,7 +75,7 @@ class Run:
         end = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < end:
             if self.store.stamp() is not None:
-                seen = look(self.state, self.store, time.time())
+                seen = view_gang(self.state, self.store, time.time())
                 if holds(seen):
                     return seen
             if self.process.poll() is not None:
@@ -83,10 +83,10 @@ class Run:
             time.sleep(POLL_SECONDS)
         raise Failure(f"{what} was not seen within {DEADLINE_SECONDS:.0f} s")
 
-    def reaches(self, attempt: int, steps: int) -> Look:
+    def reaches(self, attempt: int, steps: int) -> GangView:
         """Wait until the attempt has made this many steps since its restore point, and is between two checkpoints."""
 
-        def holds(seen: Look) -> bool:
+        def holds(seen: GangView) -> bool:
             status = seen.snapshot.status
             point = 0 if status.restore_point is None else status.restore_point.step
             step = 0 if status.progress is None or status.progress.attempt != attempt else status.progress.step
@@ -155,7 +155,7 @@ def disturbed() -> tuple[dict[str, Any], Run]:
     return result, run
 
 
-def processes(seen: Look) -> dict[str, Any]:
+def processes(seen: GangView) -> dict[str, Any]:
     """Member -> pids and start times of its sidecar and supervisor."""
     return {one["member"]: (one["sidecar"], one["supervisor"]) for one in seen.processes()}
 

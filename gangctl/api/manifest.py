@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gangctl.api.documents import Document, Location, UnreadableError, read
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, Constraint
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
 from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
 from gangctl.api.version import KIND
+from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
 
 __all__ = ["ManifestError", "Problem", "load"]
 

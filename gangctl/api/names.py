@@ -15,7 +15,7 @@ LABEL_INDEX: Final = "gangctl.io/index"
 LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 
 ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
-"""On a pod: of which roles it was made (see :func:`gangctl.api.hashing.roles_hash`)."""
+"""On a pod: of which roles it was made (see :func:`gangctl.api.roles_hash.roles_hash`)."""
 ANNOTATION_TRACEPARENT: Final = "gangctl.io/traceparent"
 """On a pod: the W3C trace context of the incident that it was created in."""
 ANNOTATION_TRACE_ID: Final = "gangctl.io/trace-id"

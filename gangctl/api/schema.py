@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from gangctl.api.caveats import caveats
 from gangctl.api.gangjob import GangJob
-from gangctl.api.notyet import caveats
 
 Schema = dict[str, Any]
 

@@ -13,10 +13,10 @@ from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import IncidentLevel
+from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.manifests import load_manifest
-from gangctl.cli.output import as_json, say
-from gangctl.cli.signals import exit_code, signal_number
+from gangctl.cli.output import as_json, print_out
 from gangctl.cli.text import clean
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault
 from gangctl.core.facts.gang import Gang
@@ -32,7 +32,7 @@ examples:
   gangctl classify job.yaml --condition DisruptionTarget:PreemptionByScheduler
   gangctl classify job.yaml --device-health nvidia.com/gpu=Unhealthy -o json
 
-It looks at one fault alone. A running gang may do more: the same member at fault again costs its pod, a budget that
+It views at one fault alone. A running gang may do more: the same member at fault again costs its pod, a budget that
 is used up ends the job, and a FailJob rule waits for stronger evidence (recovery.evidenceWindowSeconds).
 
 exit codes: 0 classified, 2 bad input
@@ -108,9 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
     harmless = fault.exit_code == 0 and not isinstance(job.spec.success_policy, NeverSucceeds)
     answers = [] if harmless else [_answer(job, replace(fault, member=member)) for member in members]
     if arguments.output == "json":
-        say(as_json(_document(fault, answers)))
+        print_out(as_json(_document(fault, answers)))
     elif harmless:
-        say("no fault: exit code 0 is how a worker finishes (successPolicy)")
+        print_out("no fault: exit code 0 is how a worker finishes (successPolicy)")
     else:
         _tell(job, fault, answers)
     return ExitCode.OK
@@ -122,21 +122,23 @@ def _answer(job: GangJob, fault: Fault) -> _Answer:
 
 
 def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
-    say(f"fault:  {clean(fault.message)}")
+    print_out(f"fault:  {clean(fault.message)}")
     by_answer: dict[tuple[Verdict, IncidentLevel], list[str]] = {}
     for answer in answers:
         by_answer.setdefault(answer.key, []).append(parse_member_name(answer.member)[0])
     for (said, at_least), roles in by_answer.items():
         if len(by_answer) > 1:
-            say(f"\nif a member of {', '.join(roles)} has it:")
-        say(f"rule:   {clean(said.rule) if said.rule else 'none'}: {clean(said.why)}")
-        say(f"action: {said.action}: {_SAID[said.action]}")
+            print_out(f"\nif a member of {', '.join(roles)} has it:")
+        print_out(f"rule:   {clean(said.rule) if said.rule else 'none'}: {clean(said.why)}")
+        print_out(f"action: {said.action}: {_SAID[said.action]}")
         if said.action is not Action.FAIL_JOB:
-            say(f"level:  {at_least}: {_LEVELS[at_least]}")
+            print_out(f"level:  {at_least}: {_LEVELS[at_least]}")
         elif window := job.spec.recovery.evidence_window_seconds:
-            say(f"        unless a device or node turns out to be the cause within {window} s (evidenceWindowSeconds)")
+            print_out(
+                f"        unless a device or node turns out to be the cause within {window} s (evidenceWindowSeconds)"
+            )
     if not job.spec.pod_failure_policy.rules:
-        say("\nThe manifest has no podFailurePolicy.rules: everything but a disruption is counted.")
+        print_out("\nThe manifest has no podFailurePolicy.rules: everything but a disruption is counted.")
 
 
 def _document(fault: Fault, answers: list[_Answer]) -> dict[str, Any]:

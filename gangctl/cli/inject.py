@@ -6,15 +6,15 @@ import argparse
 import signal
 from typing import Final
 
-from gangctl.cli import numbered
+from gangctl.cli import members
+from gangctl.cli.argument_types import exit_code, signal_number
+from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import say
-from gangctl.cli.program import program
-from gangctl.cli.signals import exit_code, signal_number
-from gangctl.cli.targets import choosing
-from gangctl.cli.targets.port import DEFAULT_LEASE, Harm
+from gangctl.cli.output import print_out
+from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import DEFAULT_LEASE, InjectedFault
 from gangctl.cli.text import clean
-from gangctl.cluster.local.inject import Target
+from gangctl.cluster.local.pod_processes import PodProcess
 
 _CONTROLLER: Final = "controller"
 _EPILOG: Final = """\
@@ -44,14 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="name of the gang")
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="a member such as worker-1, or controller")
+    parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1, or controller")
     parser.add_argument(
         "--process",
-        choices=[str(one) for one in Target],
-        default=str(Target.WORKER),
+        choices=[str(one) for one in PodProcess],
+        default=str(PodProcess.WORKER),
         help="which process of the member (default: worker)",
     )
-    parser.add_argument("--rank", metavar="R", type=numbered.rank, help="only the worker's process of this rank")
+    parser.add_argument("--rank", metavar="R", type=members.rank, help="only the worker's process of this rank")
     fault = parser.add_mutually_exclusive_group(required=True)
     fault.add_argument("--signal", metavar="S", type=signal_number, help="send a signal: SIGKILL, KILL or 9")
     fault.add_argument("--exit-code", metavar="N", type=exit_code, help="make it exit with N (0 to 255)")
@@ -67,42 +67,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_LEASE,
         help=f"Lease of the cluster's controller, for --kill-controller (default: {DEFAULT_LEASE})",
     )
-    choosing.configure(parser)
+    selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do the harm, and say what was done to which process."""
-    target = arguments.target or (_CONTROLLER if arguments.kill_controller else None)
-    with choosing.place(arguments) as place:
-        job = place.read(arguments.name)
-        if arguments.kill_controller and target != _CONTROLLER:
-            raise UserError(f"--kill-controller is done to the controller, not to {target}: leave {target} out")
-        if target == _CONTROLLER:
+    """Inject the fault and print what was done to which process."""
+    member = arguments.member or (_CONTROLLER if arguments.kill_controller else None)
+    with selection.open_target(arguments) as target:
+        job = target.read(arguments.name)
+        if arguments.kill_controller and member != _CONTROLLER:
+            raise UserError(f"--kill-controller kills the controller, not {member}: leave out {member}")
+        if member == _CONTROLLER:
             if arguments.kill_sidecar or arguments.kill_supervisor:
                 raise UserError("the controller has neither a sidecar nor a supervisor: name a member")
-            place.harm_controller(_harm(arguments), arguments.controller)
+            target.inject_controller(_fault(arguments), arguments.controller)
             return ExitCode.OK
-        harm = _harm(arguments)
-        if harm.rank is not None and harm.process is not Target.WORKER:
-            raise UserError(f"--rank chooses a process of the worker; the {harm.process} has none")
-        if target is None and harm.rank is not None:
-            target = numbered.member_of_rank(job, harm.rank, None)
-        if target is None:
-            raise UserError(f"whom? name a member, as in: {program()} inject NAME worker-1 --signal SIGKILL")
-        for text in place.harm(job, numbered.known_member(job, target), harm):
-            say(clean(text))
+        fault = _fault(arguments)
+        if fault.rank is not None and fault.process is not PodProcess.WORKER:
+            raise UserError(
+                f"--rank selects a process of the worker; the {fault.process} has no rank: leave out --rank"
+            )
+        if member is None and fault.rank is not None:
+            member = members.member_of_rank(job, fault.rank, None)
+        if member is None:
+            raise UserError(
+                f"no member is named: name one, as in {command_name()} inject NAME worker-1 --signal SIGKILL"
+            )
+        for text in target.inject(job, members.known_member(job, member), fault):
+            print_out(clean(text))
     return ExitCode.OK
 
 
-def _harm(arguments: argparse.Namespace) -> Harm:
-    process = Target(arguments.process)
+def _fault(arguments: argparse.Namespace) -> InjectedFault:
+    process = PodProcess(arguments.process)
     if arguments.kill_sidecar or arguments.kill_supervisor:
-        process = Target.SIDECAR if arguments.kill_sidecar else Target.SUPERVISOR
+        process = PodProcess.SIDECAR if arguments.kill_sidecar else PodProcess.SUPERVISOR
     if arguments.exit_code is not None:
-        return Harm(process=process, rank=arguments.rank, exit_code=arguments.exit_code)
+        return InjectedFault(process=process, rank=arguments.rank, exit_code=arguments.exit_code)
     # A launcher that sleeps while its child trains would be no hang.
-    tree = process is Target.WORKER and (arguments.hang or arguments.unhang)
-    return Harm(process=process, rank=arguments.rank, signal=_signal_of(arguments), tree=tree)
+    tree = process is PodProcess.WORKER and (arguments.hang or arguments.unhang)
+    return InjectedFault(process=process, rank=arguments.rank, signal=_signal_of(arguments), tree=tree)
 
 
 def _signal_of(arguments: argparse.Namespace) -> tuple[str, int]:

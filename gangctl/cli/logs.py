@@ -8,11 +8,11 @@ import sys
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli import numbered
+from gangctl.cli import members
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import say
-from gangctl.cli.targets import choosing
-from gangctl.cli.targets.port import Wanted
+from gangctl.cli.output import print_out
+from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import LogOptions
 from gangctl.cli.text import clean, output_line
 
 _EPILOG: Final = """\
@@ -38,30 +38,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="name of the gang")
     parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1 (default: all)")
-    parser.add_argument("--rank", metavar="R", type=numbered.rank, help="the member that holds this rank now")
+    parser.add_argument("--rank", metavar="R", type=members.rank, help="the member that holds this rank now")
     parser.add_argument("--role", metavar="ROLE", help="all members of a role; with --rank, the role that counts it")
     parser.add_argument("-f", "--follow", action="store_true", help="also what comes, until it ends or Ctrl-C")
     parser.add_argument("-p", "--previous", action="store_true", help="of the container before this one")
     parser.add_argument("--sidecar", action="store_true", help="of gangctl's sidecar instead of the worker")
     parser.add_argument("--tail", metavar="LINES", type=_lines, help="only the last lines")
     parser.add_argument("--since", metavar="TIME", type=_seconds, help="not older than this: 90s, 10m, 2h (cluster)")
-    choosing.configure(parser)
+    selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show them."""
-    with choosing.place(arguments) as place:
-        job = place.read(arguments.name)
-        members = _members(job, arguments)
-        wanted = Wanted(
-            members=tuple(members),
+    with selection.open_target(arguments) as target:
+        job = target.read(arguments.name)
+        chosen = _members(job, arguments)
+        options = LogOptions(
+            members=tuple(chosen),
             sidecar=arguments.sidecar,
             follow=arguments.follow,
             previous=arguments.previous,
             tail=arguments.tail,
             since=arguments.since,
         )
-        place.logs(job, wanted, _with_name if len(members) > 1 else _alone)
+        target.logs(job, options, _with_name if len(chosen) > 1 else _without_name)
     return ExitCode.OK
 
 
@@ -69,24 +69,24 @@ def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
     if arguments.member is not None:
         if arguments.rank is not None or arguments.role is not None:
             raise UserError("name a member, or choose it by --rank or --role, not both")
-        return [numbered.known_member(job, arguments.member)]
+        return [members.known_member(job, arguments.member)]
     if arguments.rank is not None:
-        return [numbered.member_of_rank(job, arguments.rank, arguments.role)]
-    return numbered.members(job) if arguments.role is None else numbered.members_of_role(job, arguments.role)
+        return [members.member_of_rank(job, arguments.rank, arguments.role)]
+    return members.members(job) if arguments.role is None else members.members_of_role(job, arguments.role)
 
 
 def _with_name(member: str, line: bytes) -> None:
     _write(f"{clean(member)} | ".encode(), line)
 
 
-def _alone(_member: str, line: bytes) -> None:
+def _without_name(_member: str, line: bytes) -> None:
     _write(b"", line)
 
 
 def _write(prefix: bytes, line: bytes) -> None:
     """As it is into a pipe; on a terminal without what would control it."""
     if sys.stdout.isatty():
-        say(prefix.decode() + output_line(line.decode(errors="replace")))
+        print_out(prefix.decode() + output_line(line.decode(errors="replace")))
         return
     sys.stdout.buffer.write(prefix + line + b"\n")
     sys.stdout.buffer.flush()

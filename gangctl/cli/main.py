@@ -17,8 +17,8 @@ from typing import Final, Protocol, cast
 
 from gangctl import __version__
 from gangctl.api.escaping import escaped
+from gangctl.cli.command_name import command_name, is_plugin
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.program import is_plugin, program
 from gangctl.cluster.errors import ClusterError
 
 _VERBS: Final = {
@@ -109,7 +109,7 @@ def _dispatch(given: list[str]) -> int:
         raise UserError(f"there is no verb {name!r}: {hint}{_ELSEWHERE.get(name, '')}")
     verb = cast("Verb", importlib.import_module(f"gangctl.cli.{name}"))
     parser = argparse.ArgumentParser(
-        prog=f"{program()} {name}",
+        prog=f"{command_name()} {name}",
         description=f"{_VERBS[name]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -121,8 +121,8 @@ def _dispatch(given: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=program(),
-        usage=f"{program()} VERB [ARGUMENT ...]",
+        prog=command_name(),
+        usage=f"{command_name()} VERB [ARGUMENT ...]",
         description=f"gangctl {__version__}: gangs of processes that restart together, in place, from a checkpoint.",
         epilog=_as_called(_PLUGIN_EXAMPLES if is_plugin() else _EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -141,7 +141,7 @@ def _verbs() -> dict[str, str]:
 
 def _as_called(text: str | None) -> str | None:
     """Examples with the name that the user types."""
-    return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(_verbs())})", f"{program()} ", text)
+    return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(_verbs())})", f"{command_name()} ", text)
 
 
 def _said(text: str) -> None:

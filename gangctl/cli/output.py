@@ -18,13 +18,13 @@ WIDE: Final = 10_000
 _NOT_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
-def say(text: str) -> None:
+def print_out(text: str) -> None:
     """One line on stdout."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def tell(text: str) -> None:
+def print_err(text: str) -> None:
     """One line for the user on stderr, where it never mixes with a result; lost if nobody listens."""
     try:
         sys.stderr.write(f"{clean(text)}\n")

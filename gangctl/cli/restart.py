@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cli import changing
+from gangctl.cli import spec_patch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +21,8 @@ examples:
   gangctl restart demo
   gangctl restart demo --wait 60
 
-{changing.EXIT_CODES}"""
-    changing.configure(parser)
+{spec_patch.EXIT_CODES}"""
+    spec_patch.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,4 +32,4 @@ def run(arguments: argparse.Namespace) -> int:
     def arrived(job: GangJob) -> bool:
         return job.status.observed_restart_token == token and job.status.phase is GangPhase.RUNNING
 
-    return changing.change(arguments, "a new attempt is asked for", {"restartToken": token}, arrived)
+    return spec_patch.change(arguments, "a new attempt is asked for", {"restartToken": token}, arrived)

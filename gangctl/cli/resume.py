@@ -6,7 +6,7 @@ import argparse
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cli import changing
+from gangctl.cli import spec_patch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +18,8 @@ are gone."""
 example:
   gangctl resume demo --wait 60
 
-{changing.EXIT_CODES}"""
-    changing.configure(parser)
+{spec_patch.EXIT_CODES}"""
+    spec_patch.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,4 +28,4 @@ def run(arguments: argparse.Namespace) -> int:
     def arrived(job: GangJob) -> bool:
         return not job.spec.suspend and job.status.phase is GangPhase.RUNNING
 
-    return changing.change(arguments, "it is to go on", {"suspend": False}, arrived)
+    return spec_patch.change(arguments, "it is to go on", {"suspend": False}, arrived)

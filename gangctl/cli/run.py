@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 from typing import Final, TextIO
 
-from gangctl.cli import gangs
-from gangctl.cli.alone import only_run
+from gangctl.cli import local_gangs
+from gangctl.cli.display import Display
 from gangctl.cli.errors import UserError
-from gangctl.cli.lines import Lines
+from gangctl.cli.live_display import LiveDisplay
+from gangctl.cli.local_run import LocalRun
 from gangctl.cli.manifests import load_manifest
-from gangctl.cli.output import as_json, console, is_terminal, say
-from gangctl.cli.reporting import Reporter
-from gangctl.cli.session import Session
-from gangctl.cli.submitting import submit
-from gangctl.cli.view import View
+from gangctl.cli.output import as_json, console, is_terminal, print_out
+from gangctl.cli.plain_output import PlainOutput
+from gangctl.cli.run_lock import only_run
+from gangctl.cli.submission import submit
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
@@ -58,37 +58,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         metavar="DIR",
         type=Path,
-        default=gangs.default_state_directory(),
-        help=f"where gangs of this machine are kept (default: ${gangs.STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
+        default=local_gangs.default_state_directory(),
+        help=f"state directory (default: ${local_gangs.STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run it to its end."""
     job = load_manifest(arguments.file)
-    state = gangs.absolute(arguments.state_dir)
+    state = local_gangs.absolute(arguments.state_dir)
     with only_run(state):
         submitted = submit(state, job, Path.cwd())
         stream = sys.stderr if arguments.output == "json" else sys.stdout
         footer = f"logs: {submitted.store.folder.pods}/*/worker.log"
-        reporter = _reporter(stream, footer, plain=arguments.plain)
+        display = _display(stream, footer, plain=arguments.plain)
         for text in submitted.said:
-            reporter.note(text)
-        session = Session(state, submitted.store, reporter, stream, logs=arguments.logs, keep=arguments.keep)
+            display.note(text)
+        local_run = LocalRun(state, submitted.store, display, stream, logs=arguments.logs, keep=arguments.keep)
         try:
-            code = asyncio.run(session.run())
+            code = asyncio.run(local_run.run())
         except ClusterError as error:
             raise UserError(str(error)) from None
         finally:
-            session.close()
+            local_run.close()
     if arguments.output == "json":
-        say(as_json(session.document()))
+        print_out(as_json(local_run.document()))
     return code
 
 
-def _reporter(stream: TextIO, footer: str, *, plain: bool) -> Reporter:
+def _display(stream: TextIO, footer: str, *, plain: bool) -> Display:
     if plain or not is_terminal(stream):
-        lines = Lines(stream, time.time)
+        lines = PlainOutput(stream, time.time)
         lines.note(footer)
         return lines
-    return View(console(stream), f"{footer}   Ctrl-C: end it")
+    return LiveDisplay(console(stream), f"{footer}   Ctrl-C: end it")

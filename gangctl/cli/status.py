@@ -12,12 +12,12 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gangctl.cli import rendering
+from gangctl.cli import tables
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.live import Look
-from gangctl.cli.output import as_json, as_yaml, console, is_terminal, say, tell
-from gangctl.cli.targets import choosing
-from gangctl.cli.targets.port import Place
+from gangctl.cli.gang_view import GangView
+from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err, print_out
+from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import Target
 from gangctl.cli.text import clean
 
 _EPILOG: Final = """\
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang; without it all are listed")
     parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="whole objects, or more columns")
     parser.add_argument("-w", "--watch", action="store_true", help="keep it up to date until Ctrl-C")
-    choosing.configure(parser, everywhere=True)
+    selection.configure(parser, everywhere=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,90 +54,90 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--watch shows a table: leave -o {arguments.output} out, or ask again and again")
     if arguments.watch and not is_terminal(sys.stdout):
         raise UserError("--watch needs a terminal; in a pipe, gangctl run --plain prints a line for each change")
-    with choosing.place(arguments) as place:
+    with selection.open_target(arguments) as target:
         if arguments.output in {"json", "yaml"}:
-            _print_objects(place, arguments)
+            _print_objects(target, arguments)
         elif arguments.watch:
-            _watch(place, arguments)
+            _watch(target, arguments)
         else:
-            _print(place, arguments)
+            _print(target, arguments)
     return ExitCode.OK
 
 
-def _print(place: Place, arguments: argparse.Namespace) -> None:
-    looks = place.looks(arguments.name)
-    if not looks:
-        say(clean(f"there are no gangs in {place.where}: {place.beginning}"))
+def _print(target: Target, arguments: argparse.Namespace) -> None:
+    views = target.views(arguments.name)
+    if not views:
+        print_out(clean(f"there are no gangs in {target.location}: {target.start_hint}"))
         return
     if not arguments.name:
-        tell(f"gangs in {place.where}")
+        print_err(f"gangs in {target.location}")
     out = console(sys.stdout)
     with out.capture() as captured:
-        out.print(_shown(place, arguments, looks))
-    say("\n".join(line.rstrip() for line in captured.get().splitlines()))  # tables fill their last column
+        out.print(_shown(target, arguments, views))
+    print_out("\n".join(line.rstrip() for line in captured.get().splitlines()))  # tables fill their last column
 
 
-def _watch(place: Place, arguments: argparse.Namespace) -> None:
+def _watch(target: Target, arguments: argparse.Namespace) -> None:
     try:
         with Live(console=console(sys.stdout), auto_refresh=False) as live:
 
-            def show(looks: Sequence[Look]) -> None:
-                if looks:
-                    live.update(_shown(place, arguments, looks), refresh=True)
+            def show(views: Sequence[GangView]) -> None:
+                if views:
+                    live.update(_shown(target, arguments, views), refresh=True)
                 else:
                     what = f"gang {clean(arguments.name)} is gone from" if arguments.name else "there are no gangs in"
-                    live.update(Text(f"{what} {clean(place.where)}"), refresh=True)
+                    live.update(Text(f"{what} {clean(target.location)}"), refresh=True)
 
-            place.watch(arguments.name, show)
+            target.watch(arguments.name, show)
     except KeyboardInterrupt:
         return
 
 
-def _print_objects(place: Place, arguments: argparse.Namespace) -> None:
-    found = place.documents(arguments.name)
+def _print_objects(target: Target, arguments: argparse.Namespace) -> None:
+    found = target.documents(arguments.name)
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
-    say(as_json(value) if arguments.output == "json" else as_yaml(value))
+    print_out(as_json(value) if arguments.output == "json" else as_yaml(value))
 
 
-def _shown(place: Place, arguments: argparse.Namespace, looks: Sequence[Look]) -> RenderableType:
+def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangView]) -> RenderableType:
     now = time.time()
     if arguments.name:
-        return _details(place, looks[0], now)
+        return _details(target, views[0], now)
     wide, everywhere = arguments.output == "wide", arguments.all_namespaces
-    rows = [rendering.summary(one, now, wide=wide) for one in looks]
-    columns = rendering.WIDE_COLUMNS if wide else rendering.COLUMNS
+    rows = [tables.summary(one, now, wide=wide) for one in views]
+    columns = tables.WIDE_COLUMNS if wide else tables.COLUMNS
     if everywhere:
-        rows = [[clean(one.job.metadata.namespace), *row] for one, row in zip(looks, rows, strict=True)]
+        rows = [[clean(one.job.metadata.namespace), *row] for one, row in zip(views, rows, strict=True)]
         columns = ("NAMESPACE", *columns)
-    return rendering.table(columns, rows)
+    return tables.table(columns, rows)
 
 
-def _details(place: Place, found: Look, now: float) -> RenderableType:
+def _details(target: Target, found: GangView, now: float) -> RenderableType:
     status = found.snapshot.status
-    parts: list[RenderableType] = [rendering.head(found, now)]
+    parts: list[RenderableType] = [tables.head(found, now)]
     if status.message:
         parts.append(Text(f"because: {clean(status.message)}"))
-    next_step = rendering.advice(found.job)
+    next_step = tables.advice(found.job)
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if not found.live:
         parts.append(Text("no controller answers: this is what was stored last", style="yellow"))
-    parts += [Text(line) for line in _facts(place, found)]
-    parts += [Text(), rendering.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
+    parts += [Text(line) for line in _facts(target, found)]
+    parts += [Text(), tables.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]
-        parts += [rendering.incidents(status.incidents), Text(rendering.trace_hint(found.job), style="dim")]
+        parts += [tables.incidents(status.incidents), Text(tables.trace_hint(found.job), style="dim")]
     conditions = [one for one in status.conditions if one.status != "False"]
     if conditions:
         rows = [(clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in conditions]
-        parts += [Text(), rendering.table(("CONDITION", "STATUS", "REASON", "BECAUSE"), rows, fold="BECAUSE")]
+        parts += [Text(), tables.table(("CONDITION", "STATUS", "REASON", "BECAUSE"), rows, fold="BECAUSE")]
     return Group(*parts)
 
 
-def _facts(place: Place, found: Look) -> list[str]:
+def _facts(target: Target, found: GangView) -> list[str]:
     status = found.snapshot.status
     point = status.restore_point
-    facts: list[str] = [f"in: {clean(place.where)}"]
+    facts: list[str] = [f"in: {clean(target.location)}"]
     if point is not None:
         at = f" ({clean(point.path)})" if point.path else ""
         facts.append(f"restore point: step {point.step} of tier {clean(point.tier)}{at}")
@@ -146,5 +146,5 @@ def _facts(place: Place, found: Look) -> list[str]:
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]
-    facts.append(f"logs: {clean(place.logs_of(found.job.metadata.name))}")
+    facts.append(f"logs: {clean(target.logs_hint(found.job.metadata.name))}")
     return facts

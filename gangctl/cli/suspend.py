@@ -6,7 +6,7 @@ import argparse
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cli import changing
+from gangctl.cli import spec_patch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,8 @@ examples:
   gangctl suspend demo --wait 130
   gangctl resume demo
 
-{changing.EXIT_CODES}"""
-    changing.configure(parser)
+{spec_patch.EXIT_CODES}"""
+    spec_patch.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,4 +29,4 @@ def run(arguments: argparse.Namespace) -> int:
     def arrived(job: GangJob) -> bool:
         return job.status.phase is GangPhase.SUSPENDED
 
-    return changing.change(arguments, "it is to be suspended", {"suspend": True}, arrived)
+    return spec_patch.change(arguments, "it is to be suspended", {"suspend": True}, arrived)

@@ -15,11 +15,11 @@ from rich.text import Text
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.status import Incident
-from gangctl.cli import explaining
+from gangctl.cli import incident_text
+from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, console, say
-from gangctl.cli.program import program
-from gangctl.cli.targets import choosing
+from gangctl.cli.output import as_json, as_yaml, console, print_out
+from gangctl.cli.targets import selection
 from gangctl.cli.text import clean
 from gangctl.cli.timeline import Canvas, timeline
 from gangctl.core.facts.trace_context import trace_of
@@ -39,7 +39,7 @@ examples:
                                           with a link to the same trace there; $OTEL_UI_URL does it for good
   gangctl trace demo -o json              incident and spans, for programs
 
-what it looks like:
+what it views like:
   demo: attempt 1 to 2, restarted, 2.46 s, 2026-01-31 12:00:00 UTC
   worker-1 (rank 1): ended by SIGKILL in attempt 1. No rule of podFailurePolicy named it: level Process (every
   worker starts again inside its pod), charged to the budget. It began again from step 50; 5 steps were lost.
@@ -71,22 +71,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ui-url", metavar="URL", help=f"where Jaeger's pages are (default: ${UI_URL})")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="incident and spans, for programs")
-    choosing.configure(parser)
+    selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw it."""
     base = _base(arguments.ui_url)
-    with choosing.place(arguments) as place:
-        job = place.latest(arguments.name)
+    with selection.open_target(arguments) as target:
+        job = target.latest(arguments.name)
     incident = _chosen(job, arguments.incident)
     now = time.time()
     if arguments.output:
         document = _document(job, incident, base, now)
-        say(as_json(document) if arguments.output == "json" else as_yaml(document))
+        print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
     elif incident is None:
         name = job.metadata.name
-        say(clean(f"{name} has had no incident: nothing has gone wrong so far; {program()} status {name} shows it"))
+        print_out(
+            clean(f"{name} has had no incident: nothing has gone wrong so far; {command_name()} status {name} shows it")
+        )
     else:
         show(job, incident, base, now, sys.stdout)
     return ExitCode.OK
@@ -99,8 +101,8 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
     out.width = max(_LEAST_COLUMNS, columns)
     spans = incident_spans(job, incident)
     sentences = [
-        Text(explaining.headline(job, incident, spans, now), style="bold"),
-        Text(explaining.paragraph(incident, spans, now)),
+        Text(incident_text.headline(job, incident, spans, now), style="bold"),
+        Text(incident_text.paragraph(incident, spans, now)),
     ]
     lines = [
         *(Text(line) for line in _links(job, incident, spans[0], base)),
@@ -122,7 +124,7 @@ def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]
         before = next((one for one in job.status.incidents if trace_of(job, one) == root.link), None)
         where = f"trace {root.link}"
         if before is not None and before.attempt != incident.attempt:
-            where = f"{program()} trace {job.metadata.name} --incident {before.attempt}"
+            where = f"{command_name()} trace {job.metadata.name} --incident {before.attempt}"
         found.append(clean(f"before: it followed another incident at once: {where}"))
     found.append(clean(f"trace: {root.trace_id}"))
     if base:

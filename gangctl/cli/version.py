@@ -7,7 +7,7 @@ import platform
 
 from gangctl import __version__
 from gangctl.api.version import API_VERSION
-from gangctl.cli.output import as_json, say
+from gangctl.cli.output import as_json, print_out
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the version of the program and of the API."""
     found = {"gangctl": __version__, "api": API_VERSION, "python": platform.python_version()}
     if arguments.output == "json":
-        say(as_json(found))
+        print_out(as_json(found))
     else:
-        say(f"gangctl {__version__} (API {API_VERSION}, Python {found['python']})")
+        print_out(f"gangctl {__version__} (API {API_VERSION}, Python {found['python']})")
     return 0

@@ -19,10 +19,10 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.cluster import LocalCluster
-from gangctl.cluster.local.files import write
+from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
-from gangctl.cluster.local.lock import only_controller
 from gangctl.controller import live
 from gangctl.controller.directives import DirectiveCache
 from gangctl.controller.hub import Hub

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.eventreference import page
+from gangctl.api.event_reference import page
 from gangctl.api.events import EVENTS, action, is_warning
 from gangctl.api.reasons import Reason
 from gangctl.core.record.conditions import PHASE_REASONS
@@ -60,7 +60,7 @@ def test_no_reason_of_an_event_was_removed_or_has_another_type() -> None:
 
 
 def test_every_reason_that_the_core_tells_is_in_the_table() -> None:
-    told = {reason for file in (ROOT / "gangctl" / "core").glob("*.py") for reason in _told(file)}
+    told = {reason for file in (ROOT / "gangctl" / "core").rglob("*.py") for reason in _told(file)}
     assert len(told) > 20
     assert told <= set(EVENTS), "a new reason of an Event: add it to gangctl/api/events.py"
     assert set(EVENTS) <= told, "a reason that nothing tells"
@@ -68,7 +68,7 @@ def test_every_reason_that_the_core_tells_is_in_the_table() -> None:
 
 def test_the_core_gives_every_event_the_type_that_the_table_promises() -> None:
     found = 0
-    for file in (ROOT / "gangctl" / "core").glob("*.py"):
+    for file in (ROOT / "gangctl" / "core").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(
@@ -113,7 +113,7 @@ def _told(file: Path) -> Iterator[Reason]:
             case ast.Call(func=ast.Name(id=name), args=args) if name in TELLING:
                 for argument in args:
                     yield from _reasons(argument)
-            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "acceptance"}:
+            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "admission"}:
                 yield from _reasons(value)
             case ast.Return(value=ast.Tuple(elts=[first, *_])) if file.stem == "degraded":
                 yield from _reasons(first)

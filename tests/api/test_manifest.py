@@ -10,9 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gangctl.api.documents import MAX_VALUES
 from gangctl.api.gangjob import DirectorySource, Roles
 from gangctl.api.manifest import ManifestError, load
+from gangctl.api.yaml_documents import MAX_VALUES
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, with_container, with_role
 
 TEXT = yaml.safe_dump(MINIMAL, sort_keys=False)

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from gangctl.api.conditions import ConditionType
+from gangctl.api.gangjob_reference import meanings, reference
 from gangctl.api.policy import OnReason
 from gangctl.api.reasons import Reason
-from gangctl.api.reference import meanings, reference
 from gangctl.api.status import GangPhase
 from tests.api.apiserver import nodes, schema
 
@@ -17,7 +17,7 @@ FILE = Path(__file__).parents[2] / "docs" / "reference" / "gangjob.md"
 
 def test_the_file_in_docs_is_up_to_date() -> None:
     assert FILE.read_text(encoding="utf-8") == reference(), (
-        "python -m gangctl.api.reference > docs/reference/gangjob.md"
+        "python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md"
     )
 
 

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli.live import ask
-from gangctl.cluster.local import process, record
+from gangctl.cli.gang_view import live_snapshot
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.record import PodRecord
-from gangctl.cluster.local.store import GangStore
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -129,7 +129,7 @@ class Here:
 
     def pods(self) -> dict[str, PodRecord]:
         """By member, the newest."""
-        found = sorted(record.load_all(self.state.gang("g")), key=lambda pod: pod.incarnation)
+        found = sorted(pod_record.load_all(self.state.gang("g")), key=lambda pod: pod.incarnation)
         return {pod.member: pod for pod in found}
 
     def workers(self) -> dict[str, Process]:
@@ -158,7 +158,7 @@ class Here:
 
     def is_seen_running(self) -> bool:
         """Whether a controller is there that hears of every member that it runs."""
-        told = ask(self.state, "g")
+        told = live_snapshot(self.state, "g")
         return told is not None and all(one.connected and one.phase == "Running" for one in told.members)
 
     def left(self) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gangctl.cluster.local import process
-from gangctl.cluster.local.inject import controller_pid
+from gangctl.cluster.local.pod_processes import controller_pid
 from tests.cli.here import LOOP, Here, last_json, manifest, until
 
 ONCE = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; echo "hello of $RANK"; sleep 0.3')

@@ -18,8 +18,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cli.main import main
 from gangctl.cli.output import as_json, as_yaml
 from gangctl.cli.text import clean
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.store import GangStore
 from gangctl.telemetry.spans import incident_spans
 from tests.cli.here import Here, manifest, until
 from tests.cli.kube import job as document

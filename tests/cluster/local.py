@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.local import process, record
+from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.cluster import LocalCluster
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.record import PodRecord
-from gangctl.cluster.local.store import GangStore
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import CreatePod
@@ -106,7 +106,7 @@ class Machine:
 
     def whole(self, member: str) -> PodRecord | None:
         """The stored pod, if both processes run."""
-        found = [one for one in record.load_all(self.folder) if one.member == member]
+        found = [one for one in pod_record.load_all(self.folder) if one.member == member]
         one = max(found, key=lambda pod: pod.incarnation, default=None)
         ids = () if one is None else (one.sidecar, one.supervisor)
         return one if one and all(pid is not None and process.is_alive(pid) for pid in ids) else None
@@ -144,7 +144,7 @@ async def machine(path: Path, job: GangJob | None = None) -> AsyncIterator[Machi
     finally:
         await teardown(state, job.metadata.name, 0.0)
         assert not left(state)
-        sockets = [pod.sockets for pod in record.load_all(store.folder)]
+        sockets = [pod.sockets for pod in pod_record.load_all(store.folder)]
         assert not set(sockets) & set(map(str, runtime_directory().iterdir()))
 
 

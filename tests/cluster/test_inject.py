@@ -11,8 +11,8 @@ import pytest
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
-from gangctl.cluster.local.inject import Target, controller_pid, pod_of, processes
 from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.pod_processes import PodProcess, controller_pid, pod_of, processes
 from gangctl.cluster.local.ptrace import exit_with
 from tests.cluster.local import machine, until_blocking
 
@@ -69,16 +69,16 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
     async with machine(tmp_path) as here, here.controlled():
         pod = await here.create()
         assert pod_of(here.folder, "worker-0") == pod
-        assert processes(pod, Target.SUPERVISOR) == (pod.supervisor,)
-        assert processes(pod, Target.SIDECAR) == (pod.sidecar,)
-        assert processes(pod, Target.WORKER) == (), "none was started yet"
+        assert processes(pod, PodProcess.SUPERVISOR) == (pod.supervisor,)
+        assert processes(pod, PodProcess.SIDECAR) == (pod.sidecar,)
+        assert processes(pod, PodProcess.WORKER) == (), "none was started yet"
         with pytest.raises(Terminal, match="member 'worker-9' has no pod that runs; members with pods: worker-0"):
             pod_of(here.folder, "worker-9")
 
 
 def test_the_controller_is_known_by_its_lock_and_a_stale_pid_is_not_taken_for_it(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from gangctl.cluster.local.lock import only_controller\n"
+        "import sys; from pathlib import Path; from gangctl.cluster.local.controller_lock import only_controller\n"
         "from gangctl.cluster.local.layout import StateDirectory\n"
         "with only_controller(StateDirectory(Path(sys.argv[1]))): print('held', flush=True); sys.stdin.read()\n"
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gangctl.cluster.errors import Conflict, Terminal
-from gangctl.cluster.local import process, record
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import runtime_directory
-from gangctl.cluster.local.lock import only_controller
-from gangctl.cluster.local.pod import pause
-from gangctl.cluster.local.record import PodRecord
+from gangctl.cluster.local.local_pod import pause
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event, EventType
@@ -95,7 +95,7 @@ async def test_a_supervisor_that_ends_with_zero_ends_its_pod(tmp_path: Path) -> 
         assert (over.reason, over.started_at, over.restarts) == ("Completed", None, 0)
         assert not alive(pod.supervisor)
         assert not alive(pod.sidecar)
-        assert record.load(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"
+        assert pod_record.load(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"
 
 
 def test_what_dies_again_and_again_soon_after_its_start_is_waited_for_longer_and_longer() -> None:
@@ -109,7 +109,7 @@ async def test_a_deleted_pod_is_seen_terminated_and_then_is_gone_but_for_its_log
         assert not here.pod(pod.name).deleting
         await cluster.delete_pod(here.job, DeletePod(pod.name, pod.uid))
         assert here.pod(pod.name).deleting
-        stored = record.load(here.folder.pod(pod.name))
+        stored = pod_record.load(here.folder.pod(pod.name))
         assert stored is not None
         assert stored.deleting, "it goes on being deleted whoever comes next"
         await until(lambda: here.pod(pod.name).terminated)
@@ -170,7 +170,7 @@ async def test_processes_that_were_started_and_not_recorded_are_found(tmp_path: 
         async with here.controlled():
             pod = await here.create()
         forgotten = pod.model_copy(update={"sidecar": None, "supervisor": None, "started": None})
-        record.save(here.folder.pod(pod.name), forgotten, durable=True)
+        pod_record.save(here.folder.pod(pod.name), forgotten, durable=True)
         async with here.controlled():
             after = await here.running()
             assert ids(after) == ids(pod)
@@ -358,7 +358,7 @@ async def test_teardown_leaves_no_process_also_none_that_fled(tmp_path: Path) ->
         assert not alive(fled)
         assert process.marked(pods[0].uid) == ()
         await process.ended(fled)
-        assert [pod.terminated for pod in record.load_all(here.folder)] == [True, True]
+        assert [pod.terminated for pod in pod_record.load_all(here.folder)] == [True, True]
         await teardown(here.state, "g", 0.0)
         async with here.controlled():
             assert [(pod.terminated, pod.reason) for pod in here.pods] == [(True, "TornDown")] * 2
@@ -367,7 +367,7 @@ async def test_teardown_leaves_no_process_also_none_that_fled(tmp_path: Path) ->
 
 def test_there_is_one_controller_for_a_state_directory(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from gangctl.cluster.local.lock import only_controller\n"
+        "import sys; from pathlib import Path; from gangctl.cluster.local.controller_lock import only_controller\n"
         "from gangctl.cluster.local.layout import StateDirectory\n"
         "with only_controller(StateDirectory(Path(sys.argv[1]))): print('held', flush=True); sys.stdin.read()\n"
     )

@@ -13,8 +13,8 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.cli import rendering
-from gangctl.cli.live import Look
+from gangctl.cli import tables
+from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import console
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.core.facts.world import Device
@@ -83,8 +83,8 @@ def test_it_is_shown_by_the_command_line_as_it_is_written() -> None:
     snapshot = Snapshot(name="g", uid="uid-g", generation=1, time=world.now, status=status, members=())
     stream = io.StringIO()
     out = console(stream)
-    out.print(rendering.head(Look(world.job, snapshot, (), live=True), world.now))
-    out.print(rendering.incidents(status.incidents))
+    out.print(tables.head(GangView(world.job, snapshot, (), live=True), world.now))
+    out.print(tables.incidents(status.incidents))
     text = "".join(line.strip() for line in stream.getvalue().splitlines())
     assert "[red]x[/red]" in text
     assert ":smile: <b>" in text

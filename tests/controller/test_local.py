@@ -15,10 +15,10 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cluster.local import process, record
-from gangctl.cluster.local.inject import Target, pod_of, processes
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.record import PodRecord
 from tests.cluster.local import Machine, left, machine, manifest, until
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -45,7 +45,7 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
         status = here.store.read().status
         if (status.phase, status.attempt) != (GangPhase.RUNNING, attempt):
             return None
-        found = [processes(pod_of(here.folder, f"worker-{at}"), Target.WORKER) for at in range(replicas)]
+        found = [processes(pod_of(here.folder, f"worker-{at}"), PodProcess.WORKER) for at in range(replicas)]
         return [one[0] for one in found] if all(len(one) == 1 for one in found) else None
 
     found: list[Process] = await until(workers)
@@ -53,7 +53,7 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
 
 
 def ids(here: Machine) -> list[tuple[Process | None, Process | None]]:
-    return [(pod.sidecar, pod.supervisor) for pod in record.load_all(here.folder)]
+    return [(pod.sidecar, pod.supervisor) for pod in pod_record.load_all(here.folder)]
 
 
 async def test_a_killed_worker_costs_one_attempt_two_writes_and_no_pod(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ async def test_a_killed_supervisor_is_one_attempt_and_its_worker_is_not_left_beh
         await runs(here, 2)
         assert not process.is_alive(workers[0])
         assert here.job.status.incidents[0].cause.reason == "ContainerRestarted"
-        assert [one.restarts for one in record.load_all(here.folder)] == [1, 0]
+        assert [one.restarts for one in pod_record.load_all(here.folder)] == [1, 0]
 
 
 async def test_a_gang_that_succeeds_ends_its_processes(tmp_path: Path) -> None:
     async with machine(tmp_path, manifest(command=("true",))) as here, controller(here):
         await until(lambda: here.job.status.phase is GangPhase.SUCCEEDED)
-        await until(lambda: all(pod.terminated for pod in record.load_all(here.folder)))
+        await until(lambda: all(pod.terminated for pod in pod_record.load_all(here.folder)))
         assert [line for line in left(here.state) if "gangctl.controller" not in line] == []
 
 
@@ -125,12 +125,12 @@ async def test_suspending_deletes_the_pods_and_resuming_makes_new_ones(tmp_path:
 
     async with machine(tmp_path) as here, controller(here):
         await runs(here, 1)
-        before: tuple[PodRecord, ...] = record.load_all(here.folder)
+        before: tuple[PodRecord, ...] = pod_record.load_all(here.folder)
         suspend(here, on=True)
-        await until(lambda: here.job.status.phase is GangPhase.SUSPENDED and not record.load_all(here.folder))
+        await until(lambda: here.job.status.phase is GangPhase.SUSPENDED and not pod_record.load_all(here.folder))
         suspend(here, on=False)
         await runs(here, 2)
-        after = record.load_all(here.folder)
+        after = pod_record.load_all(here.folder)
         assert not {pod.uid for pod in before} & {pod.uid for pod in after}
         assert here.job.status.restarts.counted == 0
 

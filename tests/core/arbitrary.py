@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
     Awaited,

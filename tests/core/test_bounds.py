@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, GangPhase, Incident, IncidentMember, LedgerEntry, RejectedStep, Replaced, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, as_cause

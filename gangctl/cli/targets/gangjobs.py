@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.version import API_VERSION, PLURAL
+from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
-from gangctl.cli.program import program
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
 from gangctl.cluster.kube.watch.projections import GANGS, KubeGang
@@ -100,7 +100,7 @@ class GangJobs:
         found = GANGS.item(body)
         if found is None or found.job is None:
             why = "" if found is None else found.unreadable
-            raise UserError(f"{unreadable(name, why)}; {program()} status {name} -o yaml shows it")
+            raise UserError(f"{unreadable(name, why)}; {command_name()} status {name} -o yaml shows it")
         return found.job
 
     async def _missing(self, name: str) -> str:

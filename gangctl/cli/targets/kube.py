@@ -11,15 +11,15 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_GANG, LABEL_UID
+from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
-from gangctl.cli.live import Look
-from gangctl.cli.output import tell
-from gangctl.cli.program import program
-from gangctl.cli.targets import pod_harm, pod_logs
+from gangctl.cli.gang_view import GangView
+from gangctl.cli.output import print_err
+from gangctl.cli.targets import pod_faults, pod_logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
-from gangctl.cli.targets.leading import kill_leader, warn_without_leader
-from gangctl.cli.targets.members import newest, pictured, worker_container
-from gangctl.cli.targets.port import Harm, Sink, Wanted
+from gangctl.cli.targets.leader import kill_leader, warn_without_leader
+from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
+from gangctl.cli.targets.port import InjectedFault, LogOptions, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
@@ -28,13 +28,13 @@ from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.core.record.snapshot import Snapshot
 
 T = TypeVar("T")
-PICTURE_SECONDS: Final = 0.3
+REDRAW_SECONDS: Final = 0.3
 """Between two pictures at least: a gang that restarts changes a hundred times a second."""
 AGE_SECONDS: Final = 5.0
 """After which a picture is drawn again though nothing has changed, as ages grow."""
 
 
-class KubePlace:
+class ClusterTarget:
     """One namespace of a cluster, or all."""
 
     def __init__(self, runner: asyncio.Runner, client: Client, namespace: str, *, everywhere: bool) -> None:
@@ -47,7 +47,7 @@ class KubePlace:
     @contextmanager
     def opened(
         cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
-    ) -> Iterator[KubePlace]:
+    ) -> Iterator[ClusterTarget]:
         """The cluster that is meant; its connections are ended at the end.
 
         Raises:
@@ -62,23 +62,23 @@ class KubePlace:
                 runner.run(client.close())
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The place in words."""
         what = "all namespaces" if self._everywhere else f"namespace {self._gangs.namespace}"
         return f"{what} of {self._client.server}"
 
-    def looks(self, name: str | None) -> Sequence[Look]:
+    def views(self, name: str | None) -> Sequence[GangView]:
         """The stored status; of one gang with its pods."""
-        return self._run(self._looks(name))
+        return self._run(self._views(name))
 
-    def watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
+    def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
         """Kept up to date by watches: nothing is asked again and again."""
         self._run(self._watch(name, show))
         raise AssertionError("a watch has no end")
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
         """The objects as the API server has them."""
-        return self._run(self._gangs.documents() if name is None else _alone(self._gangs.document(name)))
+        return self._run(self._gangs.documents() if name is None else _as_list(self._gangs.document(name)))
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
@@ -101,36 +101,36 @@ class KubePlace:
         self._run(warn_without_leader(self._client))
 
     @property
-    def beginning(self) -> str:
+    def start_hint(self) -> str:
         """Submit one, or look elsewhere."""
-        others = "" if self._everywhere else f"; {program()} status -A shows those of all namespaces"
+        others = "" if self._everywhere else f"; {command_name()} status -A shows those of all namespaces"
         return f"kubectl apply -f FILE submits one{others}"
 
-    def anew(self, name: str) -> str:
+    def rerun_hint(self, name: str) -> str:
         """A GangJob that has ended stays as it is."""
         return f"kubectl delete gj {name} and apply its manifest to run it anew"
 
-    def logs_of(self, name: str) -> str:
+    def logs_hint(self, name: str) -> str:
         """A command."""
-        return f"{program()} logs {name} MEMBER"
+        return f"{command_name()} logs {name} MEMBER"
 
-    def logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+    def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """From the kubelets."""
-        self._run(self._logs(job, wanted, sink))
+        self._run(self._logs(job, options, sink))
 
-    def harm(self, job: GangJob, member: str, harm: Harm) -> Sequence[str]:
+    def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """By a program that runs in the member's container."""
-        return self._run(self._harm(job, member, harm))
+        return self._run(self._inject(job, member, fault))
 
-    def harm_controller(self, harm: Harm, lease: str) -> None:
+    def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Its pod is deleted at once."""
-        if harm.signal is None or harm.signal[0] != "SIGKILL":
+        if fault.signal is None or fault.signal[0] != "SIGKILL":
             raise UserError("on a cluster the controller can only be killed (--kill-controller): its pod is deleted")
         self._run(kill_leader(self._client, lease))
 
-    def _run(self, doing: Coroutine[Any, Any, T]) -> T:
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._runner.run(doing)
+            return self._runner.run(call)
         except ExceptionGroup as group:
             first: Exception = group
             while isinstance(first, ExceptionGroup):
@@ -139,19 +139,19 @@ class KubePlace:
                 raise first from None
             raise
 
-    async def _looks(self, name: str | None) -> list[Look]:
+    async def _views(self, name: str | None) -> list[GangView]:
         now = time.time()
         if name is not None:
             job = await self._gangs.read(name)
-            return [pictured(job, await self._pods(job), now)]
+            return [view_from_pods(job, await self._pods(job), now)]
         found = await self._gangs.all()
         for one in found:
             if one.job is None:
-                tell(unreadable(one.name, one.unreadable))
+                print_err(unreadable(one.name, one.unreadable))
         return [_summary(one.job, now) for one in found if one.job is not None]
 
-    async def _watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
-        show(await self._looks(name))  # what is wrong from the start is said; later it is waited out
+    async def _watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
+        show(await self._views(name))  # what is wrong from the start is said; later it is waited out
         changed = asyncio.Event()
         gangs = Reflector(self._client, self._gangs.folder, GANGS, lambda *_: changed.set())
         selector = f"{LABEL_GANG}={name}"
@@ -168,8 +168,8 @@ class KubePlace:
                 jobs = [one.job for one in found if one.job is not None and name in {None, one.name}]
                 now = time.time()
                 seen = tuple(pods.items.values())
-                show([_summary(job, now) if name is None else pictured(job, seen, now) for job in jobs])
-                await asyncio.sleep(PICTURE_SECONDS)  # the rate of a picture, nothing waits for it
+                show([_summary(job, now) if name is None else view_from_pods(job, seen, now) for job in jobs])
+                await asyncio.sleep(REDRAW_SECONDS)  # the rate of a picture, nothing waits for it
                 try:
                     async with asyncio.timeout(AGE_SECONDS):
                         await changed.wait()
@@ -198,37 +198,37 @@ class KubePlace:
         query = {"labelSelector": f"{LABEL_UID}={job.metadata.uid}"}
         return PODS.page(await self._client.request("GET", self._pods_folder, query=query, timeout=LIST_SECONDS)).items
 
-    async def _logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+    async def _logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         current = newest(await self._pods(job))
         pods = {
-            member: (current[member].pod.name, SIDECAR if wanted.sidecar else worker_container(job, member))
-            for member in wanted.members
+            member: (current[member].pod.name, SIDECAR if options.sidecar else worker_container(job, member))
+            for member in options.members
             if member in current
         }
         if not pods:
-            raise UserError(f"{', '.join(wanted.members[:8])}: no pod, so there is no log")
-        await pod_logs.give(self._client, self._gangs.namespace, wanted, pods, sink)
+            raise UserError(f"{', '.join(options.members[:8])}: no pod, so there is no log")
+        await pod_logs.stream_logs(self._client, self._gangs.namespace, options, pods, sink)
 
-    async def _harm(self, job: GangJob, member: str, harm: Harm) -> list[str]:
+    async def _inject(self, job: GangJob, member: str, fault: InjectedFault) -> list[str]:
         current = newest(one for one in await self._pods(job) if not one.pod.terminated)
         if member not in current:
             raise UserError(
                 f"member {member!r} has no pod that runs; members with pods: {', '.join(current) or 'none'}"
             )
-        return await pod_harm.harm(self._client, current[member], worker_container(job, member), harm)
+        return await pod_faults.inject(self._client, current[member], worker_container(job, member), fault)
 
     @property
     def _pods_folder(self) -> str:
         return f"/api/v1/namespaces/{self._gangs.namespace}/pods"
 
 
-async def _alone(doing: Coroutine[Any, Any, T]) -> list[T]:
-    return [await doing]
+async def _as_list(call: Coroutine[Any, Any, T]) -> list[T]:
+    return [await call]
 
 
-def _summary(job: GangJob, now: float) -> Look:
+def _summary(job: GangJob, now: float) -> GangView:
     metadata = job.metadata
     seen = Snapshot(
         name=metadata.name, uid=metadata.uid, generation=metadata.generation, time=now, status=job.status, members=()
     )
-    return Look(job, seen, (), live=True)
+    return GangView(job, seen, (), live=True)

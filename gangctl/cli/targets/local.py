@@ -8,111 +8,111 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.cli import gangs
+from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
-from gangctl.cli.live import Look, look
-from gangctl.cli.output import say, tell
-from gangctl.cli.targets import local_harm, local_logs
-from gangctl.cli.targets.port import Harm, Sink, Wanted
+from gangctl.cli.gang_view import GangView, view_gang
+from gangctl.cli.output import print_err, print_out
+from gangctl.cli.targets import local_faults, local_logs
+from gangctl.cli.targets.port import InjectedFault, LogOptions, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import process
-from gangctl.cluster.local.inject import controller_pid
 from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.pod_processes import controller_pid
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """How often a stored gang is looked at while a change is waited for."""
-PICTURE_SECONDS: Final = 0.5
+REDRAW_SECONDS: Final = 0.5
 _FIELDS: Final = {field.alias: name for name, field in Spec.model_fields.items()}
 
 
-class LocalPlace:
+class LocalTarget:
     """One state directory."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The place in words."""
         return str(self._state.path)
 
-    def looks(self, name: str | None) -> Sequence[Look]:
+    def views(self, name: str | None) -> Sequence[GangView]:
         """The controller's own view while it answers; else what is stored."""
         now = time.time()
-        names = gangs.names(self._state) if name is None else [name]
-        return [look(self._state, gangs.find(self._state, one), now) for one in names]
+        names = local_gangs.names(self._state) if name is None else [name]
+        return [view_gang(self._state, local_gangs.find(self._state, one), now) for one in names]
 
-    def watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
+    def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
         """Twice a second: steps move without anything being written."""
         while True:
-            show(self.looks(name))
-            time.sleep(PICTURE_SECONDS)  # the rate of a picture, nothing waits for it
+            show(self.views(name))
+            time.sleep(REDRAW_SECONDS)  # the rate of a picture, nothing waits for it
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
         """The objects as they are stored."""
-        names = gangs.names(self._state) if name is None else [name]
+        names = local_gangs.names(self._state) if name is None else [name]
         return [self.read(one).model_dump(mode="json", by_alias=True, exclude_none=True) for one in names]
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
-        return gangs.read(gangs.find(self._state, name))
+        return local_gangs.read(local_gangs.find(self._state, name))
 
     def latest(self, name: str) -> GangJob:
         """Timings are stored up to half a minute after the first step; until then they may move by milliseconds."""
-        found = look(self._state, gangs.find(self._state, name), time.time())
+        found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
         return found.job.model_copy(update={"status": found.snapshot.status})
 
     def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
         """Write the spec."""
         update = {_FIELDS[field]: value for field, value in spec.items()}
-        return gangs.find(self._state, name).update_spec(lambda old: old.model_copy(update=update))
+        return local_gangs.find(self._state, name).update_spec(lambda old: old.model_copy(update=update))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
         """The file is looked at, for as long as it takes."""
-        store = gangs.find(self._state, name)
+        store = local_gangs.find(self._state, name)
         end = time.monotonic() + seconds
         while True:
-            job = gangs.read(store)
+            job = local_gangs.read(store)
             if over(job) or time.monotonic() >= end:
                 return job
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def warn_without_controller(self) -> None:
         """A controller here is a process."""
         try:
             controller_pid(self._state)
         except ClusterError:
-            tell(f"no controller runs for {self._state.path}: it takes effect with the next gangctl run")
+            print_err(f"no controller runs for {self._state.path}: it takes effect with the next gangctl run")
 
     @property
-    def beginning(self) -> str:
+    def start_hint(self) -> str:
         """Run one."""
         return "start one with gangctl run FILE"
 
-    def anew(self, name: str) -> str:
+    def rerun_hint(self, name: str) -> str:
         """`gangctl run` replaces what has ended."""
         del name
         return "gangctl run FILE starts it anew"
 
-    def logs_of(self, name: str) -> str:
+    def logs_hint(self, name: str) -> str:
         """Their paths."""
         return str(self._state.gang(name).pods / Path("POD") / "worker.log")
 
-    def logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+    def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """From the files of the pods."""
-        local_logs.give(self._state.gang(job.metadata.name), wanted, sink)
+        local_logs.stream_logs(self._state.gang(job.metadata.name), options, sink)
 
-    def harm(self, job: GangJob, member: str, harm: Harm) -> Sequence[str]:
+    def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Signals and ptrace on this machine."""
-        return local_harm.harm(self._state.gang(job.metadata.name), member, harm)
+        return local_faults.inject(self._state.gang(job.metadata.name), member, fault)
 
-    def harm_controller(self, harm: Harm, lease: str) -> None:
+    def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """A signal to its process."""
         del lease
-        if harm.signal is None:
+        if fault.signal is None:
             raise UserError("the controller can only be signalled: --kill-controller, --hang, --unhang, --signal")
-        name, number = harm.signal
+        name, number = fault.signal
         found = process.process_of(controller_pid(self._state))
         if found is None or not process.send(found, number):
             raise UserError(f"no controller runs for {self._state.path}")
-        say(f"controller: sent {name} to process {found.pid}")
+        print_out(f"controller: sent {name} to process {found.pid}")

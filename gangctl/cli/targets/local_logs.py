@@ -9,30 +9,30 @@ from typing import Final
 
 from gangctl.api.names import pod_name
 from gangctl.cli.errors import UserError
-from gangctl.cli.targets.port import Sink, Wanted
+from gangctl.cli.targets.port import LogOptions, Sink
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """How often a log that is followed is looked at."""
 
 
-def give(folder: GangFolder, wanted: Wanted, sink: Sink) -> None:
+def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
     """Give the logs, member by member; with ``follow`` also what comes, until interrupted.
 
     Raises:
         UserError: there is no such log, or no times in it.
     """
-    if wanted.since is not None:
+    if options.since is not None:
         raise UserError("logs of this machine have no times: take --tail LINES instead of --since")
-    paths = {member: _log(folder, member, wanted) for member in wanted.members}
+    paths = {member: _log(folder, member, options) for member in options.members}
     if not any(paths.values()):
-        of = "no earlier pod" if wanted.previous else "no pod yet"
-        raise UserError(f"{', '.join(wanted.members[:8])}: {of}, so there is no log")
+        of = "no earlier pod" if options.previous else "no pod yet"
+        raise UserError(f"{', '.join(options.members[:8])}: {of}, so there is no log")
     tails = [_Tail(member, path, sink) for member, path in paths.items() if path is not None]
     for tail in tails:
-        tail.begin(wanted.tail)
-    while wanted.follow:
-        time.sleep(LOOK_SECONDS)
+        tail.begin(options.tail)
+    while options.follow:
+        time.sleep(POLL_SECONDS)
         for tail in tails:
             tail.go_on()
     for tail in tails:
@@ -84,7 +84,7 @@ class _Tail:
             self._sink(self._member, line[:-1])
 
 
-def _log(folder: GangFolder, member: str, wanted: Wanted) -> Path | None:
+def _log(folder: GangFolder, member: str, options: LogOptions) -> Path | None:
     """Of the member's newest pod, or of the one before."""
     try:
         names = [path.name for path in folder.pods.iterdir()]
@@ -93,8 +93,8 @@ def _log(folder: GangFolder, member: str, wanted: Wanted) -> Path | None:
     prefix = f"{folder.path.name}-{member}-"
     numbers = (name[len(prefix) :] for name in names if name.startswith(prefix))
     incarnations = sorted(int(number) for number in numbers if number.isdecimal())
-    at = -2 if wanted.previous else -1
+    at = -2 if options.previous else -1
     if len(incarnations) < -at:
         return None
     pod = PodFolder(folder.pods / pod_name(folder.path.name, member, incarnations[at]))
-    return pod.sidecar_log if wanted.sidecar else pod.worker_log
+    return pod.sidecar_log if options.sidecar else pod.worker_log

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from gangctl.cli.errors import UserError
-from gangctl.cli.output import tell
-from gangctl.cli.targets.port import Sink, Wanted
+from gangctl.cli.output import print_err
+from gangctl.cli.targets.port import LogOptions, Sink
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.kube.client import Client
 
@@ -20,7 +20,9 @@ _FRACTION: Final = len("2026-01-31T12:00:00.123456789")
 """Where the zone begins: the kubelet writes all nine digits."""
 
 
-async def give(client: Client, namespace: str, wanted: Wanted, pods: dict[str, tuple[str, str]], sink: Sink) -> None:
+async def stream_logs(
+    client: Client, namespace: str, options: LogOptions, pods: dict[str, tuple[str, str]], sink: Sink
+) -> None:
     """Give the logs, member by member, or all at once while they are followed.
 
     ``pods``: member -> its pod's name and the container's.
@@ -30,11 +32,11 @@ async def give(client: Client, namespace: str, wanted: Wanted, pods: dict[str, t
         ClusterError: a log can't be read.
     """
     logs = [
-        _Log(client, f"/api/v1/namespaces/{namespace}/pods/{pod}/log", container, member, wanted, sink)
+        _Log(client, f"/api/v1/namespaces/{namespace}/pods/{pod}/log", container, member, options, sink)
         for member, (pod, container) in pods.items()
     ]
-    if not wanted.follow:
-        failures = [failure for log in logs if (failure := await log.give()) is not None]
+    if not options.follow:
+        failures = [failure for log in logs if (failure := await log.read()) is not None]
     elif len(logs) > MOST_FOLLOWED:
         raise UserError(
             f"at most {MOST_FOLLOWED} logs are followed at once, not {len(logs)}: name a member or a --rank"
@@ -44,13 +46,13 @@ async def give(client: Client, namespace: str, wanted: Wanted, pods: dict[str, t
     if len(failures) == len(logs):
         raise failures[0]
     for failure in failures:
-        tell(str(failure))
+        print_err(str(failure))
 
 
 class _Log:
     """One container's log. Lines come with their times, which are unique enough to go on from."""
 
-    def __init__(self, client: Client, path: str, container: str, member: str, wanted: Wanted, sink: Sink) -> None:
+    def __init__(self, client: Client, path: str, container: str, member: str, options: LogOptions, sink: Sink) -> None:
         self._client = client
         self._path = path
         self._member = member
@@ -60,24 +62,24 @@ class _Log:
         self._given: set[bytes] = set()
         """The lines of that very time."""
         self._query = {"container": container, "timestamps": "true"}
-        if wanted.previous:
+        if options.previous:
             self._query["previous"] = "true"
-        if wanted.follow:
+        if options.follow:
             self._query["follow"] = "true"
-        if wanted.tail is not None:
-            self._query["tailLines"] = str(wanted.tail)
-        if wanted.since is not None:
-            self._query["sinceSeconds"] = str(wanted.since)
+        if options.tail is not None:
+            self._query["tailLines"] = str(options.tail)
+        if options.since is not None:
+            self._query["sinceSeconds"] = str(options.since)
 
     async def follow(self) -> ClusterError | None:
         """Until the container has ended; what is in the way. Silence is broken by those in between: it goes on then."""
         while True:
-            failure = await self.give()
+            failure = await self.read()
             if not isinstance(failure, Retryable):
                 return failure
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def give(self) -> ClusterError | None:
+    async def read(self) -> ClusterError | None:
         """To the end of the log, or of what comes while it is followed; what is in the way."""
         last, given = self._last, frozenset(self._given)
         try:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli.live import Look
-from gangctl.cluster.local.inject import Target
+from gangctl.cli.gang_view import GangView
+from gangctl.cluster.local.pod_processes import PodProcess
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """The Lease of a cluster's controller, where the chart puts it if it is installed as its documentation says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Harm:
+class InjectedFault:
     """What is to be done to a process."""
 
-    process: Target
+    process: PodProcess
     rank: int | None = None
     """Only the worker's process of this rank."""
     signal: tuple[str, int] | None = None
@@ -30,7 +30,7 @@ class Harm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogOptions:
     """Which part of the logs."""
 
     members: tuple[str, ...]
@@ -48,17 +48,17 @@ Sink = Callable[[str, bytes], None]
 """Takes a member and one line of its log, without the line's end."""
 
 
-class Place(Protocol):
+class Target(Protocol):
     """A state directory of this machine, or a namespace of a cluster."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The place in words."""
 
-    def looks(self, name: str | None) -> Sequence[Look]:
+    def views(self, name: str | None) -> Sequence[GangView]:
         """One look at the gang of this name, with its members; without a name at all gangs, by name."""
 
-    def watch(self, name: str | None, show: Callable[[Sequence[Look]], None]) -> NoReturn:
+    def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
         """Show the same now and with every change."""
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
@@ -80,20 +80,20 @@ class Place(Protocol):
         """Tell the user if nobody is there to act on a change, as far as it can be seen."""
 
     @property
-    def beginning(self) -> str:
+    def start_hint(self) -> str:
         """What to do where there are no gangs."""
 
-    def anew(self, name: str) -> str:
+    def rerun_hint(self, name: str) -> str:
         """How a gang that has ended is run once more."""
 
-    def logs_of(self, name: str) -> str:
+    def logs_hint(self, name: str) -> str:
         """Where the logs of its pods are, or the command that shows them."""
 
-    def logs(self, job: GangJob, wanted: Wanted, sink: Sink) -> None:
+    def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """Give the log line by line."""
 
-    def harm(self, job: GangJob, member: str, harm: Harm) -> Sequence[str]:
+    def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Do it to processes of a member; says what was done to which."""
 
-    def harm_controller(self, harm: Harm, lease: str) -> None:
+    def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Do it to the controller, and say so. ``lease``: NAMESPACE/NAME of a cluster's."""

@@ -23,16 +23,16 @@ from gangctl.api.model import rfc3339
 from gangctl.api.names import pod_name
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict, Terminal
-from gangctl.cluster.local import files, record
-from gangctl.cluster.local.command import command, ignored
-from gangctl.cluster.local.ending import find_processes, processes_of
-from gangctl.cluster.local.files import Stamp, sync_folder, unwritable, write
+from gangctl.cluster.local import atomic_files, pod_record
+from gangctl.cluster.local.atomic_files import Stamp, sync_folder, unwritable, write
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
-from gangctl.cluster.local.pod import LocalPod
+from gangctl.cluster.local.local_pod import LocalPod
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
-from gangctl.cluster.local.record import PodRecord
-from gangctl.cluster.local.store import GangStore
+from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.cluster.local.worker_command import command, ignored
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
@@ -195,7 +195,7 @@ class LocalCluster:
             pod.memory.unlink(missing_ok=True)
             write(pod.program, self._state.program.read_bytes(), durable=False)
             write(pod.token, stored.token.encode(), durable=False)
-            record.save(pod, stored, durable=True)
+            pod_record.save(pod, stored, durable=True)
             sync_folder(folder.pods)
         except OSError as error:
             raise unwritable(pod.path, error) from error
@@ -228,7 +228,7 @@ class LocalCluster:
         known = {gang.store.folder: uid for uid, gang in self._gangs.items()}
         try:
             folders = [GangFolder(path) for path in self._state.gangs.iterdir()]
-            stamps = {folder: files.stamp(folder.job) for folder in folders}
+            stamps = {folder: atomic_files.stamp(folder.job) for folder in folders}
         except FileNotFoundError:
             stamps = {}
         except OSError as error:
@@ -263,7 +263,7 @@ class LocalCluster:
     async def _adopt(self, store: GangStore, job: GangJob) -> _Gang:
         """Keep the pods that are stored; those of an earlier gang of the same name are ended."""
         gang = _Gang(store, job, self._pods.setdefault(store.folder, {}))
-        records = await asyncio.to_thread(record.load_all, store.folder)
+        records = await asyncio.to_thread(pod_record.load_all, store.folder)
         living = await asyncio.to_thread(find_processes) if records else {}
         for stored in records:
             if stored.name not in gang.pods:

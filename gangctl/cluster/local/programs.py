@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.local.files import write
+from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
+from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
 from gangctl.cluster.local.process import Process, spawn
-from gangctl.cluster.local.record import ADDRESS, PodRecord
 
 
 @dataclass(frozen=True, slots=True)

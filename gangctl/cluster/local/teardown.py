@@ -8,18 +8,12 @@ import signal
 from collections.abc import Mapping
 
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local import process, record
-from gangctl.cluster.local.ending import (
-    end_sidecar,
-    end_worker,
-    find_processes,
-    kill_tree,
-    processes_of,
-)
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.lock import only_controller
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.record import PodRecord
+from gangctl.cluster.local.termination import end_sidecar, end_worker, find_processes, kill_tree, processes_of
 
 
 async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
@@ -52,7 +46,7 @@ async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process]
     await end_sidecar(sidecar)
     await asyncio.to_thread(shutil.rmtree, pod.sockets, ignore_errors=True)
     over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
-    await asyncio.to_thread(record.save, folder.pod(pod.name), over, durable=True)
+    await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
 
 
 def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
@@ -60,7 +54,7 @@ def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
     wrong: list[BaseException] = []
     for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
         try:
-            one = record.load(PodFolder(path))
+            one = pod_record.load(PodFolder(path))
         except ClusterError as error:
             wrong.append(error)
         else:

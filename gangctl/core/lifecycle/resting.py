@@ -6,8 +6,8 @@ charged, and waits until the old pods are gone. Roles that changed act as suspen
 
 from __future__ import annotations
 
-from gangctl.api.hashing import roles_hash
 from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.gang import Gang

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.hashing import roles_hash
 from gangctl.api.names import parse_member_name
+from gangctl.api.roles_hash import roles_hash
 from gangctl.cluster.errors import ClusterError
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, Role
-from gangctl.api.hashing import roles_hash
 from gangctl.api.names import (
     ANNOTATION_ROLES_HASH,
     ANNOTATION_TRACEPARENT,
@@ -28,6 +27,7 @@ from gangctl.api.names import (
     pod_labels,
     pod_name,
 )
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity

@@ -1,0 +1,106 @@
+"""The reference of the GangJob's fields, as Markdown, made from the types.
+
+``python -m gangctl.api.gangjob_reference`` prints it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.problems import allowed
+from gangctl.api.reasons import Reason
+from gangctl.api.schema import RESERVED, RULES, Schema, gangjob_schema
+from gangctl.api.status import GangPhase
+from gangctl.api.version import API_VERSION, KIND
+
+_INTRODUCTION: Final = f"""\
+<!-- Made by `python -m gangctl.api.gangjob_reference` from the types in gangctl/api. Change those. -->
+
+# The {KIND} reference
+
+Every field of `{API_VERSION}`, `kind: {KIND}`. Durations are whole seconds where the name ends in `Seconds`. A field
+that is absent is off or has its default; null is never a value. `kubectl explain gangjob.spec` says the same.
+
+Fields marked \\* are required where the map that holds them is written. A manifest that breaks a rule is refused, with
+the path of the field.
+"""
+
+
+def reference() -> str:
+    """The text of ``docs/reference/gangjob.md``."""
+    schema = gangjob_schema()
+    parts = [_INTRODUCTION]
+    for name in ("spec", "status"):
+        parts += [_section(path, node) for path, node in _objects(schema["properties"][name], name)]
+    parts.append(_values("Phases", "Values of `status.phase`.", GangPhase))
+    parts.append(_values("Conditions", "Types in `status.conditions`.", ConditionType))
+    parts.append(_values("Reasons", "Reasons in incidents, conditions and events.", Reason))
+    return "\n".join(parts)
+
+
+def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """All objects with fields from here on, each before what is in it."""
+    if node["type"] == "array":
+        yield from _objects(node["items"], f"{path}[]")
+    elif "properties" in node:
+        yield path, node
+        for name, field in node["properties"].items():
+            if RESERVED not in field:
+                yield from _objects(field, f"{path}.{name}")
+
+
+def _section(path: str, node: Schema) -> str:
+    lines = [f"## `{path}`", ""]
+    if "description" in node:
+        lines += [node["description"], ""]
+    lines += ["| field | what may stand there | description |", "| --- | --- | --- |"]
+    for name, field in node["properties"].items():
+        mark = "\\*" if name in node.get("required", ()) else ""
+        lines.append(f"| `{name}`{mark} | {_cell(_type(field))} | {_cell(field.get('description', ''))} |")
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        lines.append("| ... | | Every other field of Kubernetes is kept as written. |")
+    said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
+    rules = [rule["message"] for rule in node.get(RULES, ()) if rule["rule"] not in said]
+    if rules:
+        lines += ["", "Rules:", "", *(f"- {rule}." for rule in rules)]
+    return "\n".join([*lines, ""])
+
+
+def _type(field: Schema) -> str:
+    text = allowed(field)
+    if field["type"] == "array" and field["items"]["type"] != "object":
+        text += f", each {allowed(field['items'])}"
+    return text
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _values(title: str, introduction: str, kind: type[StrEnum]) -> str:
+    lines = [f"## {title}", "", introduction, "", "| value | meaning |", "| --- | --- |"]
+    for value, meaning in meanings(kind).items():
+        lines.append(f"| {f'`{value}`' if value else 'empty'} | {_cell(meaning)} |")
+    return "\n".join([*lines, ""])
+
+
+def meanings(kind: type[StrEnum]) -> dict[str, str]:
+    """Each value of an enum with the sentence that stands below it in the source."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        match statement, after:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                found[kind[name].value] = " ".join(text.split())
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,119 @@
+"""Keeps a controller running, as a Deployment does on a cluster: what dies is started again, after growing pauses.
+
+The controller is a child whose standard input is a pipe of ours: it ends by itself when we are gone, and gangs go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangctl.cluster.local.layout import StateDirectory
+
+QUICK_SECONDS: Final = 10.0
+"""A controller that lived for less died quickly."""
+MOST_QUICK_DEATHS: Final = 10
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+END_SECONDS: Final = 5.0
+"""From SIGTERM to SIGKILL of the controller. Killing it does no harm to a gang."""
+
+
+class ControllerFailedError(Exception):
+    """The controller dies again and again; the text says how and where to look."""
+
+
+@dataclass
+class ControllerProcess:
+    """One controller for a state directory. ``notify`` is called with sentences for the user."""
+
+    state: StateDirectory
+    notify: Callable[[str], None]
+    _child: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    async def run(self) -> None:
+        """Keep it running until cancelled; it is ended then.
+
+        Raises:
+            ControllerFailedError: it died too often in a row.
+        """
+        quick = 0
+        try:
+            while True:
+                await self._start()
+                began = time.monotonic()
+                code = await self._ended()
+                lived = time.monotonic() - began
+                quick = quick + 1 if lived < QUICK_SECONDS else 1
+                if quick >= MOST_QUICK_DEATHS:
+                    raise ControllerFailedError(
+                        f"the controller died {quick} times in a row, the last time {_how(code)}: {self._last_words()}"
+                    )
+                pause = 0.0 if quick == 1 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (quick - 2))
+                self.notify(
+                    f"the controller died {_how(code)}; workers train on, it is started again"
+                    + (f" in {pause:g} s" if pause else "")
+                )
+                await asyncio.sleep(pause)
+        finally:
+            await self._end()
+
+    async def _start(self) -> None:
+        try:
+            log = os.open(self.state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ControllerFailedError(f"{self.state.log} can't be written: {error.strerror}") from None
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "gangctl.controller", "--state-dir", str(self.state.path)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us alone: we say what happens then
+            )
+        except OSError as error:
+            raise ControllerFailedError(f"the controller can't be started: {error.strerror}") from None
+        finally:
+            os.close(log)
+
+    async def _ended(self) -> int:
+        assert self._child is not None
+        return await self._child.wait()
+
+    async def _end(self) -> None:
+        child = self._child
+        if child is None or child.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGCONT)  # it may have been hung on purpose
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await child.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.state.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return f"{lines[-1] if lines else 'it said nothing'} ({self.state.log})"
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"

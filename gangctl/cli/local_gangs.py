@@ -1,0 +1,77 @@
+"""The gangs of a state directory, by name."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cli.errors import UserError
+from gangctl.cluster.errors import ClusterError, Terminal
+from gangctl.cluster.local.gang_store import GangStore
+from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
+
+STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
+"""The environment variable that names it."""
+
+
+def default_state_directory() -> Path:
+    """Where gangs of this machine are kept if nobody says otherwise."""
+    return Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY)
+
+
+def absolute(path: Path) -> StateDirectory:
+    """The state directory, known by its whole path."""
+    return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - links are kept, the path is shown
+
+
+def names(state: StateDirectory) -> list[str]:
+    """Names of all gangs that are stored there, sorted.
+
+    Raises:
+        UserError: the folder can't be read.
+    """
+    try:
+        return sorted(path.name for path in state.gangs.iterdir() if (path / "gangjob.json").is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{state.gangs} can't be read: {error.strerror}; choose another --state-dir") from None
+
+
+def find(state: StateDirectory, name: str) -> GangStore:
+    """The store of a gang that exists.
+
+    Raises:
+        UserError: there is none of this name; near names are suggested.
+    """
+    try:
+        store = GangStore(state.gang(name))
+    except Terminal as error:
+        raise UserError(str(error)) from None
+    if store.stamp() is None:
+        known = names(state)
+        near = get_close_matches(name, known, 3)
+        hint = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"there are {', '.join(known[:10])}"
+            if known
+            else "there are no gangs; start one with gangctl run FILE, or name another place with --state-dir"
+        )
+        raise UserError(f"there is no gang {name!r} in {state.path}: {hint}")
+    return store
+
+
+def read(store: GangStore) -> GangJob:
+    """The gang as it is stored.
+
+    Raises:
+        UserError: the file isn't a gang.
+    """
+    try:
+        return store.read()
+    except ClusterError as error:
+        raise UserError(str(error)) from None

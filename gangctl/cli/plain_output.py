@@ -1,0 +1,126 @@
+"""One line for each change, for pipes and logs: nothing is drawn over, nothing is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TextIO
+
+from gangctl.api.status import GangPhase, Incident, Status
+from gangctl.cli import tables
+from gangctl.cli.gang_view import GangView
+from gangctl.cli.text import clean, output_line, seconds
+from gangctl.core.record.snapshot import MemberSnapshot
+
+STEP_SECONDS: Final = 5.0
+"""Steps are said this often at most."""
+WAITING_SECONDS: Final = 10.0
+"""Who waits is told this often what for."""
+MOST_NAMES: Final = 8
+_WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
+
+
+class PlainOutput:
+    """Writes lines to a stream."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        """``clock``: seconds since the epoch."""
+        self._stream = stream
+        self._clock = clock
+        self._status: Status | None = None
+        """What was said last; absent before the first look."""
+        self._members: dict[str, str] = {}
+        self._said_at = 0.0
+        """When a step was last said, or what is waited for."""
+
+    def update(self, look: GangView, now: float) -> None:
+        """Say what has changed since the last call."""
+        status = look.snapshot.status
+        # A gang that is taken over has a past, which gangctl status tells.
+        old = Status(incidents=status.incidents) if self._status is None else self._status
+        for incident in reversed(status.incidents):
+            self._incident(incident, next((one for one in old.incidents if one.attempt == incident.attempt), None))
+        self._phase(look.job.metadata.name, status, old, now)
+        if look.live:
+            self._changes(look.snapshot.members)
+        self._time_passes(look, old, now)
+        self._status = status
+
+    def note(self, text: str) -> None:
+        """One line."""
+        stamp = datetime.fromtimestamp(self._clock()).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        self._stream.write(f"{stamp} {clean(text)}\n")
+        self._stream.flush()
+
+    def output(self, member: str, line: str) -> None:
+        """One line of a worker, without what would control a terminal."""
+        self._stream.write(f"{clean(member)} | {output_line(line)}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing to be restored."""
+
+    def _phase(self, name: str, status: Status, old: Status, now: float) -> None:
+        if (status.phase, status.attempt, status.message) == (old.phase, old.attempt, old.message):
+            return
+        self.note(f"{name}: {status.phase or 'New'}, attempt {status.attempt}: {status.message or 'it is stored'}")
+        self._said_at = now
+
+    def _incident(self, incident: Incident, before: Incident | None) -> None:
+        if incident.settled and not (before is not None and before.settled):
+            restored = incident.restored_step
+            point = "" if incident.outcome != "Restarted" else "; restored from the beginning"
+            if restored is not None:
+                point = f"; restored from step {restored}"
+            lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
+            self.note(f"incident to attempt {incident.attempt}: {tables.cause(incident)}{point}{lost}")
+        known = {name for name, ms in tables.phases(incident).items() if ms is not None}
+        said = set() if before is None else {name for name, ms in tables.phases(before).items() if ms is not None}
+        news = (known - said) & {"start", "first step"}
+        if news:
+            what = "has made a step" if "first step" in news else "is under way again"
+            took = ", ".join(f"{name} {seconds(ms)}" for name, ms in tables.phases(incident).items() if ms is not None)
+            self.note(f"attempt {incident.attempt} {what} (seconds): {took}")
+
+    def _changes(self, members: tuple[MemberSnapshot, ...]) -> None:
+        said = {one.member: _state(one) for one in members}
+        changed: dict[str, list[str]] = {}
+        for name, state in said.items():
+            if self._members.get(name) != state:
+                changed.setdefault(state, []).append(name)
+        for state, names in changed.items():
+            self.note(f"{_listed(names)}: {state}")
+        self._members = said
+
+    def _time_passes(self, look: GangView, old: Status, now: float) -> None:
+        status = look.snapshot.status
+        progress = status.progress
+        if progress is not None and progress != old.progress and progress.attempt == status.attempt:
+            if now - self._said_at >= STEP_SECONDS:
+                self.note(f"{look.job.metadata.name}: attempt {status.attempt}, step {progress.step}")
+                self._said_at = now
+        elif status.phase in _WAITING and now - self._said_at >= WAITING_SECONDS:
+            missing = [
+                one.member
+                for one in look.snapshot.members
+                if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
+            ]
+            waited = f"waits for {_listed(missing)}" if missing else "every member is ready"
+            self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")
+            self._said_at = now
+
+
+def _state(one: MemberSnapshot) -> str:
+    pod = "its pod" if one.incarnation == 0 else f"its pod number {one.incarnation + 1}"
+    if not one.pod:
+        return f"waits for {pod}"
+    if one.terminated:
+        return f"{pod} has ended"
+    if one.connected:
+        return f"{one.phase}, attempt {one.attempt}"
+    return f"{pod} is not connected" if one.phase else f"{pod} starts"
+
+
+def _listed(names: list[str]) -> str:
+    left = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {left} more" if left > 0 else "")

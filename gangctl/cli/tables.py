@@ -1,0 +1,215 @@
+"""How a gang views on a terminal: the parts that `gangctl status` and the live view share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, Incident, Status
+from gangctl.cli.command_name import command_name
+from gangctl.cli.gang_view import GangView
+from gangctl.cli.text import clean, duration, seconds, shown
+from gangctl.core.policy.cause import describe
+from gangctl.core.record.snapshot import MemberSnapshot
+
+STYLES: Final = {
+    GangPhase.RUNNING: "green",
+    GangPhase.SUCCEEDED: "bold green",
+    GangPhase.FAILED: "bold red",
+    GangPhase.HELD: "bold yellow",
+    GangPhase.GATHERING: "yellow",
+    GangPhase.PENDING: "cyan",
+    GangPhase.SUSPENDED: "magenta",
+}
+_MEMBER_STYLES: Final = {"Running": "green", "Stopping": "yellow", "Ready": "cyan", "Stuck": "bold red"}
+COLUMNS: Final = ("NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE")
+WIDE_COLUMNS: Final = (*COLUMNS, "REASON", "RESTORE")
+NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]], *, fold: str = "") -> Table:
+    """A table as kubectl prints them. Only the column ``fold`` is broken into lines where there is no room."""
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for name in columns:
+        made.add_column(name, no_wrap=name != fold, overflow="fold" if name == fold else "ellipsis")
+    for row in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return made
+
+
+def phase(status: Status) -> Text:
+    """The phase in its colour."""
+    return Text(status.phase or "New", style=STYLES.get(status.phase, ""))
+
+
+def summary(look: GangView, now: float, *, wide: bool) -> list[str | Text]:
+    """One gang as a row of `gangctl status`; the columns are the CRD's."""
+    status = look.snapshot.status
+    row: list[str | Text] = [
+        clean(look.job.metadata.name),
+        phase(status),
+        shown(status.ready),
+        str(status.attempt),
+        str(status.restarts.counted),
+        step(status),
+        duration(now - look.job.metadata.creation_timestamp),
+    ]
+    if wide:
+        point = status.restore_point
+        row += [
+            shown(status.incidents[0].cause.reason if status.incidents else None),
+            shown(None if point is None else point.step),
+        ]
+    return row
+
+
+def step(status: Status) -> str:
+    """The highest step of this attempt; ``-`` where none was reported."""
+    progress = status.progress
+    return "-" if progress is None or progress.attempt != status.attempt else str(progress.step)
+
+
+def head(look: GangView, now: float) -> Text:
+    """One line: the gang, its phase, and how far it is."""
+    status = look.snapshot.status
+    restarts = status.restarts
+    line = Text(clean(look.job.metadata.name), style="bold")
+    line.append("  ").append_text(phase(status))
+    line.append(f"  attempt {status.attempt}  ready {shown(status.ready)}  step {step(status)}", style="")
+    line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
+    end = status.completion_time or now
+    line.append(f"  {duration(end - look.job.metadata.creation_timestamp)}", style="dim")
+    return line
+
+
+def members(
+    found: Sequence[MemberSnapshot], most: int, *, live: bool, nodes: Mapping[str, str] = NO_NODES
+) -> RenderableType:
+    """The members as a table of at most ``most`` rows: those that run like all others are left out first.
+
+    ``nodes``: member -> its pod's node, on a cluster, where only the controller hears of each member's steps.
+    """
+    rows = [
+        (
+            clean(one.member),
+            "spare" if one.spare else shown(one.rank),
+            _phase_of(one, live=live),
+            str(one.attempt or "-"),
+            *(() if nodes else (shown(one.step),)),
+            str(one.restarts),
+            *((shown(nodes.get(one.member)),) if nodes else ()),
+            shown(one.pod),
+        )
+        for one in chosen(found, most)
+    ]
+    columns = ("RESTARTS", "NODE", "POD") if nodes else ("STEP", "RESTARTS", "POD")
+    made = table(("MEMBER", "RANK", "PHASE", "ATTEMPT", *columns), rows)
+    left = len(found) - len(rows)
+    if left <= 0:
+        return made
+    running = sum(one.phase == "Running" for one in found)
+    return Group(made, Text(f"and {left} more; {running} of {len(found)} run", style="dim"))
+
+
+def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
+    """At most ``most`` of them, in their order; who doesn't simply run is chosen first, then who is behind."""
+    if len(found) <= most:
+        return list(found)
+
+    def order(at: int) -> tuple[bool, int, int]:
+        one = found[at]
+        return one.connected and one.phase == "Running", -1 if one.step is None else one.step, at
+
+    return [found[at] for at in sorted(sorted(range(len(found)), key=order)[: max(1, most)])]
+
+
+def incidents(found: Sequence[Incident]) -> Table:
+    """What went wrong, newest first: how long each phase took in seconds, and what was thrown away."""
+    columns = ("TO ATTEMPT", "DETECT", "STOP", "REPLACE", "BARRIER", "START", "FIRST STEP", "RESTORED", "LOST", "CAUSE")
+    return table(columns, [_incident(one) for one in found], fold="CAUSE")
+
+
+def trace_hint(job: GangJob) -> str:
+    """How to see what an incident's time was spent on."""
+    last = job.status.incidents[0].attempt if job.status.incidents else 0
+    return clean(f"{command_name()} trace {job.metadata.name} --incident {last} draws what its time was spent on")
+
+
+def phases(incident: Incident) -> dict[str, int | None]:
+    """The phases of an incident with their milliseconds, in their order."""
+    took = incident.milliseconds
+    return {
+        "detect": took.detect,
+        "stop": took.stop,
+        "replace": took.replace,
+        "barrier": took.barrier,
+        "start": took.start,
+        "first step": took.first_step,
+    }
+
+
+def cause(incident: Incident) -> str:
+    """The cause in words, and what followed from it."""
+    parts = [str(incident.level)]
+    if incident.cause.rule:
+        parts.append(f"rule {incident.cause.rule}")
+    if incident.settled:
+        parts.append("charged" if incident.charged else "not charged")
+    if incident.outcome != "Restarted":
+        parts.append(incident.outcome.lower())
+    return clean(f"{describe(incident.cause)} [{', '.join(parts)}]")
+
+
+def advice(job: GangJob) -> str:
+    """What the user can do now; empty if there is nothing to be done."""
+    name, status = job.metadata.name, job.status
+    incident = status.incidents[0] if status.incidents else None
+    member = incident.cause.member if incident is not None else ""
+    logs = f"{command_name()} logs {name} {member} says why" if member else "the workers' logs say why"
+    match status.phase:
+        case GangPhase.HELD:
+            return f"look at the pods ({logs}); {command_name()} restart {name} goes on"
+        case GangPhase.SUSPENDED:
+            return (
+                f"{command_name()} resume {name} goes on from its restore point"
+                if job.spec.suspend
+                else "it resumes by itself"
+            )
+        case GangPhase.FAILED:
+            return f"{logs}; then run the manifest again"
+        case GangPhase.RUNNING if any(one.type == "Degraded" and one.status == "True" for one in status.conditions):
+            return f"look at the workers; {command_name()} restart {name} starts them again"
+        case _:
+            return ""
+
+
+def _incident(incident: Incident) -> tuple[str, ...]:
+    return (
+        str(incident.attempt),
+        *(seconds(took) for took in phases(incident).values()),
+        _step_or_start(incident),
+        shown(incident.lost_steps),
+        cause(incident),
+    )
+
+
+def _step_or_start(incident: Incident) -> str:
+    if incident.restored_step is not None:
+        return str(incident.restored_step)
+    return "the start" if incident.settled and incident.outcome == "Restarted" else "-"
+
+
+def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
+    if not live:
+        return Text("ended" if one.terminated else "unknown" if one.pod else "no pod", style="dim")
+    if one.terminated:
+        return Text("ended", style="dim")
+    if not one.connected:
+        return Text(("not connected" if one.phase else "starting") if one.pod else "no pod", style="yellow")
+    return Text(one.phase, style=_MEMBER_STYLES.get(one.phase, ""))

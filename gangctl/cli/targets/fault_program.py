@@ -1,0 +1,182 @@
+"""Fault from inside a container: `gangctl inject` runs this file there, by the container's own Python (3.8 or newer).
+
+The kernel drops SIGKILL to the first process of a PID namespace if it comes from within, so that one is made to exit by
+ptrace(2). Where the node forbids that, its CPU time is limited to none, for the kernel's own SIGKILL does count, and it
+is kept busy until the kernel looks. Nothing inside can stop it (SIGSTOP).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local.ptrace import exit_with
+
+_PROGRAMS: Final = {"supervisor": b"supervisor.pyz", "sidecar": b"gangsidecar.agent"}
+_SHOWN_AFTER_KILL: Final = 128 + int(signal.SIGKILL)
+_DEATH_SECONDS: Final = 3.0
+"""How long a process that must end now may take."""
+
+
+class Request(NamedTuple):
+    """What is to be done; see :class:`gangctl.cli.targets.port.Fault`."""
+
+    process: str
+    rank: int | None
+    signal: str
+    number: int
+    exit_code: int | None
+    tree: bool
+
+
+def main(arguments: dict[str, Any]) -> int:
+    """Do it and print what was done; the exit code is 0, or 3 with the reason on stderr."""
+    try:
+        _inject(Request(**arguments))
+    except (Terminal, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    return 0
+
+
+def _inject(request: Request) -> None:
+    for pid in _chosen(request):
+        if request.exit_code is not None:
+            _say(request, pid, f"exits with {request.exit_code}")
+            exit_with(pid, request.exit_code)
+        elif pid == 1:
+            _to_the_first(request)
+        else:
+            os.kill(pid, request.number)
+            _say(request, pid, f"was sent {request.signal}")
+
+
+def _chosen(request: Request) -> list[int]:
+    owner = "sidecar" if request.process == "sidecar" else "supervisor"
+    first = _find(_PROGRAMS[owner])
+    if first is None:
+        raise Terminal(f"no {owner} process is seen in this container")
+    if request.process != "worker":
+        return [first]
+    found = [pid for pid in _pids() if _parent(pid) == first and pid != os.getpid()]
+    if not found:
+        raise Terminal("no worker process runs now; gangctl status shows what the gang does")
+    if request.rank is not None:
+        ranks = {pid: _rank(pid) for pid in found}
+        found = [pid for pid in found if ranks[pid] == request.rank]
+        if not found:
+            known = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
+            raise Terminal(f"no process here has rank {request.rank}; there are {known or 'no ranks'}")
+    return [each for pid in found for each in _tree(pid)] if request.tree else found
+
+
+def _to_the_first(request: Request) -> None:
+    """A signal to the first process of our own PID namespace. When it ends, we end with it."""
+    if request.number == signal.SIGKILL:
+        _say(request, 1, "is killed")
+        _kill_the_first(request)
+    elif request.number == signal.SIGSTOP:
+        raise Terminal(
+            f"the {request.process} is the container's first process, which nothing inside can stop: set "
+            "shareProcessNamespace in the template, or freeze it on its node"
+        )
+    elif not _catches(1, request.number):
+        raise Terminal(f"the {request.process} doesn't listen to {request.signal}, so the kernel drops it")
+    else:
+        os.kill(1, request.number)
+        _say(request, 1, f"was sent {request.signal}")
+
+
+def _kill_the_first(request: Request) -> None:
+    why = ""
+    try:
+        exit_with(1, _SHOWN_AFTER_KILL)
+        time.sleep(_DEATH_SECONDS)  # not over, if it works
+    except Terminal as error:
+        why = str(error)
+    if _catches(1, signal.SIGCHLD):
+        with suppress(OSError, ValueError):
+            resource.prlimit(1, resource.RLIMIT_CPU, (0, 0))
+            end = time.monotonic() + _DEATH_SECONDS
+            while time.monotonic() < end:
+                os.kill(1, signal.SIGCHLD)
+    if request.process == "sidecar":
+        os.kill(1, signal.SIGTERM)
+        sys.stdout.write(f"it can't be killed from inside ({why}), so it was sent SIGTERM\n")
+        return
+    raise Terminal(
+        f"it can't be killed from inside its container: {why}. Kill it on its node, set shareProcessNamespace in the "
+        "template, or delete the pod with kubectl"
+    )
+
+
+def _say(request: Request, pid: int, what: str) -> None:
+    sys.stdout.write(f"{request.process} process {pid} {what}\n")
+    sys.stdout.flush()
+
+
+def _find(program: bytes) -> int | None:
+    """The oldest process of this container that runs the program: other containers may be in sight."""
+    here = _container(os.getpid())
+    found = [pid for pid in _pids() if pid != os.getpid() and _runs(pid, program) and _container(pid) == here]
+    return min(found, default=None)
+
+
+def _runs(pid: int, program: bytes) -> bool:
+    words = _read(pid, "cmdline").split(b"\0")[:6]
+    return any(word == program or word.endswith(b"/" + program) for word in words)
+
+
+def _container(pid: int) -> str:
+    """Processes of one container see the same mounts; empty = not told."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")  # noqa: PTH115 - Path.readlink came with Python 3.9
+    except OSError:
+        return ""
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether it has a handler for the signal: what it has none for is not delivered to a first process."""
+    for line in _read(pid, "status").split(b"\n"):
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _tree(pid: int) -> list[int]:
+    """It and everything below, parents first."""
+    order = [pid]
+    for one in order:
+        order.extend(each for each in _pids() if _parent(each) == one)
+    return order
+
+
+def _rank(pid: int) -> int | None:
+    entries = _read(pid, "environ").split(b"\0")
+    value = next((entry[len(b"RANK=") :] for entry in entries if entry.startswith(b"RANK=")), b"")
+    return int(value) if value.isdigit() else None
+
+
+def _parent(pid: int) -> int | None:
+    """None for what is gone or a zombie."""
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields and fields[0] not in (b"Z", b"X") else None
+
+
+def _pids() -> Iterable[int]:
+    return sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,65 @@
+"""InjectedFault to processes of a local pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gangctl.cli.errors import UserError
+from gangctl.cli.targets.port import InjectedFault
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local import process
+from gangctl.cluster.local.layout import GangFolder
+from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
+from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.ptrace import exit_with
+
+
+def inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
+    """Do it; says what was done to which process.
+
+    Raises:
+        UserError: there is no process of that rank, or it is another user's.
+        Terminal: there is nothing there to be harmed, or the system doesn't permit it.
+    """
+    pod = pod_of(folder, member)
+    found = _chosen(pod, fault.process, fault.rank)
+    who = f"{pod.member} (pod {pod.name}): {fault.process}"
+    if fault.exit_code is not None:
+        for one in found:
+            exit_with(one.pid, fault.exit_code)
+        return [f"{who} process {one.pid} exits with {fault.exit_code}" for one in found]
+    assert fault.signal is not None
+    name, number = fault.signal
+    if fault.tree:
+        found = tuple(dict.fromkeys(each for one in found for each in (one, *process.descendants(one))))
+    try:
+        sent = [one for one in found if process.send(one, number)]
+    except PermissionError as error:
+        raise UserError(f"a process of {member} can't be signalled: {error.strerror}") from None
+    if not sent:
+        raise Terminal(f"{who}: every process was gone before {name} could be sent")
+    return [f"{who} process {one.pid} was sent {name}" for one in sent]
+
+
+def _chosen(pod: PodRecord, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
+    found = processes(pod, kind)
+    if not found:
+        raise Terminal(f"no {kind} process runs in pod {pod.name} now; gangctl status shows what the gang does")
+    if rank is None:
+        return found
+    ranks = {one: _rank(one) for one in found}
+    matching = tuple(one for one, its in ranks.items() if its == rank)
+    if not matching:
+        known = ", ".join(str(its) for its in sorted(its for its in ranks.values() if its is not None))
+        raise UserError(f"no process of {pod.member} has rank {rank}; it has {known or 'no ranks'}")
+    return matching
+
+
+def _rank(one: Process) -> int | None:
+    try:
+        entries = Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    value = next((entry[len(b"RANK=") :] for entry in entries if entry.startswith(b"RANK=")), b"")
+    return int(value) if value.isdigit() else None

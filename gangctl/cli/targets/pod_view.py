@@ -1,0 +1,56 @@
+"""The members of a gang on a cluster, as its stored status and its pods show them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import parse_member_name
+from gangctl.api.status import GangPhase
+from gangctl.cli.gang_view import GangView
+from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.core.facts.world import Observed
+from gangctl.core.record.snapshot import snapshot
+
+
+def newest(pods: Iterable[KubePod]) -> dict[str, KubePod]:
+    """Member -> its pod of the highest incarnation."""
+    return {one.pod.member: one for one in sorted(pods, key=lambda one: one.pod.incarnation)}
+
+
+def worker_container(job: GangJob, member: str) -> str:
+    """Name of the container that the member's worker runs in; empty = the pod has only one."""
+    role, _ = parse_member_name(member)
+    return next((one.worker.name for one in job.spec.roles if one.name == role), "")
+
+
+def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangView:
+    """One look. What only the controller hears (steps and phases of each member) is not in it.
+
+    ``now``: seconds since the epoch.
+    """
+    ours = {one.pod.name: one for one in pods if one.gang == job.metadata.uid}
+    seen = snapshot(now, job, Observed(pods=tuple(one.pod for one in ours.values())))
+    members = tuple(
+        member.model_copy(
+            update={
+                "connected": True,
+                "phase": _phase(ours[member.pod]),
+                "attempt": job.status.attempt if job.status.phase is GangPhase.RUNNING and not member.spare else 0,
+            }
+        )
+        if member.pod in ours
+        else member
+        for member in seen.members
+    )
+    nodes = {one.pod.member: one.pod.node for one in newest(ours.values()).values()}
+    return GangView(job, seen.model_copy(update={"status": job.status, "members": members}), (), live=True, nodes=nodes)
+
+
+def _phase(found: KubePod) -> str:
+    """What `kubectl get pods` would show, in a word."""
+    if found.pod.deleting:
+        return "Terminating"
+    if found.pod.started_at is not None:
+        return found.phase
+    return found.pod.reason or found.phase

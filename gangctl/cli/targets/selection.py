@@ -1,0 +1,124 @@
+"""Which place is meant.
+
+The rule: what the command line says; else ``kubectl gang`` means a cluster; else the environment's state directory;
+else the state directory that is here; else a cluster, if one is configured; else this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from gangctl.cli import local_gangs
+from gangctl.cli.command_name import is_plugin
+from gangctl.cli.errors import UserError
+from gangctl.cli.targets.local import LocalTarget
+from gangctl.cli.targets.port import Target
+from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
+
+_DEFAULT_CONFIG: Final = "~/.kube/config"
+
+
+def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
+    """The options of every verb with gangs. ``everywhere``: it can show all namespaces."""
+    group = parser.add_argument_group(
+        "where gangs are",
+        f"Without any of these: ${local_gangs.STATE_DIRECTORY}, else {DEFAULT_STATE_DIRECTORY} if it is here, else the "
+        "cluster of $KUBECONFIG, ~/.kube/config or the pod's service account. kubectl gang always means a cluster.",
+    )
+    group.add_argument("-n", "--namespace", metavar="NS", help="namespace on the cluster (default: the context's)")
+    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="kubeconfig of the cluster")
+    if everywhere:
+        group.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster")
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help="gangs of this machine that are kept there")
+
+
+@contextmanager
+def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
+    """The place; closed at the end.
+
+    Raises:
+        UserError: the command line contradicts itself, or there is no such namespace, context or kubeconfig.
+        ClusterError: the cluster's configuration can't be used.
+    """
+    state = _state_directory(arguments)
+    if state is not None:
+        yield LocalTarget(local_gangs.absolute(state))
+        return
+    _check_context(arguments)
+    # Imported here because a local gang needs none of it.
+    from gangctl.cli.targets.kube import ClusterTarget  # noqa: PLC0415
+
+    everywhere = getattr(arguments, "all_namespaces", False)
+    with ClusterTarget.opened(
+        arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
+    ) as one:
+        yield one
+
+
+def _state_directory(arguments: argparse.Namespace) -> Path | None:
+    """None = a cluster is meant."""
+    given: Path | None = arguments.state_dir
+    flag = next((flag for flag, value in _cluster_flags(arguments).items() if value), "")
+    if flag and getattr(arguments, "all_namespaces", False) and arguments.namespace:
+        raise UserError("--namespace and --all-namespaces contradict each other: leave one of them out")
+    if given is not None:
+        if flag or is_plugin():
+            raise UserError(
+                f"--state-dir means gangs of this machine and {flag or 'kubectl gang'} those of a cluster: choose one"
+            )
+        return given
+    if flag or is_plugin():
+        return None
+    if os.environ.get(local_gangs.STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY.is_dir() or not _is_configured():
+        return local_gangs.default_state_directory()
+    return None
+
+
+def _cluster_flags(arguments: argparse.Namespace) -> dict[str, object]:
+    return {
+        "--namespace": arguments.namespace,
+        "--context": arguments.context,
+        "--kubeconfig": arguments.kubeconfig,
+        "--all-namespaces": getattr(arguments, "all_namespaces", False),
+    }
+
+
+def _is_configured() -> bool:
+    return any(path.exists() for path in _configs(None)) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _configs(given: Path | None) -> list[Path]:
+    names = str(given) if given is not None else os.environ.get("KUBECONFIG") or _DEFAULT_CONFIG
+    return [Path(name).expanduser() for name in names.split(os.pathsep) if name]
+
+
+def _check_context(arguments: argparse.Namespace) -> None:
+    """Refuse a context that isn't there while its name and the others' are at hand."""
+    wanted: str | None = arguments.context
+    if wanted is None:
+        return
+    paths = _configs(arguments.kubeconfig)
+    known = sorted({name for path in paths for name in _contexts(path)})
+    if known and wanted not in known:
+        near = get_close_matches(wanted, known, 3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:10])}"
+        raise UserError(f"there is no context {wanted!r} in {', '.join(map(str, paths))}: {hint}")
+
+
+def _contexts(path: Path) -> list[str]:
+    """Names of the contexts in a kubeconfig; none if it can't be read, which is said when it is used."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return []
+    contexts = content.get("contexts") if isinstance(content, dict) else None
+    return [str(one["name"]) for one in contexts or () if isinstance(one, dict) and "name" in one]

@@ -1,0 +1,73 @@
+"""Workers' output: what is appended to the logs of a gang's pods, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gangctl.api.names import parse_pod_name
+from gangctl.cluster.local.layout import GangFolder, PodFolder
+
+MOST_BYTES: Final = 1 << 16
+"""Of one log at a time: a worker that floods its log must not stop the picture."""
+LONGEST_LINE: Final = 4096
+
+
+@dataclass
+class WorkerOutput:
+    """All logs of a gang, from where they end when it is made."""
+
+    folder: GangFolder
+    _read_to: dict[Path, int] = field(default_factory=dict, init=False)
+    _rest: dict[Path, bytes] = field(default_factory=dict, init=False)
+    """The beginning of a line that isn't complete yet."""
+
+    def __post_init__(self) -> None:
+        self._read_to = {path: _size(path) for path in self._logs()}
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """(member, line) of everything that is new."""
+        for path in self._logs():
+            pod = parse_pod_name(path.parent.name)
+            for line in self._new(path):
+                yield pod.member, line.decode(errors="replace")
+
+    def _logs(self) -> list[Path]:
+        try:
+            pods = sorted(self.folder.pods.iterdir())
+        except OSError:
+            return []
+        return [PodFolder(path).worker_log for path in pods if _is_pod(path.name)]
+
+    def _new(self, path: Path) -> list[bytes]:
+        start = self._read_to.get(path, 0)
+        try:
+            with path.open("rb") as file:
+                file.seek(start)
+                content = file.read(MOST_BYTES)
+        except OSError:
+            return []
+        self._read_to[path] = start + len(content)
+        *lines, rest = (self._rest.get(path, b"") + content).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines.append(rest)
+            rest = b""
+        self._rest[path] = rest
+        return lines
+
+
+def _is_pod(name: str) -> bool:
+    try:
+        parse_pod_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,163 @@
+"""One GangJob in one file, with the API server's promises: durable, atomic, optimistically locked, seen by all.
+
+The file is the whole object. Who writes it holds ``gangjob.lock`` and compares the resourceVersion meanwhile. The
+controller writes the status alone, people (by the command line) the spec alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from gangctl.api.gangjob import GangJob, Metadata, Spec
+from gangctl.api.status import GangPhase, Status
+from gangctl.cluster.errors import Conflict, Terminal
+from gangctl.cluster.local.atomic_files import Stamp, locked, read, stamp, unwritable, write
+from gangctl.cluster.local.layout import GangFolder
+
+ANNOTATION_DIRECTORY: Final = "gangctl.io/working-directory"
+"""Where ``gangctl run`` was started: relative paths of workers count from there."""
+FINISHED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+
+class GangStore:
+    """The stored object of one gang. Calls block for a disk write; call them from a thread."""
+
+    def __init__(self, folder: GangFolder) -> None:
+        self.folder = folder
+        self.newest: tuple[Stamp, GangJob] | None = None
+        """What was last read or written here, with the version of the file."""
+        self._mutex = threading.RLock()
+        """Held while :attr:`newest` and the file are brought together, so that a late read never hides a write."""
+
+    def stamp(self) -> Stamp | None:
+        """Which version of the file is there: cheap enough to look at often. None = none.
+
+        Raises:
+            OSError: it can't be told.
+        """
+        return stamp(self.folder.job)
+
+    def read(self) -> GangJob:
+        """The object.
+
+        Raises:
+            Terminal: there is none, or the file isn't one.
+        """
+        with self._mutex:
+            if self.newest is None or self.newest[0] != self.stamp():
+                self.newest = _read(self.folder)
+            return self.newest[1]
+
+    def create(self, job: GangJob, working_directory: Path) -> GangJob:
+        """Store a new gang, with a UID of its own and no status.
+
+        Raises:
+            Conflict: there is a gang of this name.
+            Retryable: it can't be written.
+        """
+        folder = self.folder
+        try:
+            folder.pods.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(folder.pods, error) from error
+        with self._mutex, locked(folder.lock):
+            if folder.job.exists():
+                raise Conflict(f"there is a gang {job.metadata.name!r} already, in {folder.path}")
+            extra = job.metadata.model_extra or {}
+            annotations = {**extra.get("annotations", {}), ANNOTATION_DIRECTORY: str(working_directory)}
+            metadata = job.metadata.model_copy(
+                update={
+                    "uid": str(uuid.uuid4()),
+                    "generation": 1,
+                    "resource_version": "1",
+                    "creation_timestamp": round(time.time(), 6),
+                    "annotations": annotations,
+                }
+            )
+            return self._write(job.model_copy(update={"metadata": metadata, "status": Status()}))
+
+    def write_status(self, job: GangJob, status: Status) -> GangJob:
+        """Store the status, if the object is still ``job``; the object as it is stored then.
+
+        Raises:
+            Conflict: it isn't any more.
+            Retryable: it can't be written.
+            Terminal: the stored file isn't a GangJob any more.
+        """
+        with self._mutex, locked(self.folder.lock):
+            found = self.read()
+            ours, theirs = job.metadata, found.metadata
+            if (theirs.uid, theirs.resource_version) != (ours.uid, ours.resource_version):
+                raise Conflict(
+                    f"gang {ours.name} was changed meanwhile: version {theirs.resource_version} instead of "
+                    f"{ours.resource_version}"
+                )
+            return self._write(found.model_copy(update={"metadata": _next(theirs), "status": status}))
+
+    def update_spec(self, change: Callable[[Spec], Spec]) -> GangJob:
+        """Change the spec; a change raises the generation, none leaves the object as it is.
+
+        Raises:
+            Retryable: it can't be written.
+            Terminal: there is no such gang, or the change isn't valid.
+        """
+        with self._mutex, locked(self.folder.lock):
+            found = self.read()
+            spec = change(found.spec)
+            if spec == found.spec:
+                return found
+            metadata = _next(found.metadata).model_copy(update={"generation": found.metadata.generation + 1})
+            changed = found.model_copy(update={"metadata": metadata, "spec": spec})
+            try:
+                GangJob.model_validate_json(_content(changed))
+            except ValidationError as error:
+                raise Terminal(f"gang {metadata.name} can't be changed so: {_first(error)}") from None
+            return self._write(changed)
+
+    def _write(self, job: GangJob) -> GangJob:
+        self.newest = write(self.folder.job, _content(job), durable=True), job
+        return job
+
+
+def _read(folder: GangFolder) -> tuple[Stamp, GangJob]:
+    path = folder.job
+    try:
+        content, version = read(path)
+        job = GangJob.model_validate_json(content)
+    except FileNotFoundError:
+        raise Terminal(f"there is no gang {folder.path.name!r}: {path} doesn't exist") from None
+    except OSError as error:
+        raise Terminal(f"{path} can't be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise Terminal(_unreadable(path, _first(error))) from None
+    if not job.metadata.uid:
+        raise Terminal(_unreadable(path, "metadata.uid is missing"))
+    return version, job
+
+
+def _next(metadata: Metadata) -> Metadata:
+    version = metadata.resource_version
+    return metadata.model_copy(update={"resource_version": str(int(version) + 1 if version.isdecimal() else 1)})
+
+
+def _content(job: GangJob) -> bytes:
+    return job.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode() + b"\n"
+
+
+def _unreadable(path: Path, wrong: str) -> str:
+    return (
+        f"{path} isn't a stored GangJob ({wrong}): the gang is left alone until the file is restored; "
+        "to give the gang up, remove its folder"
+    )
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"

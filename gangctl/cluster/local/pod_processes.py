@@ -1,0 +1,56 @@
+"""Whom to harm on purpose, for game days: the processes of a member's pod, and the controller."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.layout import GangFolder, StateDirectory
+from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.process import Process
+
+
+class PodProcess(StrEnum):
+    """Which processes of a pod."""
+
+    WORKER = "worker"
+    SUPERVISOR = "supervisor"
+    SIDECAR = "sidecar"
+
+
+def pod_of(folder: GangFolder, member: str) -> PodRecord:
+    """The member's newest pod that is not over.
+
+    Raises:
+        Terminal: there is none.
+    """
+    found = [one for one in pod_record.load_all(folder) if one.member == member and not one.terminated]
+    if not found:
+        members = sorted({one.member for one in pod_record.load_all(folder)})
+        raise Terminal(f"member {member!r} has no pod that runs; members with pods: {', '.join(members) or 'none'}")
+    return max(found, key=lambda one: one.incarnation)
+
+
+def processes(pod: PodRecord, target: PodProcess) -> tuple[Process, ...]:
+    """The living processes of a pod. Of a worker: those that the supervisor started, not what is below them."""
+    one = pod.sidecar if target is PodProcess.SIDECAR else pod.supervisor
+    if one is None or not process.is_alive(one):
+        return ()
+    return process.children(one) if target is PodProcess.WORKER else (one,)
+
+
+def controller_pid(state: StateDirectory) -> int:
+    """The pid of the controller of a state directory.
+
+    Raises:
+        Terminal: none runs.
+    """
+    try:
+        text = state.lock.read_text().strip()
+    except OSError:
+        text = ""
+    # The file outlives a killed controller, and pids are used again.
+    if not text.isdecimal() or not any("gangctl" in word for word in process.command_line(int(text))):
+        raise Terminal(f"no controller runs for {state.path}")
+    return int(text)

@@ -1,0 +1,42 @@
+"""Fields that do less than they say are in one list, and the list only gets shorter."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangctl.api.caveats import NOT_IN_LOCAL_MODE, NOT_YET
+from gangctl.api.gangjob_reference import reference
+from tests.api.apiserver import nodes, schema
+
+KNOWN = {
+    "spec.progress.source.path",
+    "spec.progress.source.pattern",
+}
+"""Take out what is acted on now. Never add: a field that nothing acts on stays out of the API."""
+
+KNOWN_IN_LOCAL_MODE = {
+    "spec.podFailurePolicy.rules[].onDeviceHealth",
+    "spec.podFailurePolicy.rules[].onPodConditions",
+    "spec.recovery.avoidNodeSeconds",
+    "spec.recovery.schedulingTimeoutSeconds",
+    "spec.ttlSecondsAfterFinished",
+}
+"""The same for what only Kubernetes produces the evidence for."""
+
+
+def test_the_lists_only_get_shorter() -> None:
+    assert set(NOT_YET) <= KNOWN
+    assert set(NOT_IN_LOCAL_MODE) <= KNOWN_IN_LOCAL_MODE
+
+
+@pytest.mark.parametrize(("path", "sentence"), [*NOT_YET.items(), *NOT_IN_LOCAL_MODE.items()])
+def test_an_entry_names_a_field_whose_description_says_so(path: str, sentence: str) -> None:
+    fields = dict(nodes(schema()))
+    assert path in fields, f"{path} is no field"
+    assert sentence in fields[path]["description"]
+    assert sentence in reference()
+
+
+@pytest.mark.parametrize("sentence", NOT_YET.values())
+def test_what_is_not_acted_on_is_said_in_the_same_words_everywhere(sentence: str) -> None:
+    assert sentence.startswith("Not acted on yet: ")

@@ -1,0 +1,170 @@
+"""What users see: lines for pipes, tables, and nothing that a name or a message could do to a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Status
+from gangctl.cli import tables
+from gangctl.cli.gang_view import GangView
+from gangctl.cli.output import console
+from gangctl.cli.plain_output import PlainOutput
+from gangctl.cli.text import clean, duration, output_line
+from gangctl.core.record.snapshot import MemberSnapshot, Snapshot
+from tests.cli.here import Here, manifest, until
+
+NASTY = "[red]x[/red] \x1b[2J\r\n\u202e:smile:"
+NOW = 1_000_000.0
+KILLED = "worker-1 (rank 1): ended by SIGKILL"
+
+
+def look(members: list[MemberSnapshot] | None = None, **status: Any) -> GangView:
+    found = Status.model_validate(
+        {"phase": "Running", "attempt": 1, "phaseTime": NOW, "message": "attempt 1 runs", **status}
+    )
+    job = GangJob.model_validate({**manifest(), "status": found})
+    snapshot = Snapshot(name="g", uid="u", generation=1, time=NOW, status=found, members=tuple(members or []))
+    return GangView(job, snapshot, (), live=True)
+
+
+def member(at: int, **more: Any) -> MemberSnapshot:
+    base = {"member": f"worker-{at}", "role": "worker", "pod": f"g-worker-{at}-0", "incarnation": 0, "attempt": 1}
+    return MemberSnapshot.model_validate({**base, "connected": True, "phase": "Running", **more})
+
+
+def incident(**more: Any) -> dict[str, Any]:
+    cause = {"reason": "Signal", "member": "worker-1", "rank": 1, "message": "ended by SIGKILL", "time": NOW}
+    return {"attempt": 2, "time": NOW, "cause": cause, **more}
+
+
+def said(*looks: GangView) -> list[str]:
+    stream = io.StringIO()
+    lines = PlainOutput(stream, lambda: NOW)
+    for at, one in enumerate(looks):
+        lines.update(one, NOW + at)
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+
+
+def test_a_change_is_said_once_and_members_that_do_the_same_share_a_line() -> None:
+    starting = look([member(0, phase="", connected=False), member(1, phase="", connected=False)])
+    running = look([member(0), member(1)])
+    assert said(starting, starting, running, running) == [
+        "g: Running, attempt 1: attempt 1 runs",
+        "worker-0, worker-1: its pod starts",
+        "worker-0, worker-1: Running, attempt 1",
+    ]
+
+
+def test_an_incident_is_said_when_it_is_settled_and_when_its_timings_are_known() -> None:
+    settled = incident(settled=True, outcome="Restarted", charged=True, restoredStep=100, lostSteps=7)
+    known = {**settled, "milliseconds": {"detect": 3, "stop": 12, "barrier": 1, "start": 8}}
+    whole = {**settled, "milliseconds": {**known["milliseconds"], "firstStep": 900}}
+    assert said(look(), *(look(incidents=[one]) for one in (incident(), settled, known, known, whole)))[1:] == [
+        f"incident to attempt 2: {KILLED} [Process, charged]; restored from step 100, 7 steps lost",
+        "attempt 2 is under way again (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008",
+        "attempt 2 has made a step (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900",
+    ]
+
+
+def test_incidents_from_before_a_takeover_are_not_told_again() -> None:
+    past = look(incidents=[incident(settled=True, outcome="Restarted", milliseconds={"start": 5})])
+    assert said(past) == ["g: Running, attempt 1: attempt 1 runs"]
+
+
+def test_who_waits_is_told_what_for() -> None:
+    stream = io.StringIO()
+    lines = PlainOutput(stream, lambda: NOW)
+    waiting = look([member(0, phase="Ready"), member(1, phase="Stopping")], phase="Gathering")
+    lines.update(waiting, NOW)
+    lines.update(waiting, NOW + 11)
+    assert stream.getvalue().splitlines()[-1].endswith("g: Gathering for 11 s: waits for worker-1")
+
+
+def test_nothing_in_a_message_reaches_the_terminal_as_markup_or_control() -> None:
+    nasty = incident(settled=True, outcome="Restarted", cause={**incident()["cause"], "message": NASTY})
+    one = look([member(0, pod=NASTY)], message=NASTY, incidents=[nasty])
+    stream = io.StringIO()
+    lines = PlainOutput(stream, lambda: NOW)
+    lines.update(look(), NOW)
+    lines.update(one, NOW)
+    lines.output("worker-0", NASTY)
+    out = console(stream)
+    for part in (
+        tables.head(one, NOW),
+        tables.members(one.snapshot.members, 10, live=True),
+        tables.incidents(one.snapshot.status.incidents),
+    ):
+        out.print(part)
+    text = stream.getvalue()
+    assert "[red]x[/red]" in text
+    assert ":smile:" in text
+    assert r"\x1b[2J\x0d\x0a\u202e" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def test_of_many_members_those_that_do_not_run_are_shown_first() -> None:
+    many = [member(at, step=at) for at in range(20)]
+    many[17] = member(17, phase="Stopping")
+    assert [one.member for one in tables.chosen(many, 3)] == ["worker-0", "worker-1", "worker-17"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0s"), (0, "0s"), (119, "119s"), (192, "3m12s"), (18_120, "5h02m"), (356_400, "4d03h")]
+)
+def test_ages_look_as_in_kubectl(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_line_of_output_is_what_a_terminal_would_show_last() -> None:
+    assert output_line("\x1b[32m10%\x1b[0m\r 20%\r 30%\tx\r") == " 30%    x"
+    assert clean("Grüße, 世界") == "Grüße, 世界"
+
+
+def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here) -> None:
+    folder.write(manifest(replicas=1))
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "gangctl", "run", "job.yaml"]
+    env = folder.env(TERM="xterm", COLUMNS="120", LINES="30")
+    with subprocess.Popen(command, cwd=folder.path, env=env, stdout=theirs, stderr=theirs) as run:
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        seen = bytearray()
+
+        def sees(text: str) -> bool:
+            with suppress(OSError):
+                seen.extend(os.read(ours, 1 << 16))
+            return text in seen.decode(errors="replace")
+
+        until(lambda: sees("worker-0   0      "), "the member is drawn")
+        folder.runs_attempt(1, 1)
+        run.send_signal(signal.SIGINT)
+        until(lambda: sees("no process of g is left"), "the end is drawn")
+        until(lambda: sees("\x1b[?25h"), "the cursor is shown again")
+        until(lambda: sees("") and run.poll() is not None, "it ends")  # it may still wait for somebody to read
+        assert run.returncode == 130
+    os.close(ours)
+
+
+def test_status_shows_why_a_gang_restarted_and_what_was_thrown_away(folder: Here) -> None:
+    folder.write(manifest(("sh", "-c", "[ $GANG_ATTEMPT = 1 ] && exit 3; sleep 0.2"), 2))
+    assert folder.run().wait() == 0
+    listed = folder.gangctl("status", "-o", "wide").stdout.splitlines()
+    assert listed[0].split() == ["NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE", "REASON", "RESTORE"]
+    assert listed[1].split()[:5] == ["g", "Succeeded", "2/2", "2", "1"]
+    assert listed[1].split()[-2:] == ["ExitCode", "-"]
+    details = folder.gangctl("status", "g").stdout
+    assert "exit code 3 [Process, charged]" in details
+    assert "no controller answers" in details
+    assert "because: every worker that counts has ended with 0" in details
+    near = folder.gangctl("status", "gg")
+    assert near.returncode == 2
+    assert "did you mean g?" in near.stderr

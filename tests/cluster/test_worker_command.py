@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
+from gangctl.cluster.local.worker_command import command, ignored, refusals
+from tests.cluster.local import manifest
+
+
+def started_in(job: GangJob, folder: str) -> GangJob:
+    metadata = job.metadata.model_copy(update={"annotations": {ANNOTATION_DIRECTORY: folder}})
+    return job.model_copy(update={"metadata": metadata})
+
+
+def test_command_args_env_and_working_directory_are_the_templates() -> None:
+    env = [
+        {"name": "DATA", "value": "/data"},
+        {"name": "RUN", "value": "$(DATA)/$(HOME)/$(NOBODY)/$$(DATA)"},
+        {"name": "EMPTY"},
+    ]
+    job = manifest(command=("python3", "train.py"), args=["--lr", "1"], env=env, workingDir="src")
+    found = command(started_in(job, "/home/me"), "worker-1", {"HOME": "home"})
+    assert found.words == ("python3", "train.py", "--lr", "1")
+    assert found.environment == {"DATA": "/data", "RUN": "/data/home/$(NOBODY)/$(DATA)", "EMPTY": ""}
+    assert found.directory == Path("/home/me/src")
+    assert found.grace_seconds == 30
+
+
+def test_an_absolute_working_directory_stays() -> None:
+    assert command(started_in(manifest(workingDir="/srv"), "/home/me"), "worker-0", {}).directory == Path("/srv")
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        ({"args": "one string"}, "args: 'one string' instead of a list of strings"),
+        ({"workingDir": 7}, "workingDir: 7 instead of a string"),
+        ({"env": [{"name": "A", "value": 1}]}, "env[0]: {'name': 'A', 'value': 1} instead of a name and a value"),
+        ({"env": [{"value": "x"}]}, "env[0]: {'value': 'x'} instead of a name and a value"),
+        ({"env": ["A=1"]}, "env[0]: 'A=1' instead of a name and a value"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "env[0].valueFrom: nothing to take A from"),
+        ({"envFrom": [{"configMapRef": {"name": "c"}}]}, "envFrom: there is no ConfigMap and no Secret"),
+    ],
+)
+def test_what_cannot_be_run_here_is_refused_with_its_path(container: dict[str, Any], said: str) -> None:
+    job = manifest(**container)
+    (sentence,) = refusals(job)
+    assert sentence.startswith("spec.roles[0].template.spec.containers[0].")
+    assert said in sentence
+    with pytest.raises(Terminal, match=r"template\.spec\.containers\[0\]"):
+        command(job, "worker-0", {})
+
+
+def test_what_has_no_effect_here_is_said() -> None:
+    job = manifest()
+    assert refusals(job) == ignored(job) == ()
+    spec = job.spec.roles[0].template.spec.model_dump(by_alias=True, exclude_none=True)
+    spec |= {"nodeSelector": {"gpu": "yes"}, "initContainers": [{"name": "fetch"}]}
+    spec["containers"] = [*spec["containers"], {"name": "logs", "command": ["tail"]}]
+    dumped = job.model_dump(by_alias=True, exclude_none=True)
+    dumped["spec"]["roles"][0]["template"]["spec"] = spec
+    first, second = ignored(GangJob.model_validate(dumped))
+    assert "local mode starts main only, not logs, fetch" in first
+    assert "nodeSelector have no effect in local mode" in second
