@@ -13,14 +13,16 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import Endpoint, Snapshot
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.snapshot import Endpoint, Snapshot, snapshot
+from gangctl.core.record.snapshot import snapshot
 
 TIMEOUT_SECONDS: Final = 1.0
 
@@ -94,4 +96,4 @@ def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:
 
 def _as_stored(found: Snapshot, job: GangJob) -> Snapshot:
     """Without a controller nobody is connected as far as we know, which is no reason to say so of the status."""
-    return found.model_copy(update={"status": job.status})
+    return changed(found, status=job.status)

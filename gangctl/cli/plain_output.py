@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TextIO
 
+from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, output_line, seconds
-from gangctl.core.record.snapshot import MemberSnapshot
 
 STEP_SECONDS: Final = 5.0
 """Steps are said this often at most."""

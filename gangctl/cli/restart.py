@@ -32,4 +32,4 @@ def run(arguments: argparse.Namespace) -> int:
     def arrived(job: GangJob) -> bool:
         return job.status.observed_restart_token == token and job.status.phase is GangPhase.RUNNING
 
-    return spec_patch.change(arguments, "a new attempt is asked for", {"restartToken": token}, arrived)
+    return spec_patch.change(arguments, "a new attempt is asked for", {"restart_token": token}, arrived)

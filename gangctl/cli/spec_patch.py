@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
+from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
@@ -30,9 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     selection.configure(parser)
 
 
-def change(
-    arguments: argparse.Namespace, what: str, spec: Mapping[str, str | bool], arrived: Callable[[GangJob], bool]
-) -> int:
+def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived: Callable[[GangJob], bool]) -> int:
     """Write fields of the spec; with --wait, wait until ``arrived``. ``what``: what was asked for, for the user."""
     name, seconds = arguments.name, arguments.wait
     with selection.open_target(arguments) as target:

@@ -11,8 +11,8 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.roles_hash import roles_hash
 from gangctl.cli import local_gangs
@@ -22,9 +22,6 @@ from gangctl.cluster.local.gang_store import FINISHED, GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.local.worker_command import ignored, refusals
-
-_BY_HAND: Final = ("suspend", "restart_token")
-"""What `gangctl suspend`, `resume` and `restart` set: a manifest that doesn't mention it doesn't take it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,12 @@ def forget(store: GangStore) -> None:
 
 def _taken_over(store: GangStore, old: GangJob, spec: Spec) -> str:
     name, status = old.metadata.name, old.status
-    by_hand = {field: getattr(old.spec, field) for field in _BY_HAND if field not in spec.model_fields_set}
-    wanted = spec.model_copy(update=by_hand)
+    wanted, said = spec, spec.model_fields_set
+    # What `gangctl suspend`, `resume` and `restart` set: a manifest that doesn't mention it doesn't take it back.
+    if "suspend" not in said:
+        wanted = changed(wanted, suspend=old.spec.suspend)
+    if "restart_token" not in said:
+        wanted = changed(wanted, restart_token=old.spec.restart_token)
     if roles_hash(wanted.roles) != roles_hash(old.spec.roles) and not old.spec.suspend:
         raise UserError(
             f"gang {name} is there ({status.phase or 'new'}, attempt {status.attempt}) with other roles than the "

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import GangPhase, Incident, Status
 from gangctl.cli.command_name import command_name
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.snapshot import MemberSnapshot
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",

@@ -15,8 +15,9 @@ from typing import Final
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import Endpoint
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.snapshot import Endpoint, snapshot
+from gangctl.core.record.snapshot import snapshot
 
 PATH: Final = "/v1/gangs/"
 _SHUTDOWN_SECONDS: Final = 0.5

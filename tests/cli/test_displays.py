@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import console
 from gangctl.cli.plain_output import PlainOutput
 from gangctl.cli.text import clean, duration, output_line
-from gangctl.core.record.snapshot import MemberSnapshot, Snapshot
 from tests.cli.here import Here, manifest, until
 
 NASTY = "[red]x[/red] \x1b[2J\r\n\u202e:smile:"

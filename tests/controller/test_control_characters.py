@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import Snapshot
 from gangctl.api.status import Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
@@ -19,7 +20,6 @@ from gangctl.cli.output import console
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.record.snapshot import Snapshot
 from gangctl.telemetry import logs
 from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running

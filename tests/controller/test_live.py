@@ -5,9 +5,9 @@ from __future__ import annotations
 import aiohttp
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import Endpoint, Snapshot
 from gangctl.controller import live
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.snapshot import Endpoint, Snapshot
 from tests.cli.here import manifest
 
 

@@ -102,9 +102,9 @@ MUTANTS = (
     _one(
         "pods that are waited for are forgotten at the next write",
         "gangctl/core/lifecycle/drafting.py",
-        'status.model_copy(update={"message": because})',
-        'status.model_copy(update={"message": because, '
-        '"awaited": tuple(one for one in status.awaited if one not in gang.status.awaited)})',
+        "changed(status, message=because)",
+        "changed(status, message=because, "
+        "awaited=tuple(one for one in status.awaited if one not in gang.status.awaited))",
     ),
     _one(
         "the deadline runs without a leader",
@@ -236,8 +236,8 @@ MUTANTS = (
     _one(
         "time that a clock repeats is accounted for again",
         "gangctl/core/record/goodput.py",
-        "        until = max(gang.now, before.accounted_time)\n",
-        "        until = gang.now\n",
+        "max(gang.now, before.accounted_time), _fault",
+        "gang.now, _fault",
     ),
     _one(
         "a loss of progress is counted twice",

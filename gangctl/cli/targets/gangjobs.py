@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from gangctl.api.gangjob import GangJob
+from gangctl.api.changes import SpecChanges
+from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.version import API_VERSION, PLURAL
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
@@ -80,14 +80,15 @@ class GangJobs:
         """
         return self._parsed(name, await self._request("GET", name))
 
-    async def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
+    async def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Set fields of the spec, whatever else is written meanwhile.
 
         Raises:
             UserError: as ``read``.
             ClusterError: the API server refuses it, in its own words.
         """
-        return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": spec}).encode()))
+        fields = {Spec.model_fields[field].alias: value for field, value in spec.items()}
+        return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
 
     async def _request(self, method: str, name: str, body: bytes | None = None) -> bytes:
         path = f"{_API}/namespaces/{self.namespace}/{PLURAL}/{checked(name, 'gang')}"

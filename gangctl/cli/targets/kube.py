@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_GANG, LABEL_UID
+from gangctl.api.snapshot import Snapshot
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView
@@ -25,7 +27,6 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
-from gangctl.core.record.snapshot import Snapshot
 
 T = TypeVar("T")
 REDRAW_SECONDS: Final = 0.3
@@ -88,7 +89,7 @@ class ClusterTarget:
         """The stored one: who watches a cluster needs no way to its controller."""
         return self.read(name)
 
-    def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
+    def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Patch the spec."""
         return self._run(self._gangs.change(name, spec))
 

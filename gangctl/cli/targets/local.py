@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.changes import SpecChanges, changed
+from gangctl.api.gangjob import GangJob
 from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView, view_gang
@@ -22,7 +23,6 @@ from gangctl.cluster.local.pod_processes import controller_pid
 POLL_SECONDS: Final = 0.1
 """How often a stored gang is looked at while a change is waited for."""
 REDRAW_SECONDS: Final = 0.5
-_FIELDS: Final = {field.alias: name for name, field in Spec.model_fields.items()}
 
 
 class LocalTarget:
@@ -60,12 +60,11 @@ class LocalTarget:
     def latest(self, name: str) -> GangJob:
         """Timings are stored up to half a minute after the first step; until then they may move by milliseconds."""
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
-        return found.job.model_copy(update={"status": found.snapshot.status})
+        return changed(found.job, status=found.snapshot.status)
 
-    def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
+    def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Write the spec."""
-        update = {_FIELDS[field]: value for field, value in spec.items()}
-        return local_gangs.find(self._state, name).update_spec(lambda old: old.model_copy(update=update))
+        return local_gangs.find(self._state, name).update_spec(lambda old: changed(old, **spec))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
         """The file is looked at, for as long as it takes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
 from gangctl.api.status import GangPhase
@@ -32,19 +33,18 @@ def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangVie
     ours = {one.pod.name: one for one in pods if one.gang == job.metadata.uid}
     seen = snapshot(now, job, Observed(pods=tuple(one.pod for one in ours.values())))
     members = tuple(
-        member.model_copy(
-            update={
-                "connected": True,
-                "phase": _phase(ours[member.pod]),
-                "attempt": job.status.attempt if job.status.phase is GangPhase.RUNNING and not member.spare else 0,
-            }
+        changed(
+            member,
+            connected=True,
+            phase=_phase(ours[member.pod]),
+            attempt=job.status.attempt if job.status.phase is GangPhase.RUNNING and not member.spare else 0,
         )
         if member.pod in ours
         else member
         for member in seen.members
     )
     nodes = {one.pod.member: one.pod.node for one in newest(ours.values()).values()}
-    return GangView(job, seen.model_copy(update={"status": job.status, "members": members}), (), live=True, nodes=nodes)
+    return GangView(job, changed(seen, status=job.status, members=members), (), live=True, nodes=nodes)
 
 
 def _phase(found: KubePod) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
+from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.pod_processes import PodProcess
@@ -70,7 +71,7 @@ class Target(Protocol):
     def latest(self, name: str) -> GangJob:
         """The same, with what the controller knows beyond it where it can be asked for that."""
 
-    def change(self, name: str, spec: Mapping[str, str | bool]) -> GangJob:
+    def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Set fields of the spec, by their names in YAML; the gang as it is stored then."""
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:

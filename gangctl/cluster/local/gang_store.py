@@ -15,6 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Conflict, Terminal
@@ -70,18 +71,16 @@ class GangStore:
         with self._mutex, locked(folder.lock):
             if folder.job.exists():
                 raise Conflict(f"there is a gang {job.metadata.name!r} already, in {folder.path}")
-            extra = job.metadata.model_extra or {}
-            annotations = {**extra.get("annotations", {}), ANNOTATION_DIRECTORY: str(working_directory)}
-            metadata = job.metadata.model_copy(
-                update={
-                    "uid": str(uuid.uuid4()),
-                    "generation": 1,
-                    "resource_version": "1",
-                    "creation_timestamp": round(time.time(), 6),
-                    "annotations": annotations,
-                }
+            given = job.metadata.model_dump()
+            annotations = {**given.get("annotations", {}), ANNOTATION_DIRECTORY: str(working_directory)}
+            metadata = changed(
+                Metadata.model_validate({**given, "annotations": annotations}),
+                uid=str(uuid.uuid4()),
+                generation=1,
+                resource_version="1",
+                creation_timestamp=round(time.time(), 6),
             )
-            return self._write(job.model_copy(update={"metadata": metadata, "status": Status()}))
+            return self._write(changed(job, metadata=metadata, status=Status()))
 
     def write_status(self, job: GangJob, status: Status) -> GangJob:
         """Store the status, if the object is still ``job``; the object as it is stored then.
@@ -99,7 +98,7 @@ class GangStore:
                     f"gang {ours.name} was changed meanwhile: version {theirs.resource_version} instead of "
                     f"{ours.resource_version}"
                 )
-            return self._write(found.model_copy(update={"metadata": _next(theirs), "status": status}))
+            return self._write(changed(found, metadata=_next(theirs), status=status))
 
     def update_spec(self, change: Callable[[Spec], Spec]) -> GangJob:
         """Change the spec; a change raises the generation, none leaves the object as it is.
@@ -113,13 +112,13 @@ class GangStore:
             spec = change(found.spec)
             if spec == found.spec:
                 return found
-            metadata = _next(found.metadata).model_copy(update={"generation": found.metadata.generation + 1})
-            changed = found.model_copy(update={"metadata": metadata, "spec": spec})
+            metadata = changed(_next(found.metadata), generation=found.metadata.generation + 1)
+            wanted = changed(found, metadata=metadata, spec=spec)
             try:
-                GangJob.model_validate_json(_content(changed))
+                GangJob.model_validate_json(_content(wanted))
             except ValidationError as error:
                 raise Terminal(f"gang {metadata.name} can't be changed so: {_first(error)}") from None
-            return self._write(changed)
+            return self._write(wanted)
 
     def _write(self, job: GangJob) -> GangJob:
         self.newest = write(self.folder.job, _content(job), durable=True), job
@@ -144,7 +143,7 @@ def _read(folder: GangFolder) -> tuple[Stamp, GangJob]:
 
 def _next(metadata: Metadata) -> Metadata:
     version = metadata.resource_version
-    return metadata.model_copy(update={"resource_version": str(int(version) + 1 if version.isdecimal() else 1)})
+    return changed(metadata, resource_version=str(int(version) + 1 if version.isdecimal() else 1))
 
 
 def _content(job: GangJob) -> bytes:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Unpack
 
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
@@ -167,17 +167,17 @@ class LocalPod:
                 self._sidecar = await starting
             raise
 
-    async def _note(self, *, durable: bool = False, **changes: Any) -> None:
+    async def _note(self, *, durable: bool = False, **changes: Unpack[pod_record.RecordChanges]) -> None:
         """Store what has happened; what can't be stored is true all the same."""
         try:
             await self._store(durable=durable, **changes)
         except ClusterError as error:
             log.warning("pod %s: %s", self.record.name, error)
-            self._become(self.record.model_copy(update=changes))
+            self._become(pod_record.changed(self.record, **changes))
 
-    async def _store(self, *, durable: bool, **changes: Any) -> None:
+    async def _store(self, *, durable: bool, **changes: Unpack[pod_record.RecordChanges]) -> None:
         async with self._writing:
-            changed = self.record.model_copy(update=changes)
+            changed = pod_record.changed(self.record, **changes)
             await asyncio.to_thread(pod_record.save, self._folder, changed, durable=durable)
             self._become(changed)
 

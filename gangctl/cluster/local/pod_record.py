@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 from pydantic import ValidationError
 
 from gangctl.api.model import Model
@@ -50,6 +52,25 @@ class PodRecord(Model):
     terminated: bool = False
     """Nothing of it runs, and nothing will."""
     reason: str = ""
+
+
+class RecordChanges(TypedDict, total=False):
+    """Fields that change during a pod's life."""
+
+    grace_seconds: int
+    sidecar: Process | None
+    supervisor: Process | None
+    started: float | None
+    ended: float | None
+    restarts: int
+    deleting: bool
+    terminated: bool
+    reason: str
+
+
+def changed(record: PodRecord, **changes: Unpack[RecordChanges]) -> PodRecord:
+    """Return a copy of the record with these fields changed."""
+    return record.model_copy(update=dict(changes))
 
 
 def load(folder: PodFolder) -> PodRecord | None:

@@ -45,7 +45,7 @@ async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process]
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
     await asyncio.to_thread(shutil.rmtree, pod.sockets, ignore_errors=True)
-    over = pod.model_copy(update={"terminated": True, "started": None, "reason": pod.reason or "TornDown"})
+    over = pod_record.changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
     await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
 
 

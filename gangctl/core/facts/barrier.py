@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.gang import Gang, is_stopped, stop_grace
 from gangctl.core.facts.world import Pod
@@ -79,10 +80,10 @@ def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
 def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
     """The status that waits for these pods: one by one, or for all up to an incarnation where they are too many."""
     if len(awaited) <= MAX_AWAITED:
-        return status.model_copy(update={"awaited": awaited})
+        return changed(status, awaited=awaited)
     before = -1 if status.awaited_all is None else status.awaited_all.incarnation
     newest = max(before, *(entry.incarnation for entry in awaited))
-    return status.model_copy(update={"awaited": (), "awaited_all": AwaitedAll(incarnation=newest)})
+    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
 
 
 def still_awaited_all(gang: Gang) -> AwaitedAll | None:
@@ -96,7 +97,7 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
     seen = _is_any_seen(gang, awaited)
     if seen is (awaited.vanished_time is None):
         return awaited
-    return awaited.model_copy(update={"vanished_time": None if seen else gang.now})
+    return changed(awaited, vanished_time=None if seen else gang.now)
 
 
 def awaits(gang: Gang, member: str) -> Awaited | None:
@@ -217,7 +218,7 @@ def _missed(gang: Gang, entry: Awaited, pod: Pod | None) -> Awaited:
     vanished = _has_vanished(gang, pod)
     if vanished is (entry.vanished_time is not None):
         return entry
-    return entry.model_copy(update={"vanished_time": gang.now if vanished else None})
+    return changed(entry, vanished_time=gang.now if vanished else None)
 
 
 def _has_vanished(gang: Gang, pod: Pod | None) -> bool:

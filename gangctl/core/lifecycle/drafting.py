@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
+from gangctl.api.changes import StatusChanges, changed, in_phase
 from gangctl.api.events import is_warning
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
@@ -21,9 +22,11 @@ from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import told_of
 
 
-def moved(gang: Gang, status: Status, phase: GangPhase, **update: Any) -> Status:
+def moved(
+    gang: Gang, status: Status, phase: GangPhase, attempt: int | None = None, **changes: Unpack[StatusChanges]
+) -> Status:
     """The status in another phase, from now on."""
-    return status.model_copy(update={"phase": phase, "phase_time": gang.now, **update})
+    return in_phase(status, phase, gang.now, status.attempt if attempt is None else attempt, **changes)
 
 
 def write(
@@ -42,11 +45,11 @@ def write(
     refused = admission.refusal(gang, status)
     if refused and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
-    status = summarised(gang, status.model_copy(update={"message": because}))
+    status = summarised(gang, changed(status, message=because))
     generation = gang.job.metadata.generation
     warned = degraded(gang, None) if status.phase is GangPhase.RUNNING else None
     told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)
-    status = status.model_copy(update={"conditions": told, "observed_generation": generation})
+    status = changed(status, conditions=told, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
     trace = _trace(gang, status)
     return Plan(
@@ -87,6 +90,4 @@ def summarised(gang: Gang, status: Status) -> Status:
         for role in gang.spec.roles
     )
     total = sum(role.replicas for role in gang.spec.roles)
-    return status.model_copy(
-        update={"roles": roles, "ready": f"{sum(ready.values())}/{total}", "observed_time": gang.now}
-    )
+    return changed(status, roles=roles, ready=f"{sum(ready.values())}/{total}", observed_time=gang.now)

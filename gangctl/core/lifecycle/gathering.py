@@ -7,6 +7,7 @@ ever on something that is there and doesn't answer.
 
 from __future__ import annotations
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, IncidentLevel, Status
@@ -136,8 +137,8 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     """
     cause, status = settlement.cause, gang.status
     why = {cause.member: _why(from_cause(cause))}
-    first = status.incidents[0].model_copy(update={"cause": cause, "level": settlement.level})
-    status = status.model_copy(update={"incidents": (first, *status.incidents[1:])})
+    first = changed(status.incidents[0], cause=cause, level=settlement.level)
+    status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
         status = replacement.recreated(gang, status, why if cause.member in gang.members else {})
         return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
@@ -169,7 +170,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
     who = ", ".join([*missing, *blocking]) or "the gang"
-    status = status.model_copy(update={"barrier_timeouts": count, "deadline_time": gang.now})
+    status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = replacement.Why(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}
     if count == 1:

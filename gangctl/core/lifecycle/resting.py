@@ -6,6 +6,7 @@ charged, and waits until the old pods are gone. Roles that changed act as suspen
 
 from __future__ import annotations
 
+from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, LedgerEntry, Status
@@ -21,9 +22,7 @@ from gangctl.core.record import incidents, timings
 def begin(gang: Gang) -> Plan:
     """A gang that is seen for the first time."""
     spec = gang.spec
-    status = gang.status.model_copy(
-        update={"roles_hash": roles_hash(spec.roles), "observed_restart_token": spec.restart_token}
-    )
+    status = changed(gang.status, roles_hash=roles_hash(spec.roles), observed_restart_token=spec.restart_token)
     if spec.suspend:
         return write(gang, moved(gang, status, GangPhase.SUSPENDED), Reason.SUSPENDED, "it was submitted suspended")
     status = moved(gang, status, GangPhase.PENDING, attempt=status.attempt + 1)
@@ -45,7 +44,7 @@ def suspend(gang: Gang) -> Plan:
 def give_back(gang: Gang, why: str) -> Plan:
     """Suspended though nobody asked for it: the devices go back until somebody wants the gang to go on."""
     because = f"suspended, its pods are deleted: {why}; change restartToken, or set suspend to true and back, to go on"
-    status = _stopped(gang).model_copy(update={"given_back": True})
+    status = changed(_stopped(gang), given_back=True)
     return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
 
 
@@ -66,7 +65,7 @@ def suspended(gang: Gang) -> Plan:
     if status is not gang.status:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
     if status.given_back and (is_to_be_suspended(gang) or gang.spec.restart_token != status.observed_restart_token):
-        status = status.model_copy(update={"given_back": False})
+        status = changed(status, given_back=False)
         return write(gang, status, Reason.SUSPENDED, "suspended; somebody wants it to go on", requeue_after=1.0)
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
     left = any(not (pod.deleting and gang.on_lost_node(pod)) for pod in gang.observed.pods)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
 from gangctl.core.facts import hangs
@@ -59,7 +60,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
     opened = incidents.opened(_with(gang, status), cause, level(gang, first, said), planned=gentle)
-    status = status.model_copy(update={"incidents": opened})
+    status = changed(status, incidents=opened)
     return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
 
 
@@ -68,7 +69,7 @@ def restart_by_hand(gang: Gang) -> Plan:
     cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
     found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
-    status = status.model_copy(update={"incidents": found, "observed_restart_token": gang.spec.restart_token})
+    status = changed(status, incidents=found, observed_restart_token=gang.spec.restart_token)
     return _gathering(gang, status, "restartToken was changed")
 
 
@@ -78,20 +79,20 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     warned = degraded(gang, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
-    changed = told.model_copy(update={"observed_time": gang.status.observed_time}) != gang.status
+    is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     text = f"attempt {status.attempt} runs"
     news = warned is not None and warned[0] != warned_of(gang.status)
-    if news or (warned is None and warned_of(gang.status)) or (changed and gang.now >= due):
+    if news or (warned is None and warned_of(gang.status)) or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
-        told = told.model_copy(update={"observed_generation": generation})
+        told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
         shown = conditions(gang.job, told, gang.now, Reason.RUNNING, warned, refused=refused)
-        told = told.model_copy(update={"conditions": shown})
+        told = changed(told, conditions=shown)
         events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
-        due if changed else None,
+        due if is_new else None,
         None if hung is not None else hangs.hangs_at(gang),
         _start_deadline(gang),
         timings.heard_out_at(gang, status),
@@ -112,7 +113,7 @@ def progressed(gang: Gang, status: Status) -> Status:
     old = status.progress
     if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
         return status
-    return status.model_copy(update={"progress": ProgressStatus(attempt=attempt, step=best[0], time=best[1])})
+    return changed(status, progress=ProgressStatus(attempt=attempt, step=best[0], time=best[1]))
 
 
 def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = ()) -> Plan:
@@ -137,7 +138,7 @@ def _correction(gang: Gang, status: Status) -> Event:
 
 
 def _with(gang: Gang, status: Status) -> Gang:
-    return Gang(gang.now, gang.job.model_copy(update={"status": status}), gang.observed)
+    return Gang(gang.now, changed(gang.job, status=status), gang.observed)
 
 
 def _start_deadline(gang: Gang) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
@@ -77,13 +78,11 @@ def shown(gang: Gang, plan: Plan) -> Plan:
     reason = Reason.TEMPLATE_REFUSED if text else Reason.TEMPLATE_ACCEPTED
     because = text or "the cluster takes the gang's pods now"
     if status.phase is GangPhase.PENDING:
-        status = status.model_copy(update={"message": text or plan.because})
+        status = changed(status, message=text or plan.because)
     why = reason if text and status.phase is GangPhase.PENDING else None
     told = conditions(gang.job, status, gang.now, why, refused=text)
     event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
-    return Plan(
-        because, status.model_copy(update={"conditions": told}), plan.actions, (*plan.events, event), plan.requeue_after
-    )
+    return Plan(because, changed(status, conditions=told), plan.actions, (*plan.events, event), plan.requeue_after)
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:

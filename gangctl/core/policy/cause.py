@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, Rule, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, IncidentLevel, Status
@@ -70,8 +71,8 @@ def noted(gang: Gang, status: Status) -> Status:
     planned = first.planned and not any(fault.strength is Strength.END for fault in evidence.found)
     if (evidence.cause, evidence.level, planned) == (first.cause, first.level, first.planned):
         return status
-    first = first.model_copy(update={"cause": evidence.cause, "level": evidence.level, "planned": planned})
-    return status.model_copy(update={"incidents": (first, *status.incidents[1:])})
+    first = changed(first, cause=evidence.cause, level=evidence.level, planned=planned)
+    return changed(status, incidents=(first, *status.incidents[1:]))
 
 
 def stored_verdict(spec: Spec, cause: Cause) -> Verdict:
@@ -159,7 +160,7 @@ def _identity(fault: Fault) -> tuple[object, ...]:
 def _with_ties(stored: Cause, fault: Fault, found: tuple[Fault, ...]) -> Cause:
     ties = tied(fault, found)
     names = tuple(sorted({*stored.tied, *(tie.member for tie in ties)}))[:8]
-    return stored if len(names) <= 1 else stored.model_copy(update={"tied": names})
+    return stored if len(names) <= 1 else changed(stored, tied=names)
 
 
 def _ends_job(gang: Gang, cause: Cause, said: Verdict) -> tuple[Cause, Verdict] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.status import RecordedStep, Status
 from gangctl.core.facts.gang import Gang
@@ -54,7 +55,7 @@ def remembered(gang: Gang, status: Status) -> Status:
     tiers = () if checkpoint is None else checkpoint.tiers
     shared = [tier for tier in tiers if tier.scope == "Shared" and isinstance(tier.source, ApiSource)]
     steps = tuple(entry for tier in shared for entry in of_all_ranks(gang, tier)[:KEPT])
-    return status if steps == status.recorded_steps else status.model_copy(update={"recorded_steps": steps})
+    return status if steps == status.recorded_steps else changed(status, recorded_steps=steps)
 
 
 def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedStep, ...]:

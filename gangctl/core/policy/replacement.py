@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gangctl.api.changes import changed, in_phase
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Replaced, Status
 from gangctl.core.facts.barrier import SETTLING_SECONDS, awaits, bounded, still_awaited, still_awaited_all
@@ -68,7 +69,7 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
             required=required,
             failures=0 if again is None else again.failures + 1,
         )
-    status = status.model_copy(update={"replaced": tuple(entries.values())})
+    status = changed(status, replaced=tuple(entries.values()))
     return bounded(status, tuple(awaited.values()))
 
 
@@ -91,23 +92,16 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
         for name, why in list(members.items())[:MAX_REPLACED]
         for avoid, required in (_avoid(gang, name, why),)
     )
-    status = status.model_copy(
-        update={
-            "phase": GangPhase.PENDING,
-            "phase_time": gang.now,
-            "base_incarnation": base,
-            "replaced": avoiding,
-            "ranks": (),
-        }
-    )
+    attempt = status.attempt
+    status = in_phase(status, GangPhase.PENDING, gang.now, attempt, base_incarnation=base, replaced=avoiding, ranks=())
     return bounded(status, tuple(awaited.values()))
 
 
 def refreshed(gang: Gang, status: Status) -> Status:
     """The status without the awaited pods that are known to be gone by now."""
-    update = {"awaited": still_awaited(gang), "awaited_all": still_awaited_all(gang)}
-    same = (status.awaited, status.awaited_all) == (update["awaited"], update["awaited_all"])
-    return status if same else status.model_copy(update=update)
+    awaited, awaited_all = still_awaited(gang), still_awaited_all(gang)
+    same = (status.awaited, status.awaited_all) == (awaited, awaited_all)
+    return status if same else changed(status, awaited=awaited, awaited_all=awaited_all)
 
 
 def creatable_at(entry: Replaced | None) -> float:

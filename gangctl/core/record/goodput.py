@@ -10,8 +10,10 @@ A gang that never reports a step has no goodput: all its attempts would be start
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+from gangctl.api.changes import changed
 from gangctl.api.status import GangPhase, ProgressStatus, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle.plan import Plan
@@ -30,17 +32,15 @@ def accounted(gang: Gang, plan: Plan) -> Plan:
     if plan.status is None:
         return plan
     before, after = gang.status, plan.status
-    first, spent = first_step(gang), after.spent
-    update: dict[str, object] = {"first_step": first}
+    first, spent, until = first_step(gang), after.spent, after.accounted_time
     if before.phase is GangPhase.NEW or not before.accounted_time:
-        update["accounted_time"] = gang.now  # It is seen for the first time, by a version that accounts.
+        until = gang.now  # It is seen for the first time, by a version that accounts.
     elif before.phase not in _ENDED:
-        until = max(gang.now, before.accounted_time)
-        known = before.model_copy(update={"first_step": first})
-        spent, update["accounted_time"] = _added(known, spent, until, _fault(before, after))
+        known = changed(before, first_step=first)
+        spent, until = _added(known, spent, max(gang.now, before.accounted_time), _fault(before, after))
     # What is lost is reckoned from the pace, and can't be more than is accounted for.
-    update["spent"] = spent.model_copy(update={"lost_progress": min(spent.lost_progress, spent.training)})
-    return replace(plan, status=after.model_copy(update=update))
+    spent = changed(spent, lost_progress=min(spent.lost_progress, spent.training))
+    return replace(plan, status=changed(after, first_step=first, spent=spent, accounted_time=until))
 
 
 def spent_until(status: Status, now: float) -> Spent:
@@ -90,7 +90,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     """
     since = before.accounted_time
     span = int((until - since) * _MILLISECONDS)
-    shares: dict[str, int] = {}
+    shares: Counter[str] = Counter()
     if before.phase in _RESTING:
         shares[_RESTING[before.phase]] = span
     else:
@@ -102,10 +102,18 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
         recovers = bool(before.incidents) and before.incidents[0].attempt == before.attempt
         shares["recovery" if recovers else "start_up"] = begins
         shares["training"] = ends - begins
-        shares["recovery"] = shares.get("recovery", 0) + span - ends
-    update = {name: _sum(getattr(spent, name), milliseconds) for name, milliseconds in shares.items() if milliseconds}
+        shares["recovery"] += span - ends
+    added = changed(
+        spent,
+        training=_sum(spent.training, shares["training"]),
+        start_up=_sum(spent.start_up, shares["start_up"]),
+        recovery=_sum(spent.recovery, shares["recovery"]),
+        suspended=_sum(spent.suspended, shares["suspended"]),
+        pending=_sum(spent.pending, shares["pending"]),
+        held=_sum(spent.held, shares["held"]),
+    )
     # Rounded as a Timestamp is: copies aren't validated.
-    return spent.model_copy(update=update), round(since + span / _MILLISECONDS, 6)
+    return added, round(since + span / _MILLISECONDS, 6)
 
 
 def _fault(before: Status, after: Status) -> float | None:
@@ -121,4 +129,4 @@ def _clamped(value: float, least: int, most: int) -> int:
 
 
 def _sum(seconds: float, milliseconds: int) -> float:
-    return round(seconds + milliseconds / _MILLISECONDS, 3)
+    return round(seconds + milliseconds / _MILLISECONDS, 3) if milliseconds else seconds

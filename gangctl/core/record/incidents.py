@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from gangctl.api.changes import changed
 from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, as_cause, from_cause
 from gangctl.core.facts.gang import Gang
@@ -72,20 +73,19 @@ def settled(
     lost = loss.steps(gang, point) if restarted else None
     seconds = loss.seconds(gang, lost)
     gathered = stragglers.gathering(gang, assignment)
-    closed = incident.model_copy(
-        update={
-            "cause": settlement.cause,
-            "level": max(incident.level, settlement.level, key=ladder.LEVELS.index),
-            "charged": settlement.charged,
-            "settled": True,
-            "settled_time": gang.now,
-            "outcome": settlement.outcome,
-            "restored_step": None if point is None else point.step,
-            "lost_steps": lost,
-            "lost_seconds": seconds,
-            "milliseconds": timings.settled(gang, incident, gathered),
-            "members": stragglers.settled(gang, incident.model_copy(update={"cause": settlement.cause}), gathered),
-        }
+    closed = changed(
+        incident,
+        cause=settlement.cause,
+        level=max(incident.level, settlement.level, key=ladder.LEVELS.index),
+        charged=settlement.charged,
+        settled=True,
+        settled_time=gang.now,
+        outcome=settlement.outcome,
+        restored_step=None if point is None else point.step,
+        lost_steps=lost,
+        lost_seconds=seconds,
+        milliseconds=timings.settled(gang, incident, gathered),
+        members=stragglers.settled(gang, changed(incident, cause=settlement.cause), gathered),
     )
     entry = LedgerEntry(
         time=gang.now,
@@ -96,7 +96,7 @@ def settled(
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
         progressed=ladder.has_progressed(gang),
     )
-    status = status.model_copy(update={"incidents": (closed, *status.incidents[1:])})
+    status = changed(status, incidents=(closed, *status.incidents[1:]))
     return entered(gang, loss.noted(status, seconds), entry) if restarted else status
 
 
@@ -104,12 +104,13 @@ def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
     """The status with one more attempt in its ledger and its counts."""
     ledger = budget.entered(gang.spec, status, entry)
     restarts = status.restarts
-    counts = {
-        "counted": restarts.counted + entry.charged,
-        "uncounted": restarts.uncounted + (not entry.charged),
-        "in_window": sum(one.charged for one in ledger),
-    }
-    return status.model_copy(update={"ledger": ledger, "restarts": restarts.model_copy(update=counts)})
+    counts = changed(
+        restarts,
+        counted=restarts.counted + entry.charged,
+        uncounted=restarts.uncounted + (not entry.charged),
+        in_window=sum(one.charged for one in ledger),
+    )
+    return changed(status, ledger=ledger, restarts=counts)
 
 
 def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"]) -> Status:
@@ -118,15 +119,15 @@ def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Suc
     if not incidents or incidents[0].settled:
         return status
     gathered = stragglers.gathering(gang, assign(gang))
-    update = {
-        "settled": True,
-        "settled_time": gang.now,
-        "outcome": outcome,
-        "milliseconds": timings.settled(gang, incidents[0], gathered),
-        "members": stragglers.settled(gang, incidents[0], gathered),
-    }
-    closed = incidents[0].model_copy(update=update)
-    return status.model_copy(update={"incidents": (closed, *incidents[1:])})
+    closed = changed(
+        incidents[0],
+        settled=True,
+        settled_time=gang.now,
+        outcome=outcome,
+        milliseconds=timings.settled(gang, incidents[0], gathered),
+        members=stragglers.settled(gang, incidents[0], gathered),
+    )
+    return changed(status, incidents=(closed, *incidents[1:]))
 
 
 def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
@@ -142,21 +143,20 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
     old = from_cause(last.cause)
     if late or fault.strength <= max(old.strength, Strength.CONTAINER) or not _explains(gang, last, fault):
         return status
-    better = last.model_copy(update={"cause": as_cause(fault, verdict(gang.spec, fault).rule), "charged": False})
-    blamed = {"charged": False, "member": fault.member, "incarnation": fault.incarnation}
+    better = changed(last, cause=as_cause(fault, verdict(gang.spec, fault).rule), charged=False)
     ledger = tuple(
-        entry.model_copy(update=blamed) if entry.attempt == last.attempt else entry for entry in status.ledger
+        changed(entry, charged=False, member=fault.member, incarnation=fault.incarnation)
+        if entry.attempt == last.attempt
+        else entry
+        for entry in status.ledger
     )
-    restarts = status.restarts.model_copy(
-        update={
-            "counted": status.restarts.counted - last.charged,
-            "uncounted": status.restarts.uncounted + last.charged,
-            "in_window": sum(entry.charged for entry in ledger),
-        }
+    restarts = changed(
+        status.restarts,
+        counted=status.restarts.counted - last.charged,
+        uncounted=status.restarts.uncounted + last.charged,
+        in_window=sum(entry.charged for entry in ledger),
     )
-    return status.model_copy(
-        update={"incidents": (better, *status.incidents[1:]), "ledger": ledger, "restarts": restarts}
-    )
+    return changed(status, incidents=(better, *status.incidents[1:]), ledger=ledger, restarts=restarts)
 
 
 def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:

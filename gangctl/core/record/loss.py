@@ -7,6 +7,7 @@ guessed where progress isn't reported: it is unknown then. Never is it counted t
 
 from __future__ import annotations
 
+from gangctl.api.changes import changed
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.gang import Gang
@@ -37,8 +38,8 @@ def noted(status: Status, lost: float | None) -> Status:
     """The status in whose account so many seconds of training have to be done again."""
     if not lost:
         return status
-    spent = status.spent.model_copy(update={"lost_progress": round(status.spent.lost_progress + lost, 3)})
-    return status.model_copy(update={"spent": spent})
+    spent = changed(status.spent, lost_progress=round(status.spent.lost_progress + lost, 3))
+    return changed(status, spent=spent)
 
 
 def _last_started(gang: Gang) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import Model, Timestamp
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.snapshot import MemberSnapshot, Snapshot
+from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, Member
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.drafting import summarised
@@ -18,49 +18,6 @@ from gangctl.core.policy.launch import Numbering
 from gangctl.core.record.timings import timed
 
 _OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
-
-
-class Endpoint(Model):
-    """Where the controller answers with snapshots, and what a reader shows as ``Authorization: Bearer TOKEN``."""
-
-    url: str
-    token: str
-
-
-class MemberSnapshot(Model):
-    """One member, as its supervisor told it last."""
-
-    member: str
-    role: str
-    pod: str = ""
-    """Name of its current pod; empty while there is none."""
-    incarnation: int
-    rank: int | None = None
-    """The first of its ranks; absent for a spare and for roles without ranks."""
-    spare: bool = False
-    """It holds no place now."""
-    connected: bool = False
-    terminated: bool = False
-    phase: str = ""
-    """Of the supervisor; empty before it has spoken."""
-    attempt: int = 0
-    step: int | None = None
-    """The newest step that it reported in this attempt."""
-    restarts: int = 0
-    """How often its supervisor was started again."""
-
-
-class Snapshot(Model):
-    """One gang."""
-
-    name: str
-    uid: str
-    generation: int
-    time: Timestamp
-    """When it was taken."""
-    status: Status
-    """As stored, with progress and the timings of the last incident brought up to date."""
-    members: tuple[MemberSnapshot, ...]
 
 
 def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.status import GangPhase, Incident, PhaseMilliseconds, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard
@@ -33,12 +34,11 @@ def settled(gang: Gang, incident: Incident, gathered: list[stragglers.Gathered])
     replaced = [until for _, is_fresh, until in gathered if is_fresh]
     stopped = min(max([incident.time, *stops]), max(gang.now, incident.time))
     ready_again = min(max([stopped, *replaced]), max(gang.now, stopped))
-    return incident.milliseconds.model_copy(
-        update={
-            "stop": milliseconds(stopped - incident.time),
-            "replace": milliseconds(ready_again - stopped) if replaced else None,
-            "barrier": milliseconds(gang.now - ready_again),
-        }
+    return changed(
+        incident.milliseconds,
+        stop=milliseconds(stopped - incident.time),
+        replace=milliseconds(ready_again - stopped) if replaced else None,
+        barrier=milliseconds(gang.now - ready_again),
     )
 
 
@@ -60,18 +60,18 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
         if not runs or waiting or (more and len(runs) < len(gang.holders)):
             return status
         started = max(heard.at - heard.report.phase_age_ms / 1000 for heard in runs.values())
-        took = took.model_copy(update={"start": milliseconds(started - began)})
+        took = changed(took, start=milliseconds(started - began))
         members = stragglers.started(gang, last, runs)
     firsts = _firsts(told)
     heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + TELLING_SECONDS
     waits = more and not (firsts and heard_out)
     if firsts and not waits:
         first = max(firsts) - began - (took.start or 0) / 1000
-        took = took.model_copy(update={"first_step": milliseconds(first)})
-    last = last.model_copy(update={"milliseconds": took, "members": members})
+        took = changed(took, first_step=milliseconds(first))
+    last = changed(last, milliseconds=took, members=members)
     if not waits:
-        last = last.model_copy(update={"members": stragglers.stepped(gang, last, told)})
-    return status.model_copy(update={"incidents": (last, *status.incidents[1:])})
+        last = changed(last, members=stragglers.stepped(gang, last, told))
+    return changed(status, incidents=(last, *status.incidents[1:]))
 
 
 def heard_out_at(gang: Gang, status: Status) -> float | None:

@@ -1,0 +1,454 @@
+# Made by `python -m gangctl.api.change_types` from the models of gangctl/api. Change those, then `make generate`.
+"""Changed copies of values, typed: mypy refuses a field that a model doesn't have, and a value of another type."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+
+from gangctl.api.checkpoint import Checkpoint
+from gangctl.api.gangjob import GangJob, Metadata, Spec
+from gangctl.api.model import Model
+from gangctl.api.placement import Network, NoPlacement, Placement
+from gangctl.api.policy import AllRoles, NeverSucceeds, PodFailurePolicy, Roles
+from gangctl.api.progress import Progress
+from gangctl.api.recovery import Recovery
+from gangctl.api.roles import Role
+from gangctl.api.snapshot import Endpoint, MemberSnapshot, Snapshot
+from gangctl.api.status import (
+    Awaited,
+    AwaitedAll,
+    Cause,
+    Condition,
+    GangPhase,
+    HeldRank,
+    Incident,
+    IncidentLevel,
+    IncidentMember,
+    LedgerEntry,
+    Master,
+    PhaseMilliseconds,
+    ProgressStatus,
+    RecordedStep,
+    RejectedStep,
+    Replaced,
+    Restarts,
+    RestorePoint,
+    RoleStatus,
+    Spent,
+    Status,
+)
+
+_M = TypeVar("_M", bound=Model)
+
+
+class GangJobChanges(TypedDict, total=False):
+    """Fields of GangJob."""
+
+    api_version: Literal["gangctl.io/v1alpha1"]
+    kind: Literal["GangJob"]
+    metadata: Metadata
+    spec: Spec
+    status: Status
+
+
+class MetadataChanges(TypedDict, total=False):
+    """Fields of Metadata."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    resource_version: str
+    creation_timestamp: float
+    deletion_timestamp: float | None
+
+
+class SpecChanges(TypedDict, total=False):
+    """Fields of Spec."""
+
+    suspend: bool
+    restart_token: str
+    roles: tuple[Role, ...]
+    success_policy: AllRoles | Roles | NeverSucceeds
+    pod_failure_policy: PodFailurePolicy
+    recovery: Recovery
+    checkpoint: Checkpoint | None
+    progress: Progress
+    placement: NoPlacement | Placement
+    network: Network
+    active_deadline_seconds: int | None
+    ttl_seconds_after_finished: int | None
+
+
+class EndpointChanges(TypedDict, total=False):
+    """Fields of Endpoint."""
+
+    url: str
+    token: str
+
+
+class MemberSnapshotChanges(TypedDict, total=False):
+    """Fields of MemberSnapshot."""
+
+    member: str
+    role: str
+    pod: str
+    incarnation: int
+    rank: int | None
+    spare: bool
+    connected: bool
+    terminated: bool
+    phase: str
+    attempt: int
+    step: int | None
+    restarts: int
+
+
+class SnapshotChanges(TypedDict, total=False):
+    """Fields of Snapshot."""
+
+    name: str
+    uid: str
+    generation: int
+    time: float
+    status: Status
+    members: tuple[MemberSnapshot, ...]
+
+
+class AwaitedChanges(TypedDict, total=False):
+    """Fields of Awaited."""
+
+    member: str
+    incarnation: int
+    pod: str
+    node: str
+    vanished_time: float | None
+
+
+class AwaitedAllChanges(TypedDict, total=False):
+    """Fields of AwaitedAll."""
+
+    incarnation: int
+    vanished_time: float | None
+
+
+class CauseChanges(TypedDict, total=False):
+    """Fields of Cause."""
+
+    reason: str
+    member: str
+    incarnation: int
+    rank: int | None
+    exit_code: int | None
+    signal: str | None
+    device: str | None
+    node: str | None
+    rule: str | None
+    message: str
+    time: float
+    tied: tuple[str, ...]
+
+
+class ConditionChanges(TypedDict, total=False):
+    """Fields of Condition."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+    observed_generation: int
+    last_transition_time: float
+
+
+class HeldRankChanges(TypedDict, total=False):
+    """Fields of HeldRank."""
+
+    place: str
+    member: str
+
+
+class IncidentChanges(TypedDict, total=False):
+    """Fields of Incident."""
+
+    attempt: int
+    time: float
+    cause: Cause
+    level: IncidentLevel
+    charged: bool
+    settled: bool
+    settled_time: float | None
+    outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"]
+    planned: bool
+    milliseconds: PhaseMilliseconds
+    restored_step: int | None
+    lost_steps: int | None
+    lost_seconds: float | None
+    members: tuple[IncidentMember, ...]
+    trace_id: str
+    linked_trace_id: str
+
+
+class IncidentMemberChanges(TypedDict, total=False):
+    """Fields of IncidentMember."""
+
+    member: str
+    incarnation: int
+    node: str
+    device: str | None
+    part: Literal["Cause", "Replaced", "Slowest"]
+    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+    begin_milliseconds: int
+    milliseconds: int
+
+
+class LedgerEntryChanges(TypedDict, total=False):
+    """Fields of LedgerEntry."""
+
+    time: float
+    attempt: int
+    member: str
+    incarnation: int
+    charged: bool
+    restored_step: int | None
+    progressed: bool | None
+
+
+class MasterChanges(TypedDict, total=False):
+    """Fields of Master."""
+
+    process_group: str
+    address: str
+    port: int
+
+
+class PhaseMillisecondsChanges(TypedDict, total=False):
+    """Fields of PhaseMilliseconds."""
+
+    detect: int | None
+    stop: int | None
+    replace: int | None
+    barrier: int | None
+    start: int | None
+    first_step: int | None
+
+
+class ProgressStatusChanges(TypedDict, total=False):
+    """Fields of ProgressStatus."""
+
+    attempt: int
+    step: int
+    time: float
+
+
+class RecordedStepChanges(TypedDict, total=False):
+    """Fields of RecordedStep."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+
+
+class RejectedStepChanges(TypedDict, total=False):
+    """Fields of RejectedStep."""
+
+    tier: str
+    step: int
+    marker: str
+
+
+class ReplacedChanges(TypedDict, total=False):
+    """Fields of Replaced."""
+
+    member: str
+    incarnation: int
+    attempt: int
+    time: float
+    since: float
+    avoid: tuple[str, ...]
+    required: bool
+    failures: int
+
+
+class RestartsChanges(TypedDict, total=False):
+    """Fields of Restarts."""
+
+    counted: int
+    uncounted: int
+    in_window: int
+
+
+class RestorePointChanges(TypedDict, total=False):
+    """Fields of RestorePoint."""
+
+    step: int
+    tier: str
+    path: str
+
+
+class RoleStatusChanges(TypedDict, total=False):
+    """Fields of RoleStatus."""
+
+    name: str
+    desired: int
+    ready: int
+    succeeded: int
+
+
+class SpentChanges(TypedDict, total=False):
+    """Fields of Spent."""
+
+    training: float
+    lost_progress: float
+    start_up: float
+    recovery: float
+    suspended: float
+    pending: float
+    held: float
+
+
+class StatusChanges(TypedDict, total=False):
+    """Fields of Status."""
+
+    observed_generation: int
+    message: str
+    conditions: tuple[Condition, ...]
+    started_attempt: int
+    attempt_generation: int
+    start_time: float | None
+    completion_time: float | None
+    ready: str
+    roles: tuple[RoleStatus, ...]
+    restore_point: RestorePoint | None
+    masters: tuple[Master, ...]
+    hosts: tuple[str, ...]
+    progress: ProgressStatus | None
+    first_step: ProgressStatus | None
+    spent: Spent
+    accounted_time: float
+    restarts: Restarts
+    incidents: tuple[Incident, ...]
+    ledger: tuple[LedgerEntry, ...]
+    base_incarnation: int
+    given_back: bool
+    observed_restart_token: str
+    roles_hash: str
+    rejected_steps: tuple[RejectedStep, ...]
+    recorded_steps: tuple[RecordedStep, ...]
+    replaced: tuple[Replaced, ...]
+    awaited: tuple[Awaited, ...]
+    awaited_all: AwaitedAll | None
+    ranks: tuple[HeldRank, ...]
+    barrier_timeouts: int
+    deadline_time: float | None
+    observed_time: float
+
+
+@overload
+def changed(value: GangJob, **changes: Unpack[GangJobChanges]) -> GangJob: ...
+
+
+@overload
+def changed(value: Metadata, **changes: Unpack[MetadataChanges]) -> Metadata: ...
+
+
+@overload
+def changed(value: Spec, **changes: Unpack[SpecChanges]) -> Spec: ...
+
+
+@overload
+def changed(value: Endpoint, **changes: Unpack[EndpointChanges]) -> Endpoint: ...
+
+
+@overload
+def changed(value: MemberSnapshot, **changes: Unpack[MemberSnapshotChanges]) -> MemberSnapshot: ...
+
+
+@overload
+def changed(value: Snapshot, **changes: Unpack[SnapshotChanges]) -> Snapshot: ...
+
+
+@overload
+def changed(value: Awaited, **changes: Unpack[AwaitedChanges]) -> Awaited: ...
+
+
+@overload
+def changed(value: AwaitedAll, **changes: Unpack[AwaitedAllChanges]) -> AwaitedAll: ...
+
+
+@overload
+def changed(value: Cause, **changes: Unpack[CauseChanges]) -> Cause: ...
+
+
+@overload
+def changed(value: Condition, **changes: Unpack[ConditionChanges]) -> Condition: ...
+
+
+@overload
+def changed(value: HeldRank, **changes: Unpack[HeldRankChanges]) -> HeldRank: ...
+
+
+@overload
+def changed(value: Incident, **changes: Unpack[IncidentChanges]) -> Incident: ...
+
+
+@overload
+def changed(value: IncidentMember, **changes: Unpack[IncidentMemberChanges]) -> IncidentMember: ...
+
+
+@overload
+def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> LedgerEntry: ...
+
+
+@overload
+def changed(value: Master, **changes: Unpack[MasterChanges]) -> Master: ...
+
+
+@overload
+def changed(value: PhaseMilliseconds, **changes: Unpack[PhaseMillisecondsChanges]) -> PhaseMilliseconds: ...
+
+
+@overload
+def changed(value: ProgressStatus, **changes: Unpack[ProgressStatusChanges]) -> ProgressStatus: ...
+
+
+@overload
+def changed(value: RecordedStep, **changes: Unpack[RecordedStepChanges]) -> RecordedStep: ...
+
+
+@overload
+def changed(value: RejectedStep, **changes: Unpack[RejectedStepChanges]) -> RejectedStep: ...
+
+
+@overload
+def changed(value: Replaced, **changes: Unpack[ReplacedChanges]) -> Replaced: ...
+
+
+@overload
+def changed(value: Restarts, **changes: Unpack[RestartsChanges]) -> Restarts: ...
+
+
+@overload
+def changed(value: RestorePoint, **changes: Unpack[RestorePointChanges]) -> RestorePoint: ...
+
+
+@overload
+def changed(value: RoleStatus, **changes: Unpack[RoleStatusChanges]) -> RoleStatus: ...
+
+
+@overload
+def changed(value: Spent, **changes: Unpack[SpentChanges]) -> Spent: ...
+
+
+@overload
+def changed(value: Status, **changes: Unpack[StatusChanges]) -> Status: ...
+def changed(value: _M, **changes: Any) -> _M:
+    """Return a copy of the value with these fields changed."""
+    return value.model_copy(update=changes)
+
+
+def in_phase(
+    status: Status, phase: GangPhase, phase_time: float, attempt: int, **changes: Unpack[StatusChanges]
+) -> Status:
+    """Return a copy of the status in another phase or attempt. Only ``core/lifecycle/transitions.py`` may use it."""
+    return status.model_copy(update={"phase": phase, "phase_time": phase_time, "attempt": attempt, **changes})
