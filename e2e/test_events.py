@@ -104,7 +104,7 @@ async def test_an_event_whose_answer_was_lost_is_not_told_again(
     cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gangctl.cluster.kube.events.recorder.time.time", lambda: 1_800_000_000.123456)
-    body = event_object(job, RESTARTING, "", 1_800_000_000.123456)
+    body = event_object(job, RESTARTING, pod_uid="", now=1_800_000_000.123456, instance="gangctl")
     await client.request(
         "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()
     )

@@ -60,7 +60,7 @@ def test_it_is_escaped_in_the_status_the_conditions_the_sentence_and_the_events(
     assert HARMLESS in plan.because
     assert HARMLESS in world.job.status.message
     assert any(HARMLESS in one.message for one in world.job.status.conditions)
-    notes = [event_object(world.job, event, "", 1.0)["note"] for event in plan.events]
+    notes = [event_object(world.job, event, pod_uid="", now=1.0, instance="test")["note"] for event in plan.events]
     assert any(HARMLESS in note for note in notes)
     stored = plan.status.model_dump_json(by_alias=True, exclude_none=True)
     for text in (plan.because, *notes, *_texts(json.loads(stored))):

@@ -1,1 +1,1 @@
-"""Events of events.k8s.io/v1: recorded in the background, filtered, in order."""
+"""Events of events.k8s.io/v1: built, filtered and recorded in the background."""

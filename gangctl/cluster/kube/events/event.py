@@ -1,14 +1,14 @@
-"""What an Event of events.k8s.io/v1 says: built from the gang and what is to be told. Pure.
+"""The Event object of events.k8s.io/v1 for one event of a gang. Pure.
 
-The rule: the name follows from what is said (type, reason, note, pod), so telling it twice, by whomever and however
-often an answer was lost, makes one Event. Never does a note carry what could move a reader's terminal.
+The rule: the object's name is a hash of its content (type, reason, note, pod), so recording the same event twice makes
+one object, whichever process records it and however many answers are lost. A note must never contain anything that
+changes the reader's terminal.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from typing import Any, Final
 
 from gangctl.api.escaping import escaped
@@ -20,31 +20,40 @@ from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Event
 
-REPORTER: Final = "gangctl.io/gangctl"
+REPORTING_CONTROLLER: Final = "gangctl.io/gangctl"
+INSTANCE_CHARACTERS: Final = 128
+"""The API server accepts no longer ``reportingInstance``."""
 NOTE_BYTES: Final = 1024
-"""The API server takes no longer note."""
+"""The API server accepts no longer note."""
 
 
-def event_object(job: GangJob, event: Event, pod_uid: str, now: float, left_out: int = 0) -> dict[str, Any]:
+def event_object(
+    job: GangJob, event: Event, *, pod_uid: str, now: float, instance: str, left_out: int = 0
+) -> dict[str, Any]:
     """The Event as JSON values.
 
-    ``pod_uid``: of the pod that :func:`related_pod` names, empty if there is none; ``now`` in seconds since the epoch;
-    ``left_out``: how many of its reason were not told before it.
+    Args:
+        job: The gang that the event is about.
+        event: What happened.
+        pod_uid: UID of the pod that :func:`related_pod` names; empty if that pod is gone.
+        now: Time of the event, in seconds since the epoch.
+        instance: Name of the process that reports it.
+        left_out: Number of events with the same reason that were not sent before this one.
     """
     gang = job.metadata
     related = _related(job, event, pod_uid)
     trace = f" (trace {event.trace_id})" if event.trace_id else ""
     text = event.message.removesuffix(trace)
     more = f" ({left_out} more with this reason were left out before)" if left_out else ""
-    said = [gang.uid, event.type.value, event.reason, text, event.trace_id, related]
-    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    content = [gang.uid, event.type.value, event.reason, text, event.trace_id, related]
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     made: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": f"{gang.name}.{digest[:16]}", "namespace": gang.namespace},
         "eventTime": rfc3339(now),
-        "reportingController": REPORTER,
-        "reportingInstance": platform.node()[:128] or "gangctl",
+        "reportingController": REPORTING_CONTROLLER,
+        "reportingInstance": instance[:INSTANCE_CHARACTERS],
         "type": event.type.value,
         "reason": event.reason,
         "action": action(event.reason),
@@ -67,7 +76,7 @@ def event_object(job: GangJob, event: Event, pod_uid: str, now: float, left_out:
 def related_pod(job: GangJob, event: Event) -> str:
     """Name of the pod that the event is about, which may be gone by now; empty if it is about none.
 
-    An incident is about the pod of its cause, also when the member has a new one by now.
+    An incident is about the pod of its cause, also when the member has a new pod by now.
     """
     traced = job.status.incidents if event.trace_id else ()
     incident = next((one for one in traced if trace_of(job, one) == event.trace_id), None)
@@ -88,7 +97,7 @@ def _related(job: GangJob, event: Event, pod_uid: str) -> dict[str, str]:
 
 
 def _note(text: str, end: str) -> str:
-    """At most so many bytes, with an ellipsis where something is missing; the end is always there."""
-    data, room = escaped(text).encode(), NOTE_BYTES - len(end.encode())
-    kept = data.decode() if len(data) <= room else f"{data[: room - 3].decode(errors='ignore')}…"
+    """At most :data:`NOTE_BYTES`, with an ellipsis where text was cut; ``end`` is never cut."""
+    data, limit = escaped(text).encode(), NOTE_BYTES - len(end.encode())
+    kept = data.decode() if len(data) <= limit else f"{data[: limit - 3].decode(errors='ignore')}…"
     return kept + end

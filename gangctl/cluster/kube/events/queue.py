@@ -1,6 +1,7 @@
-"""Events that wait, in a bounded queue for each namespace, which a task of its own works off in order.
+"""A bounded queue of events for each namespace, each worked off in order by a task of its own.
 
-The rule: what takes long, or fails, holds up its own namespace only. Never does one take the room of all.
+The rule: a slow or failing request delays events of its own namespace only. One namespace must never use the capacity
+of all the others.
 """
 
 from __future__ import annotations
@@ -12,69 +13,70 @@ from typing import Final, Generic, TypeVar
 
 from gangctl.cluster.errors import Retryable
 
-ROOM: Final = 1000
-"""So many may wait or be worked on, of all namespaces."""
-ROOM_OF_A_NAMESPACE: Final = 200
-"""So many of one namespace may wait."""
+CAPACITY: Final = 1000
+"""Maximum number of items that wait or are worked on, in all namespaces together."""
+NAMESPACE_CAPACITY: Final = 200
+"""Maximum number of items that wait in one namespace."""
 
 T = TypeVar("T")
 
 
 class NamespaceQueues(Generic[T]):
-    """What waits; a namespace of which nothing waits has neither a queue nor a task."""
+    """The queues. A namespace without waiting items has neither a queue nor a task."""
 
     def __init__(self, work: Callable[[T], Awaitable[None]]) -> None:
-        self.open = 0
-        """How many wait or are worked on."""
+        """``work`` handles one item. It must not raise."""
+        self.pending = 0
+        """Number of items that wait or are worked on."""
         self._work = work
         self._waiting: dict[str, deque[T]] = {}
-        self._begun: asyncio.Queue[str] = asyncio.Queue()
+        self._started: asyncio.Queue[str] = asyncio.Queue()
         """Namespaces that need a task."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     def put(self, namespace: str, item: T) -> None:
-        """Have it worked on after all that waits of this namespace.
+        """Append an item to the queue of its namespace.
 
         Raises:
-            Retryable: too many wait.
+            Retryable: too many items wait.
         """
         waiting = self._waiting.get(namespace, ())
-        if self.open >= ROOM or len(waiting) >= ROOM_OF_A_NAMESPACE:
-            raise Retryable(f"{self.open} events wait to be sent, {len(waiting)} of them in namespace {namespace}")
+        if self.pending >= CAPACITY or len(waiting) >= NAMESPACE_CAPACITY:
+            raise Retryable(f"{self.pending} events wait to be sent, {len(waiting)} of them in namespace {namespace}")
         if namespace not in self._waiting:
             self._waiting[namespace] = deque()
-            self._begun.put_nowait(namespace)
+            self._started.put_nowait(namespace)
         self._waiting[namespace].append(item)
-        self.open += 1
+        self.pending += 1
         self._idle.clear()
 
-    def drop(self) -> int:
-        """Forget what waits, and say how much that was; what is being worked on goes on."""
+    def clear(self) -> int:
+        """Drop the waiting items and return their number. An item that is being worked on is finished."""
         dropped = sum(map(len, self._waiting.values()))
         for waiting in self._waiting.values():
             waiting.clear()
-        self._close(dropped)
+        self._done(dropped)
         return dropped
 
-    async def idle(self) -> None:
-        """Wait until nothing waits nor is worked on."""
+    async def join(self) -> None:
+        """Wait until no item waits or is worked on."""
         await self._idle.wait()
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as workers:
             while True:
-                workers.create_task(self._work_off(await self._begun.get()))
+                workers.create_task(self._work_off(await self._started.get()))
 
     async def _work_off(self, namespace: str) -> None:
         waiting = self._waiting[namespace]
         while waiting:
             await self._work(waiting.popleft())
-            self._close(1)
+            self._done(1)
         del self._waiting[namespace]
 
-    def _close(self, count: int) -> None:
-        self.open -= count
-        if not self.open:
+    def _done(self, count: int) -> None:
+        self.pending -= count
+        if not self.pending:
             self._idle.set()

@@ -1,8 +1,8 @@
-"""Events for people, by events.k8s.io/v1: sent in the background and in order, no decision waits for one.
+"""The event recorder: sends Events of events.k8s.io/v1 in the background and in order; no decision waits for one.
 
-The rule: what is said again is counted in the series of the Event that says it already, and a flood is paced. Never
-does a lost answer, a new leader or a crash loop fill the API server with the same news; never does a namespace that
-takes no Events (its quota, its webhooks) hold up another's.
+The rule: a repeated event is counted in the series of the Event that exists, and a flood is filtered. A lost answer, a
+new leader or a crash loop must never fill the API server with copies of one event. A namespace that accepts no Events
+(its quota, its webhooks) must never delay those of another.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import platform
 import time
 from collections import Counter, OrderedDict
 from contextlib import suppress
@@ -30,29 +31,29 @@ from gangctl.core.lifecycle.plan import Event
 
 log = logging.getLogger(__name__)
 
-KEPT: Final = 4096
-"""So many of the last events are remembered, to count what is said again. Of an older one the API server knows."""
+CACHED_EVENTS: Final = 4096
+"""Number of recent events that are kept to count repeats. The API server is asked for the count of an older one."""
 FIRST_RETRY_SECONDS: Final = 0.2
 LONGEST_RETRY_SECONDS: Final = 5.0
 RETRYING_SECONDS: Final = 10.0
-"""No try begins later than so long after the first."""
+"""No attempt to send an event begins later than this after the first."""
 UNANSWERED_SECONDS: Final = 60.0
-"""The same, if no answer came: then the API server is away for all, and the event may be there already."""
+"""The same if no answer came: then the API server is away for all events, and this one may be stored already."""
 
 
 @dataclass(slots=True, eq=False)
 class _CachedEvent:
-    """One Event, and how often it was said."""
+    """One Event and its number of occurrences."""
 
     body: dict[str, Any]
-    about: dict[str, Any]
-    """Whose it is, for the log: the task that sends it has no round of a gang."""
+    log_fields: dict[str, Any]
+    """The gang and attempt, for the log: the task that sends the event doesn't run in a gang's context."""
     last: float
-    """When it was said last, in seconds since the epoch."""
+    """Time of the last occurrence, in seconds since the epoch."""
     count: int = 1
-    waits: bool = False
+    queued: bool = False
     stored: bool = False
-    """Whether the API server has it: the rest is counting."""
+    """Whether the API server has it. Then only the count is sent."""
 
     @property
     def path(self) -> str:
@@ -65,167 +66,169 @@ class _CachedEvent:
 
 @dataclass(slots=True)
 class EventCounts:
-    """What became of the events since the process began."""
+    """What became of all events since the process began."""
 
     sent: int = 0
     """New Events."""
     combined: int = 0
-    """Said again, and counted in an Event that is there."""
+    """Repeats, counted in an Event that exists."""
     left_out: int = 0
-    """Not told, because too many of their kind came at once."""
+    """Not sent, because too many of the same reason came at once."""
     lost: int = 0
     """Could not be sent."""
 
     @property
     def by_outcome(self) -> dict[str, int]:
-        """By name, for metrics."""
+        """For metrics."""
         return {"sent": self.sent, "combined": self.combined, "left_out": self.left_out, "lost": self.lost}
 
 
 class EventRecorder:
-    """Events that wait to be sent, and those that were sent last."""
+    """Records the events of one controller process."""
 
     def __init__(self, client: Client) -> None:
         self.counts = EventCounts()
         self._client = client
+        self._instance = platform.node() or "gangctl"
         self._queues = NamespaceQueues(self._deliver)
-        """By namespace."""
-        self._said: OrderedDict[str, _CachedEvent] = OrderedDict()
+        self._cache: OrderedDict[str, _CachedEvent] = OrderedDict()
+        """By name of the Event."""
         self._spam_filter = EventSpamFilter()
         self._left_out: Counter[tuple[str, str]] = Counter()
 
     def record(self, job: GangJob, event: Event, pod_uid: str) -> None:
-        """Send it soon. ``pod_uid``: of the pod that it is about; empty if that isn't there.
+        """Queue the event. ``pod_uid``: UID of the pod that it is about; empty if that pod is gone.
 
         Raises:
-            Retryable: too many wait.
+            Retryable: too many events wait.
         """
         now, kind = time.time(), (job.metadata.uid, event.reason)
-        body, about = event_object(job, event, pod_uid, now, self._left_out[kind]), _about(job, event)
+        left_out, log_fields = self._left_out[kind], _log_fields(job, event)
+        body = event_object(job, event, pod_uid=pod_uid, now=now, instance=self._instance, left_out=left_out)
         name = body["metadata"]["name"]
-        said = self._said.get(name)
-        if said is not None:
-            self._said.move_to_end(name)
-            said.count, said.last, said.about = said.count + 1, now, about
+        cached = self._cache.get(name)
+        if cached is not None:
+            self._cache.move_to_end(name)
+            cached.count, cached.last, cached.log_fields = cached.count + 1, now, log_fields
             self.counts.combined += 1
-            if said.waits:
+            if cached.queued:
                 return
         if not self._spam_filter.allow(kind, time.monotonic()):
-            if said is None:  # A repeat is counted by the next one that is told.
+            if cached is None:  # A repeat is in the count that the next one sends.
                 self._leave_out(job, event, kind)
             return
-        if said is None:
-            said = _CachedEvent(body, about, now)
+        if cached is None:
+            cached = _CachedEvent(body, log_fields, now)
         try:
-            self._queues.put(job.metadata.namespace, said)
+            self._queues.put(job.metadata.namespace, cached)
         except Retryable:
             self.counts.lost += 1
             raise
-        said.waits = True
+        cached.queued = True
         self._left_out.pop(kind, None)
-        self._said[name] = said
-        if len(self._said) > KEPT:
-            self._said.popitem(last=False)
+        self._cache[name] = cached
+        if len(self._cache) > CACHED_EVENTS:
+            self._cache.popitem(last=False)
 
     def drop_waiting(self) -> None:
-        """This process leads no more: what waits can't be sent, and would be old when it leads again.
+        """Drop what waits, since this process no longer leads: it can't be sent now and would be old later.
 
-        What was said is forgotten: another leader counts on from here, so the API server is asked how often it was.
+        The cache is emptied as well: the next leader goes on counting, so the API server is asked for the counts.
         """
-        dropped, trying = self._queues.drop(), self._queues.open
-        self._said.clear()
+        dropped, sending = self._queues.clear(), self._queues.pending
+        self._cache.clear()
         self.counts.lost += dropped
-        if dropped or trying:
+        if dropped or sending:
             log.warning(
-                "this controller leads no more: %d events that waited are not told, %d that are being sent may not be",
+                "this controller no longer leads: %d queued events are dropped, %d are being sent and may get lost",
                 dropped,
-                trying,
+                sending,
             )
 
     async def flush(self, seconds: float) -> None:
-        """Wait until nothing waits to be sent, but not longer than so many seconds."""
+        """Wait until all events are sent, but at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._queues.idle()
+                await self._queues.join()
 
     async def run(self) -> None:
         """Send until cancelled."""
         await self._queues.run()
 
-    async def _deliver(self, said: _CachedEvent) -> None:
-        """Send it, or say that it is lost."""
-        said.waits = False
+    async def _deliver(self, event: _CachedEvent) -> None:
+        """Send the event, or log that it is lost."""
+        event.queued = False
         try:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(Retryable),
-                stop=_is_over,
+                stop=_gives_up,
                 wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
                 reraise=True,
             ):
                 with attempt:
-                    await self._send(said)
+                    await self._send(event)
         except ClusterError as error:
             self.counts.lost += 1
-            name = said.body["metadata"]["name"]
-            if not (said.stored or said.waits) and self._said.get(name) is said:
-                del self._said[name]  # It was never told, so the next one is the first.
-            log.warning("an event of gang %s was lost: %s", said.about["gang"], error, extra=said.about)
+            name = event.body["metadata"]["name"]
+            if not (event.stored or event.queued) and self._cache.get(name) is event:
+                del self._cache[name]  # It was never stored, so the next occurrence is the first.
+            log.warning("an event of gang %s was lost: %s", event.log_fields["gang"], error, extra=event.log_fields)
 
     def _leave_out(self, job: GangJob, event: Event, kind: tuple[str, str]) -> None:
         self.counts.left_out += 1
         self._left_out[kind] += 1
-        if len(self._left_out) > KEPT:
+        if len(self._left_out) > CACHED_EVENTS:
             del self._left_out[next(iter(self._left_out))]
         if self._left_out[kind] == 1:
             log.warning(
-                "gang %s: too many %s events at once: some are left out, the status and this log have them all",
+                "gang %s: too many %s events at once; some are not sent. The status and this log have all of them",
                 job.metadata.name,
                 event.reason,
             )
 
-    async def _send(self, said: _CachedEvent) -> None:
-        if said.stored:
+    async def _send(self, event: _CachedEvent) -> None:
+        if event.stored:
             try:
-                await self._client.request("PATCH", said.path, body=_json(said.series), content_type=MERGE_PATCH)
-            except NotFound:  # The API server keeps events for an hour.
-                said.stored = False
+                await self._client.request("PATCH", event.path, body=_json(event.series), content_type=MERGE_PATCH)
+            except NotFound:  # The API server keeps Events for an hour.
+                event.stored = False
             else:
                 return
-        body = said.body | (said.series if said.count > 1 else {})
+        body = event.body | (event.series if event.count > 1 else {})
         try:
             await self._client.request("POST", paths.events(body["metadata"]["namespace"]), body=_json(body))
         except AlreadyExists:
-            await self._join(said)
+            await self._continue_series(event)
         else:
-            said.stored = True
+            event.stored = True
             self.counts.sent += 1
 
-    async def _join(self, said: _CachedEvent) -> None:
-        """It is there: an answer was lost, or somebody said the same before, such as the last leader."""
-        try:  # An empty patch reads: events may be created and patched, which is all that is asked for.
-            answer = await self._client.request("PATCH", said.path, body=b"{}", content_type=MERGE_PATCH)
+    async def _continue_series(self, event: _CachedEvent) -> None:
+        """The Event exists: either an answer was lost, or another process, such as the last leader, created it."""
+        try:  # An empty patch reads the Event, so that the rights to create and patch are enough.
+            answer = await self._client.request("PATCH", event.path, body=b"{}", content_type=MERGE_PATCH)
         except NotFound:
             raise Retryable("the same event has just expired") from None
-        event_time, count = _seen(answer)
-        said.stored = True
-        if event_time == said.body["eventTime"]:
+        event_time, count = _time_and_count(answer)
+        event.stored = True
+        if event_time == event.body["eventTime"]:
             self.counts.sent += 1
             return
-        said.count += count
+        event.count += count
         self.counts.combined += 1
-        await self._send(said)
+        await self._send(event)
 
 
-def _about(job: GangJob, event: Event) -> dict[str, Any]:
-    """The fields that all entries of the log have that are about a gang."""
-    found = {"namespace": job.metadata.namespace, "gang": job.metadata.name, "attempt": job.status.attempt}
-    return found | ({"traceID": event.trace_id} if event.trace_id else {})
+def _log_fields(job: GangJob, event: Event) -> dict[str, Any]:
+    """The fields of every log entry about a gang."""
+    fields = {"namespace": job.metadata.namespace, "gang": job.metadata.name, "attempt": job.status.attempt}
+    return fields | ({"traceID": event.trace_id} if event.trace_id else {})
 
 
-def _is_over(state: RetryCallState) -> bool:
+def _gives_up(state: RetryCallState) -> bool:
     """Whether an event that couldn't be sent is given up."""
-    unknown = state.outcome is not None and isinstance(state.outcome.exception(), NoAnswer)
-    limit = UNANSWERED_SECONDS if unknown else RETRYING_SECONDS
+    unanswered = state.outcome is not None and isinstance(state.outcome.exception(), NoAnswer)
+    limit = UNANSWERED_SECONDS if unanswered else RETRYING_SECONDS
     return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 
 
@@ -233,8 +236,8 @@ def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value).encode()
 
 
-def _seen(answer: bytes) -> tuple[str, int]:
-    """When an Event was first said, and how often it was said since."""
+def _time_and_count(answer: bytes) -> tuple[str, int]:
+    """Time of the first occurrence of a stored Event, and its number of occurrences."""
     try:
         found = json.loads(answer)
         return str(found["eventTime"]), int((found.get("series") or {}).get("count", 1))

@@ -1,7 +1,8 @@
-"""How much may be said: a token bucket for each kind of news, so that a flood of one starves no other. Pure.
+"""The spam filter for Events: a token bucket for each kind of event, so that a flood of one kind blocks no other. Pure.
 
-The rule is the one of Kubernetes' own controllers for the Events of one object: 25 at once, then one in five minutes.
-Here each reason of a gang has its own, so that a gang's end is told after any number of restarts.
+The rule is that of client-go's ``EventSourceObjectSpamFilter``: a burst of 25, then one event every five minutes.
+client-go has a bucket for each object; here each reason of a gang has its own, so that the end of a gang is reported
+after any number of restarts.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Final
 
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
-"""One more may be said after so long."""
-KEPT: Final = 4096
-"""So many buckets are remembered, those that were used last: a forgotten one is full again."""
+"""Time until a bucket gets one more token."""
+MAX_BUCKETS: Final = 4096
+"""Number of buckets that are kept, those that were used last: a bucket that was dropped is full again."""
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class EventSpamFilter:
         self._buckets: OrderedDict[Hashable, _TokenBucket] = OrderedDict()
 
     def allow(self, kind: Hashable, now: float) -> bool:
-        """Whether one more of this kind may be said at ``now``, in monotonic seconds; if so, it counts as said."""
+        """Take a token of this kind, if there is one at ``now`` (monotonic seconds); whether there was."""
         bucket = self._buckets.setdefault(kind, _TokenBucket(BURST, now))
         self._buckets.move_to_end(kind)
-        if len(self._buckets) > KEPT:
+        if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         bucket.tokens = min(BURST, bucket.tokens + (now - bucket.at) / REFILL_SECONDS)
         bucket.at = now

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import ANNOTATION_TRACE_ID
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Cause, Incident, Replaced
+from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object, related_pod
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import Event, EventType
+from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, with_status
+from tests.core import given
+from tests.core.world import World
+
+
+def incident(member: str, number: int, trace: str = TRACE) -> Incident:
+    return Incident(
+        attempt=2,
+        time=1.0,
+        trace_id=trace,
+        cause=Cause(reason="ExitCode", member=member, incarnation=number, time=1.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "event", "expected"),
+    [
+        (JOB, PENDING, ""),
+        (JOB, replace(PENDING, member="worker-1"), "g-worker-1-0"),
+        (
+            with_status(replaced=(Replaced(member="worker-1", incarnation=4, time=1.0),)),
+            replace(PENDING, member="worker-1"),
+            "g-worker-1-4",
+        ),
+        (with_status(incidents=(incident("worker-1", 2),)), replace(PENDING, trace_id=TRACE), "g-worker-1-2"),
+        (with_status(incidents=(incident("", 0),)), replace(PENDING, trace_id=TRACE), ""),
+        (with_status(incidents=(incident("worker-1", 2, "other"),)), replace(PENDING, trace_id=TRACE), ""),
+        (
+            with_status(incidents=(incident("worker-1", 2),), base_incarnation=3),
+            replace(PENDING, trace_id=TRACE, member="worker-0"),
+            "g-worker-0-3",
+        ),
+    ],
+)
+def test_an_event_names_the_pod_of_its_incarnation(job: GangJob, event: Event, expected: str) -> None:
+    assert related_pod(job, event) == expected
+
+
+def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
+    """With the real core: the plan that reports the old pod already has the new one."""
+    here = World()
+    given.runs(here)
+    here.pod("worker-1", devices=(Device("example.com/gpu", "gpu-7", "Unhealthy"),))
+    plan = here.decide()
+    assert plan.status is not None
+    assert [entry.incarnation for entry in plan.status.replaced] == [1]
+    restarting = [event for event in plan.events if event.reason == Reason.RESTARTING]
+    assert [related_pod(here.job, event) for event in restarting] == ["g-worker-1-0"]
+    trace = here.job.status.incidents[0].trace_id
+    made = event_object(here.job, restarting[0], pod_uid="", now=1.0, instance="test")
+    assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: trace}
+    assert made["note"].count(trace) == 1
+    assert made["note"].endswith(f" (trace {trace})")
+    assert "gpu-7" in made["note"]
+
+
+def test_the_note_ends_with_the_trace_id_and_the_annotation_has_it() -> None:
+    for message in ("worker-0 ended with 3", f"worker-0 ended with 3 (trace {TRACE})"):
+        made = event_object(
+            JOB, replace(PENDING, message=message, trace_id=TRACE), pod_uid="", now=1.0, instance="test"
+        )
+        assert made["note"] == f"worker-0 ended with 3 (trace {TRACE})"
+        assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: TRACE}
+    assert "annotations" not in event_object(JOB, PENDING, pod_uid="", now=1.0, instance="test")["metadata"]
+
+
+@pytest.mark.parametrize("text", ["ü" * 1000, "a" * 1100, "👩‍💻" * 300, "\x1b" * 900, "a" * 980 + "漢" * 9])
+def test_a_long_note_is_cut_and_keeps_its_trace_id(text: str) -> None:
+    note = event_object(JOB, replace(PENDING, message=text, trace_id=TRACE), pod_uid="", now=1.0, instance="test")[
+        "note"
+    ]
+    assert len(note.encode()) <= NOTE_BYTES
+    assert note.endswith(f"… (trace {TRACE})")
+    assert NOTE_BYTES - len(note.encode()) < 16
+
+
+def test_a_note_escapes_control_characters() -> None:
+    note = event_object(
+        JOB, replace(PENDING, message="a\x1b[2Jb\r\nc\u202ed [red]e[/red] <b>"), pod_uid="", now=1.0, instance="test"
+    )["note"]
+    assert note == r"a\x1b[2Jb\x0d\x0ac\u202ed [red]e[/red] <b>"
+
+
+def test_the_object_name_depends_on_the_content_only() -> None:
+    def name(job: GangJob = JOB, event: Event = PENDING, uid: str = "", now: float = 1.0) -> str:
+        made: str = event_object(job, event, pod_uid=uid, now=now, instance="test")["metadata"]["name"]
+        return made
+
+    assert name() == name(now=99.0)
+    assert re.fullmatch(r"g\.[0-9a-f]{16}", name())
+    other = JOB.model_copy(update={"metadata": JOB.metadata.model_copy(update={"uid": "u-9"})})
+    differing = [
+        name(job=other),
+        name(event=replace(PENDING, type=EventType.WARNING)),
+        name(event=replace(PENDING, reason=Reason.GATHERING)),
+        name(event=replace(PENDING, message="attempt 1 waits for worker-1 to be ready")),
+        name(event=replace(PENDING, member="worker-0")),
+        name(event=replace(PENDING, member="worker-0"), uid="x"),
+        name(event=replace(PENDING, trace_id=TRACE)),
+    ]
+    assert len({name(), *differing}) == 8
+
+
+def test_the_largest_event_is_small() -> None:
+    made = event_object(
+        JOB,
+        replace(PENDING, message="漢" * 2000, trace_id=TRACE, member="worker-0"),
+        pod_uid="u" * 36,
+        now=1.0,
+        instance="test",
+    )
+    assert len(json.dumps(made)) < 8192
