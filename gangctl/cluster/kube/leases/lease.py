@@ -1,6 +1,7 @@
-"""The Lease of one deployment: who leads, where sidecars find it, and since when. Reading and writing it, no more.
+"""The Lease of one deployment: which process leads, its address for sidecars, and since when. Only reads and writes it.
 
-Every write is locked by the resourceVersion of the record it goes out from: of two that go out from the same, one wins.
+The rule: every write carries the resourceVersion of the record that it replaces. Of two writes that replace the same
+record, one succeeds.
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from gangctl.cluster.errors import Conflict, Retryable
 from gangctl.cluster.kube.client import Client, NotFound
 
 ADDRESS: Final = "gangctl.io/address"
-"""The annotation with the holder's address for sidecars, as in ``wss://10.0.0.7:8443/v1/connect``."""
+"""The annotation with the holder's address for sidecars, such as ``wss://10.0.0.7:8443/v1/connect``."""
 RELEASED_SECONDS: Final = 1
-"""The duration of a Lease that nobody holds: the API server takes no 0."""
+"""The duration of a Lease without a holder: the API server doesn't accept 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What the Lease says."""
+    """The fields of a stored Lease."""
 
     version: str
-    """Its resourceVersion: another one means that somebody has written."""
+    """Its resourceVersion: it changes with every write."""
     holder: str
-    """The identity of who leads; empty = nobody."""
+    """Identity of the process that leads; empty = none."""
     duration: float
-    """Seconds for which the holder may be taken to lead after its last write."""
+    """Seconds after the holder's last write for which others must assume that it leads."""
     address: str
-    """Where sidecars find the holder; empty = unknown."""
+    """The holder's address for sidecars; empty = unknown."""
     transitions: int
-    """How often the holder has changed."""
+    """Number of changes of the holder."""
     document: Mapping[str, Any] = field(repr=False, compare=False)
-    """The whole object: what others have put there stays there."""
+    """The whole object, so that a write keeps the fields that others have set."""
 
 
 class KubeLease:
-    """The Lease ``name`` in ``namespace``."""
+    """The Lease ``name`` in ``namespace``, by the API server."""
 
     def __init__(self, client: Client, namespace: str, name: str, request_seconds: float) -> None:
-        """``request_seconds``: how long one request may take."""
+        """``request_seconds``: time limit of one request."""
         self._client = client
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace = namespace
@@ -64,11 +65,11 @@ class KubeLease:
         return parse(found)
 
     async def write(self, over: LeaseRecord | None, holder: str, duration: int, address: str) -> LeaseRecord:
-        """Store a new record in place of ``over`` (None: there is none yet); the record as it is stored then.
+        """Replace the record ``over`` (None: there is no Lease yet) and return the stored one.
 
         Raises:
-            Conflict: ``over`` isn't what is stored any more.
-            Retryable: it is unknown whether it was stored.
+            Conflict: ``over`` is no longer what is stored.
+            Retryable: it is unknown whether the record was stored.
             Terminal: this controller may not write it.
         """
         document = lease_object(over, holder, duration, address, time.time())
@@ -82,10 +83,10 @@ class KubeLease:
 
 
 def parse(text: bytes) -> LeaseRecord:
-    """A Lease as the API server writes it: the types of its fields are the API server's to check.
+    """The record in the API server's answer. The API server has checked the types of its fields.
 
     Raises:
-        Retryable: somebody else has answered in its place.
+        Retryable: the answer is no Lease; it may come from a proxy.
     """
     try:
         document = json.loads(text)
@@ -103,9 +104,9 @@ def parse(text: bytes) -> LeaseRecord:
 
 
 def lease_object(over: LeaseRecord | None, holder: str, duration: int, address: str, now: float) -> dict[str, Any]:
-    """The object to store: ``over`` with another holder, or with the same one who is still there.
+    """The object to store: ``over`` with a new holder, or renewed by the same one.
 
-    ``now``, in seconds since the epoch, is for people: nobody decides from it.
+    ``now``, in seconds since the epoch, is for people: no decision depends on it.
     """
     before = {} if over is None else over.document
     metadata, spec = before.get("metadata") or {}, before.get("spec") or {}

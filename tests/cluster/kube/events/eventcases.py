@@ -20,12 +20,10 @@ from tests.cluster.kube.objects import UID, gang
 
 TRACE = "0123456789abcdef0123456789abcdef"
 
-
 JOB = GangJob.model_validate(
     {key: value for key, value in gang(status=None).items() if key != "status"}
     | {"metadata": {"name": "g", "namespace": "default", "uid": UID, "resourceVersion": "1"}}
 )
-
 
 PENDING = Event(EventType.NORMAL, Reason.PENDING, "attempt 1 waits for worker-0 to be ready")
 

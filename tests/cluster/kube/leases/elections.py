@@ -1,7 +1,7 @@
-"""Candidates in virtual time, over a fake Lease: it is no API server, but it keeps its one promise, the locked write.
+"""Candidates of an election in virtual time, over a fake Lease that offers what the API server does: a locked write.
 
-The real :class:`Election` runs. The test says what happens to it: when its requests reach the store, whether their
-answers come back, how fast its clock goes, and when its process is stopped and goes on.
+The real :class:`Election` runs. The test decides when its requests reach the store, whether the answers arrive, how
+fast its clock runs, and when its process is frozen and continues.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gangctl.cluster.kube.leases.lease import LeaseRecord, lease_object
 
 TIMING = LeaseTiming()
 STEP = 0.5
-"""Seconds in which everything that is due happens, when nothing is wrong."""
+"""Seconds of one step without faults, in which everything that is due happens."""
 
 
 @dataclass
 class Request:
-    """One request on its way."""
+    """A request in flight."""
 
     arguments: tuple[LeaseRecord | None, str, int, str] | None
     """Of a write; None = a read."""
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass
 class Store:
-    """The one Lease."""
+    """The Lease."""
 
     record: LeaseRecord | None = None
     versions: int = 0
@@ -47,7 +47,7 @@ class Store:
             return
         over, holder, duration, address = request.arguments
         if (over and over.version) != (self.record and self.record.version):
-            request.result = Conflict("somebody else was faster")
+            request.result = Conflict("another candidate was faster")
             return
         self.versions += 1
         document = lease_object(over, holder, duration, address, now=0.0)
@@ -58,22 +58,22 @@ class Store:
 
 @dataclass
 class Candidate:
-    """One process: its clock, its requests, its work."""
+    """A process: its clock, its requests, its work."""
 
     name: str
     rate: float
-    """How fast its clock goes."""
+    """Speed of its clock; 1 = true time."""
     offset: float
     time: float = 0.0
-    """True time, which it doesn't know."""
+    """True time, which the process can't see."""
     is_frozen: bool = False
     requests: list[Request] = field(default_factory=list)
-    """On their way, the answer not yet given."""
+    """In flight, without an answer yet."""
     sleeps: list[tuple[float, asyncio.Future[None]]] = field(default_factory=list)
     working: int = 0
     terms: int = 0
     ends_at_once: bool = True
-    """Otherwise its work, when it is cancelled, takes until this is set again."""
+    """If false, its work doesn't end after a cancellation until this is true again."""
     released_while_working: bool = False
     election: Election = field(init=False)
     process: asyncio.Task[None] = field(init=False)
@@ -115,7 +115,7 @@ class Candidate:
             self.working -= 1
 
     def wake(self) -> None:
-        """Whoever has slept for long enough goes on."""
+        """Wake the tasks whose sleep is over."""
         if self.is_frozen:
             return
         due = [woken for at, woken in self.sleeps if at <= self.now()]
@@ -125,7 +125,7 @@ class Candidate:
                 woken.set_result(None)
 
     def answer(self) -> None:
-        """The answers that are there arrive."""
+        """Deliver the answers of the store."""
         for request in [one for one in self.requests if one.is_applied and not self.is_frozen]:
             self.requests.remove(request)
             if request.answer.done():
@@ -136,7 +136,7 @@ class Candidate:
                 request.answer.set_result(request.result)
 
     def lose(self, *, on_the_way: bool) -> None:
-        """Its oldest request fails here; if it is ``on_the_way``, it may still reach the store."""
+        """Fail the oldest request here; if it is ``on_the_way``, it may still reach the store."""
         if self.is_frozen:
             return
         for request in self.requests:
@@ -149,23 +149,23 @@ class Candidate:
 
 @dataclass
 class Elections:
-    """The store and everybody who stands for election."""
+    """The store and all candidates."""
 
     store: Store = field(default_factory=Store)
     candidates: list[Candidate] = field(default_factory=list)
     killed: list[Candidate] = field(default_factory=list)
 
     def add(self, name: str, rate: float = 1.0, offset: float = 0.0) -> Candidate:
-        """A process is started."""
+        """Start a process."""
         time = self.candidates[0].time if self.candidates else 0.0
         found = Candidate(name, rate, offset, time)
         self.candidates.append(found)
         return found
 
     def replace(self, at: int) -> None:
-        """A process is killed in the middle of whatever it did, and another one is started in its place.
+        """Kill a process and start another one in its place.
 
-        Of what the dead one has sent, one request reaches the store only now.
+        One request that the killed process has sent reaches the store only now.
         """
         dead = self.candidates[at]
         dead.is_frozen = True
@@ -177,31 +177,31 @@ class Elections:
             self.store.apply(dead.requests[-1])
 
     def leaders(self) -> list[str]:
-        """Who may write at this very moment, also among those that are frozen."""
+        """Candidates that may write now, including frozen ones."""
         return [one.name for one in self.candidates if one.election.may_write()]
 
-    def go_by(self, seconds: float) -> None:
-        """Only time passes."""
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and nothing else."""
         for one in self.candidates:
             one.time += seconds
         self.check()
 
     def reach(self, candidate: Candidate) -> None:
-        """What a candidate has sent reaches the store, in the order of sending."""
+        """Apply a candidate's requests to the store, in the order of sending."""
         for request in candidate.requests:
             if not request.is_applied:
                 self.store.apply(request)
 
     async def settle(self) -> None:
-        """Let everybody do what he can do without time or network."""
+        """Let all tasks run that need neither time nor the network."""
         for _ in range(12):
             await asyncio.sleep(0)
             self.check()
 
-    async def go_well(self, seconds: float) -> None:
-        """Time passes in small steps and the network works; who is frozen stays so."""
+    async def run_well(self, seconds: float) -> None:
+        """Let time pass in small steps while the network works; frozen candidates stay frozen."""
         for _ in range(int(seconds / STEP)):
-            self.go_by(STEP)
+            self.advance(STEP)
             for one in self.candidates:
                 one.wake()
             await self.settle()
@@ -212,17 +212,17 @@ class Elections:
                 await self.settle()
 
     def check(self) -> None:
-        """What must hold at each instant."""
+        """Check the invariants, which hold at each instant."""
         assert len(self.leaders()) <= 1, f"{self.leaders()} lead"
         for one in self.candidates:
             assert one.working <= 1, f"{one.name} works for two terms at once"
-            assert not one.released_while_working, f"{one.name} has released the Lease while it worked"
+            assert not one.released_while_working, f"{one.name} released the Lease while it worked"
             assert not one.process.done() or one.process.cancelled(), "no process ends by itself"
 
 
 @asynccontextmanager
 async def elections(*names: str) -> AsyncIterator[Elections]:
-    """Candidates who have just been started."""
+    """Candidates that have just started."""
     found = Elections()
     for name in names:
         found.add(name)
