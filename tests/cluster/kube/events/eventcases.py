@@ -36,6 +36,11 @@ def events(api: FakeApi) -> list[dict[str, Any]]:
     return [value for key, value in api.objects.items() if key[0] == "events"]
 
 
+def has_one_event(api: FakeApi, count: int | None) -> bool:
+    """Whether one Event is stored, with this count in its series; None = without a series."""
+    return [one.get("series", {}).get("count") for one in events(api)] == [count]
+
+
 @dataclass
 class Hold:
     """Fault injection: requests about a namespace that hang."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -12,7 +13,7 @@ from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.events import queue, recorder, spam_filter
 from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
-from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, namespace_held, recording
+from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, has_one_event, namespace_held, recording
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.objects import UID, pod
 from tests.cluster.kube.test_cluster import GANG, world
@@ -97,10 +98,7 @@ async def test_the_next_leader_continues_the_series() -> None:
         for count in (None, 2, 3):
             async with recording(client) as leader:
                 leader.record(JOB, PENDING, "")
-                await until_async(
-                    "the leader's Event is counted",
-                    lambda n=count: [one.get("series", {}).get("count") for one in events(api)] == [n],
-                )  # type: ignore[misc]
+                await until_async("the leader's Event is counted", partial(has_one_event, api, count))
         assert not [method for method, _, _ in api.requests if method not in {"POST", "PATCH"}], (
             "no right but create and patch is needed"
         )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -11,7 +12,16 @@ from gangctl.api.reasons import Reason
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.events import queue, recorder
 from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
-from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, namespace_held, recording, with_status
+from tests.cluster.kube.events.eventcases import (
+    JOB,
+    PENDING,
+    TRACE,
+    events,
+    has_one_event,
+    namespace_held,
+    recording,
+    with_status,
+)
 from tests.cluster.kube.fakeapi import serving, status
 from tests.wait import until_async
 
@@ -115,10 +125,7 @@ async def test_a_process_that_leads_again_continues_the_count_of_the_leader_in_b
     async with serving() as (api, client), recording(client) as first, recording(client) as between:
         for leader, count in ((first, None), (between, 2), (between, 3), (first, 4)):
             leader.record(JOB, PENDING, "")
-            await until_async(
-                "the leader's Event is counted",
-                lambda n=count: [one.get("series", {}).get("count") for one in events(api)] == [n],
-            )  # type: ignore[misc]
+            await until_async("the leader's Event is counted", partial(has_one_event, api, count))
             if leader is first:
                 first.drop_waiting()
 
