@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VERSION = $(shell cat VERSION)
-PROJECTS := pyproject.toml sidecar/pyproject.toml
-SOURCES := gangctl sidecar/gangsidecar tests bench examples e2e
+PROJECTS := pyproject.toml sidecar/pyproject.toml client/pyproject.toml
+SOURCES := gangctl sidecar/gangsidecar client/gangclient tests bench examples e2e
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
@@ -18,7 +18,7 @@ $(VENV)/.ready: requirements.txt VERSION $(PROJECTS)
 	@echo "Setting up $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sidecar -e .
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e client -e sidecar -e .
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.ready requirements-lint.txt

@@ -29,7 +29,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import gangclient  # gangctl puts it last into PYTHONPATH
 import jax
 import numpy as np
 import transformer
@@ -37,6 +36,8 @@ from jax._src.distributed import global_state  # the store that all ranks share 
 from jax.experimental import serialize_executable
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+import gangclient  # gangctl puts it last into PYTHONPATH
 
 EX_TEMPFAIL = 75
 KEPT = 3

@@ -17,10 +17,11 @@ import shutil
 import time
 from pathlib import Path
 
-import gangclient  # gangctl puts it last into PYTHONPATH
 import torch
 import torch.distributed as dist
 from torch import nn
+
+import gangclient  # gangctl puts it last into PYTHONPATH
 
 KEPT = 3
 PEER_LOST = 75

@@ -65,12 +65,12 @@ class Images:
 
     def controller(self) -> Image:
         """The controller, and the command line."""
-        layers, tag = self._ours("controller", [ROOT / "sidecar", ROOT])
+        layers, tag = self._ours("controller", [ROOT / "client", ROOT / "sidecar", ROOT])
         return _ours("controller", tag, layers, ("python", "-m", "gangctl.controller.kube"))
 
     def sidecar(self) -> Image:
         """The sidecar, which also brings the supervisor."""
-        layers, tag = self._ours("sidecar", [ROOT / "sidecar"])
+        layers, tag = self._ours("sidecar", [ROOT / "client", ROOT / "sidecar"])
         return _ours("sidecar", tag, layers, ("python", "-m", "gangsidecar.agent"))
 
     def examples(self) -> Image:
@@ -163,7 +163,7 @@ def _tag(*layers: Layer) -> str:
 
 
 def _package(source: Path) -> Path:
-    return next(path for name in ("gangsidecar", "gangctl") if (path := source / name).is_dir())
+    return next(path for name in ("gangclient", "gangsidecar", "gangctl") if (path := source / name).is_dir())
 
 
 def _content(sources: list[Path]) -> Iterable[str | bytes]:

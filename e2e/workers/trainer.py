@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-import gangclient  # type: ignore[import-not-found]  # the supervisor puts it into PYTHONPATH
+import gangclient  # the supervisor puts it into PYTHONPATH
 
 DIRECTORY = Path(os.environ["CHECKPOINT_DIR"])
 MEMBER, ATTEMPT, RANK = os.environ["GANG_MEMBER"], int(os.environ["GANG_ATTEMPT"]), int(os.environ["RANK"])

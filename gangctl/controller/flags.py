@@ -16,9 +16,9 @@ from gangctl import __version__
 from gangctl.cluster.kube.leases.leadership import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.telemetry import logs
+from gangsidecar.wire import CONNECT_PATH
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-PATH: Final = "/v1/connect"
 LARGEST_PORT: Final = 65535
 
 DESCRIPTION: Final = """\
@@ -66,7 +66,7 @@ class Options:
     def address(self) -> str:
         """Where sidecars reach this very process."""
         host = f"[{self.pod_ip}]" if ":" in self.pod_ip else self.pod_ip
-        return f"wss://{host}:{self.hub_port}{PATH}"
+        return f"wss://{host}:{self.hub_port}{CONNECT_PATH}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -80,10 +80,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             "2 * --retry-period <= --renew-deadline < --lease-duration must hold: a leader tries a few times to renew "
             "before it gives up, and gives up before another one may take its place"
         )
-    url = found.url or f"wss://{found.name}.{found.namespace}.svc:{found.hub_port}{PATH}"
+    url = found.url or f"wss://{found.name}.{found.namespace}.svc:{found.hub_port}{CONNECT_PATH}"
     server_name = urlsplit(url).hostname
     if not url.startswith("wss://") or not server_name:
-        parser.error(f"--url {url!r} is no wss://HOST:PORT{PATH}")
+        parser.error(f"--url {url!r} is no wss://HOST:PORT{CONNECT_PATH}")
     return Options(
         settings=KubeSettings(
             namespace=found.namespace,

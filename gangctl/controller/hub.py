@@ -41,8 +41,6 @@ SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: one that is not heard for this long doesn't count as connected."""
 HEARTBEAT_SECONDS: Final = 20.0
 """A peer that doesn't answer WebSocket pings is gone, whatever TCP thinks."""
-LEADER: Final = "Gang-Leader"
-"""Header of a standby's answer (503): the URL of the leader."""
 _ENDED: Final = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 
 Identify = Callable[[str], Awaitable[MemberIdentity | Refusal]]
@@ -225,7 +223,7 @@ class Hub:
         self.refused["Standby"] += 1
         answer = _refused(503, f"this controller doesn't lead; {leader or 'nobody is known to'} does")
         if leader:
-            answer.headers[LEADER] = leader
+            answer.headers[wire.LEADER_HEADER] = leader
         return answer
 
     async def _serve(self, connection: Connection) -> CloseFrame:

@@ -21,8 +21,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gangctl.controller.refusals import Refusals
+from gangsidecar.wire import CONNECT_PATH
 
-PATH: Final = "/v1/connect"
 ADMISSION_SECONDS: Final = 10
 """From the first packet to the accepted upgrade, the TLS handshake included."""
 MAX_PENDING: Final = 1024
@@ -43,7 +43,7 @@ Handle = Callable[[web.Request, Callable[[], None]], Awaitable[web.StreamRespons
 async def listen(
     host: str, port: int, handle: Handle, refusals: Refusals, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve :data:`PATH`; gives the URL for sidecars. At the end all is closed.
+    """Serve :data:`~gangsidecar.wire.CONNECT_PATH`; gives the URL for sidecars. At the end all is closed.
 
     A certificate that is loaded into ``tls`` later is used from then on.
 
@@ -56,7 +56,7 @@ async def listen(
         return await handle(request, functools.partial(pending.admit, request.protocol))
 
     application = web.Application()
-    application.router.add_get(PATH, answer)
+    application.router.add_get(CONNECT_PATH, answer)
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -81,7 +81,7 @@ async def listen(
         try:
             name, number = listener.getsockname()[:2]
             scheme = "ws" if tls is None else "wss"
-            yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{PATH}"
+            yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{CONNECT_PATH}"
         finally:
             acceptor.close()
             pending.close_all()

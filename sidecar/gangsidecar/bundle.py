@@ -1,35 +1,16 @@
-"""Build ``supervisor.pyz``: the supervisor as one file that any Python 3.8 or newer runs.
+"""Build ``supervisor.pyz``: the supervisor as one file that Python 3.8 or newer runs.
 
-The same sources give the same bytes. Usage: ``python -m gangsidecar.bundle DESTINATION``.
+The same sources give the same bytes.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import zipfile
 from pathlib import Path
 
-MODULES = (
-    "__init__",
-    "__main__",
-    "channel",
-    "checkpoints",
-    "events",
-    "evidence",
-    "helpers",
-    "launch",
-    "leftovers",
-    "log",
-    "loop",
-    "machine",
-    "memory",
-    "ports",
-    "processes",
-    "scans",
-    "supervisor",
-    "wire",
-)
+FOLDERS = ("common", "supervisor", "wire")
+"""All that is in it. No file of these folders imports anything but these folders and the standard library."""
 ENTRY = """\
 import os
 import sys
@@ -39,13 +20,13 @@ import sys
 if not (sys.flags.isolated and sys.flags.no_site) and sys.executable and "PYTHONHOME" not in os.environ:
     os.execv(sys.executable, [sys.executable, "-IS", *sys.argv])
 
-from gangsidecar.__main__ import main
+from gangsidecar.supervisor.__main__ import main
 
 sys.exit(main(sys.argv[1:]))
 """
 SHEBANG = b"#!/usr/bin/env python3\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip file can tell."""
+"""The earliest time that a zip file can hold."""
 
 
 def build(destination: Path) -> None:
@@ -55,8 +36,9 @@ def build(destination: Path) -> None:
         OSError: it could not be written.
     """
     here = Path(__file__).parent
-    files = {"__main__.py": ENTRY.encode()}
-    files.update({f"gangsidecar/{name}.py": (here / f"{name}.py").read_bytes() for name in MODULES})
+    sources = [here / "__init__.py", *(path for folder in FOLDERS for path in (here / folder).rglob("*.py"))]
+    files = {str(path.relative_to(here.parent)): path.read_bytes() for path in sources}
+    files["__main__.py"] = ENTRY.encode()
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(SHEBANG)
@@ -67,9 +49,3 @@ def build(destination: Path) -> None:
                 archive.writestr(entry, content)
     temporary.chmod(0o755)
     temporary.replace(destination)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:  # noqa: PLR2004
-        sys.exit("usage: python -m gangsidecar.bundle DESTINATION")
-    build(Path(sys.argv[1]))

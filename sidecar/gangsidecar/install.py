@@ -1,8 +1,8 @@
-"""Put the supervisor and the framework's client into a folder that a pod's containers share.
+"""Put the supervisor and gangclient into a folder that a pod's containers share.
 
 Usage: ``python -m gangsidecar.install DIRECTORY``, as a pod's first init container does. It writes ``supervisor.pyz``
-and ``client/gangclient.py``, each in one step, so doing it again under a running supervisor does no harm. Whoever the
-user's container runs as may read them. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
+and ``client/gangclient/``, each file in one step, so running it again under a running supervisor does no harm. Every
+user may read them, whatever uid the user's container has. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -11,30 +11,39 @@ import os
 import sys
 from pathlib import Path
 
-from . import bundle
+import gangclient
+from gangsidecar import bundle
 
 PROGRAM = "supervisor.pyz"
-CLIENT = "client/gangclient.py"
+CLIENT = "client"
+"""The folder for the worker's PYTHONPATH."""
 
 
 def install(directory: Path) -> None:
-    """Write both, with what they need above them.
+    """Write both, with the folders that they need.
 
     Raises:
         OSError: something could not be written.
     """
-    client = directory / CLIENT
-    client.parent.mkdir(parents=True, exist_ok=True)
-    client.parent.chmod(0o755)
+    source = Path(gangclient.__file__).parent
+    package = directory / CLIENT / source.name
+    package.mkdir(parents=True, exist_ok=True)
+    for folder in (package.parent, package):
+        folder.chmod(0o755)
+    for path in sorted(source.glob("*.py")):
+        _write(package / path.name, path.read_bytes())
     bundle.build(directory / PROGRAM)
-    temporary = client.with_name(f"{client.name}.{os.getpid()}.tmp")
-    temporary.write_bytes((Path(__file__).parent / "client.py").read_bytes())
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
     temporary.chmod(0o644)
-    temporary.replace(client)
+    temporary.replace(path)
 
 
 def main(arguments: list[str]) -> int:
-    """Install into the one folder that is named; the exit code."""
+    """Install into the given folder; returns the exit code."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m gangsidecar.install DIRECTORY\n")
         return 2
@@ -42,7 +51,7 @@ def main(arguments: list[str]) -> int:
         install(Path(arguments[0]))
     except OSError as error:
         sys.stderr.write(
-            f"the supervisor can't be installed in {arguments[0]}: {error}; is the folder there, and may uid "
+            f"the supervisor can't be installed in {arguments[0]}: {error}; does the folder exist, and may uid "
             f"{os.geteuid()} write to it?\n"
         )
         return 1

@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
-from gangsidecar import checkpoints, client, ports, wire
+import gangclient
+from gangsidecar import wire
+from gangsidecar.supervisor import checkpoints, ports
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -47,8 +49,7 @@ class Gang:
         self.workers: list[subprocess.Popen[str]] = []
         self.attempt = 0
         self._command = [sys.executable, str(ROOT / container(manifest)["command"][1]), *flags]
-        (folder / "client").mkdir(parents=True)
-        shutil.copy(Path(client.__file__), folder / "client" / "gangclient.py")
+        shutil.copytree(Path(gangclient.__file__).parent, folder / "client" / "gangclient")
 
     def start(self) -> None:
         """Begin the next attempt, at the newest complete checkpoint."""

@@ -86,7 +86,7 @@ def test_a_torn_checkpoint_is_never_loaded_and_is_written_anew(tmp_path: Path) -
 
 
 def test_whoever_dies_while_saving_leaves_checkpoints_that_are_complete_or_absent(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "sidecar" / "gangsidecar" / "client.py", tmp_path / "gangclient.py")
+    shutil.copytree(ROOT / "client" / "gangclient", tmp_path / "gangclient")
     path = os.pathsep.join([str(ROOT), str(EXAMPLES), str(tmp_path)])
     command = [sys.executable, "-W", "ignore::RuntimeWarning", str(HERE / "dying_in_save.py"), str(tmp_path / "saved")]
     ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangsidecar import downlink, uplink, wire
-from gangsidecar.relay import Relay
+from gangsidecar import wire
+from gangsidecar.agent import downlink, uplink
+from gangsidecar.agent.relay import Relay
 from tests.sidecar.sidecars import (
     HOLD,
     REPORT,

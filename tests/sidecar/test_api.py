@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangsidecar import operations, schema, wire
+from gangsidecar import wire
+from gangsidecar.agent import operations, schema
 from tests.sidecar.sidecars import (
     HOLD,
     REPORT,

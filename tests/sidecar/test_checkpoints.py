@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangctl.core.policy.layouts import LAYOUTS
-from gangsidecar import checkpoints
-from gangsidecar.checkpoints import scan
+from gangsidecar.supervisor import checkpoints
+from gangsidecar.supervisor.checkpoints import scan
 from gangsidecar.wire import Tier
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from gangsidecar import client, wire
+import gangclient
+from gangsidecar import wire
 from tests.sidecar.sidecars import HOLD, REPORT, World, folder, sidecar, supervisor, training, until
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ RESTORE = wire.Restore(1200, "shared", "/checkpoints/1200")
 @pytest.fixture
 def module(directory: Path) -> Path:
     """A folder for PYTHONPATH, with the module under its published name."""
-    shutil.copy(client.__file__, directory / "gangclient.py")
+    shutil.copytree(Path(gangclient.__file__).parent, directory / "gangclient")
     return directory
 
 
@@ -239,7 +240,7 @@ for step in (Broken(), None, "x", float("nan"), -1):
 """
 
 
-@pytest.mark.parametrize("socket", ["gone.sock", "folder/gone.sock", "gangclient.py", "s" * 300])
+@pytest.mark.parametrize("socket", ["gone.sock", "folder/gone.sock", "gangclient/__init__.py", "s" * 300])
 async def test_progress_never_raises_whatever_it_is_given(module: Path, socket: str) -> None:
     await script(NEVER, environment(module, module / socket))
 
@@ -286,32 +287,32 @@ async def test_progress_may_be_called_in_a_signal_handler_that_interrupts_itself
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, directory: Path) -> client.Client:
+def worker(monkeypatch: pytest.MonkeyPatch, directory: Path) -> gangclient.Client:
     """A client in this process."""
     for name, value in environment(directory, directory / "gang.sock").items():
         monkeypatch.setenv(name, value)
-    return client.connect()
+    return gangclient.connect()
 
 
 async def test_a_checkpoint_that_cant_be_registered_raises_within_its_deadline(
-    directory: Path, worker: client.Client
+    directory: Path, worker: gangclient.Client
 ) -> None:
     async with training(directory) as here:
         with frozen(here):
             began = time.monotonic()
-            with pytest.raises(client.GangError, match="SidecarAway"):
+            with pytest.raises(gangclient.GangError, match="SidecarAway"):
                 await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.5)
             assert time.monotonic() - began < 2
-    with pytest.raises(client.GangError, match=r"given up after 0\.3 s") as caught:
+    with pytest.raises(gangclient.GangError, match=r"given up after 0\.3 s") as caught:
         await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
     assert caught.value.reason == "SidecarAway"
 
 
-async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Path, worker: client.Client) -> None:
+async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Path, worker: gangclient.Client) -> None:
     async with training(directory) as here:
         here.supervisor.writer.transport.abort()
         await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
-        with pytest.raises(client.GangError, match="SupervisorAway"):
+        with pytest.raises(gangclient.GangError, match="SupervisorAway"):
             await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
         waiting = asyncio.create_task(asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", Path("/x")))
         async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
@@ -319,17 +320,17 @@ async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Pa
             await waiting
 
 
-async def test_a_call_of_an_old_attempt_is_refused_at_once(directory: Path, worker: client.Client) -> None:
+async def test_a_call_of_an_old_attempt_is_refused_at_once(directory: Path, worker: gangclient.Client) -> None:
     async with training(directory) as here:
         await here.report(attempt=4, phase=wire.Phase.RUNNING)
-        with pytest.raises(client.GangError, match="attempt 3 is over: the current attempt is 4") as caught:
+        with pytest.raises(gangclient.GangError, match="attempt 3 is over: the current attempt is 4") as caught:
             await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram")
         assert caught.value.reason == "AttemptOver"
 
 
-async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: client.Client) -> None:
+async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: gangclient.Client) -> None:
     async with training(directory) as here:
-        stops: list[client.Event] = []
+        stops: list[gangclient.Event] = []
         worker.on_stop(stops.append)
         await here.direct(replace(HOLD, attempt=4, reason="worker-5 was killed", grace_ms=15_000))
         await until(lambda: stops)
@@ -339,10 +340,10 @@ async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: 
 
 
 async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(
-    directory: Path, worker: client.Client
+    directory: Path, worker: gangclient.Client
 ) -> None:
     async with training(directory) as here:
-        stops: list[client.Event] = []
+        stops: list[gangclient.Event] = []
         worker.on_stop(stops.append)
         here.sidecar.process.kill()
         await here.sidecar.process.wait()
@@ -363,5 +364,5 @@ async def test_a_socket_with_a_long_path_is_reached(directory: Path, monkeypatch
     async with training(deep) as here:
         for name, value in environment(directory, here.sidecar.socket).items():
             monkeypatch.setenv(name, value)
-        answer = await asyncio.to_thread(client.connect().attempt)
+        answer = await asyncio.to_thread(gangclient.connect().attempt)
         assert answer["attempt"] == 3

@@ -1,4 +1,4 @@
-"""The init container's program: what it writes, whoever may read it, and that doing it again does no harm."""
+"""The init container's program: what it writes, who may read it, and that a second run does no harm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar import client
+import gangclient
 
 
 def install(*arguments: str, umask: int = 0o077) -> subprocess.CompletedProcess[str]:
@@ -22,35 +22,41 @@ def install(*arguments: str, umask: int = 0o077) -> subprocess.CompletedProcess[
     )
 
 
-def test_supervisor_and_client_are_there_for_every_uid(tmp_path: Path) -> None:
+def test_every_uid_can_read_the_supervisor_and_gangclient(tmp_path: Path) -> None:
     assert install(str(tmp_path)).returncode == 0
-    program, api = tmp_path / "supervisor.pyz", tmp_path / "client" / "gangclient.py"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["client", "gangclient.py", "supervisor.pyz"]
-    assert [path.stat().st_mode & 0o777 for path in (program, api.parent, api)] == [0o755, 0o755, 0o644]
-    assert api.read_text() == Path(client.__file__).read_text()
+    program, package = tmp_path / "supervisor.pyz", tmp_path / "client" / "gangclient"
+    source = Path(gangclient.__file__).parent
+    assert sorted(tmp_path.iterdir()) == [package.parent, program]
+    assert {path.name: path.read_text() for path in package.iterdir()} == {
+        path.name: path.read_text() for path in source.glob("*.py")
+    }
+    folders, files = [tmp_path / "client", package, program], list(package.iterdir())
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o755}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
     run = [sys.executable, "-IS", str(program), "--help"]
     assert "supervise the worker" in subprocess.run(run, check=True, capture_output=True, text=True).stdout
 
 
-def test_doing_it_again_replaces_files_without_a_moment_of_half_a_file(tmp_path: Path) -> None:
+def test_a_second_install_replaces_each_file_in_one_step(tmp_path: Path) -> None:
     install(str(tmp_path))
+    client = tmp_path / "client" / "gangclient" / "__init__.py"
     with (tmp_path / "supervisor.pyz").open("rb") as running:
         before = (tmp_path / "supervisor.pyz").stat().st_ino
-        (tmp_path / "client" / "gangclient.py").write_text("half a fi")
+        client.write_text("half a fi")
         assert install(str(tmp_path)).returncode == 0
         assert running.read() == (tmp_path / "supervisor.pyz").read_bytes()
     assert (tmp_path / "supervisor.pyz").stat().st_ino != before
-    assert "def " in (tmp_path / "client" / "gangclient.py").read_text()
+    assert "import" in client.read_text()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cant_be_written_to_is_said(tmp_path: Path) -> None:
+def test_install_names_a_folder_that_it_cant_write_to(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     ended = install(str(tmp_path))
     assert (ended.returncode, f"may uid {os.geteuid()} write to it?" in ended.stderr) == (1, True)
 
 
-def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
+def test_install_refuses_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = install(str(tmp_path / "file"))
     assert ended.returncode == 1
@@ -59,6 +65,6 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--help",)])
-def test_bad_usage_is_said(arguments: tuple[str, ...]) -> None:
+def test_install_prints_its_usage(arguments: tuple[str, ...]) -> None:
     ended = install(*arguments)
     assert (ended.returncode, ended.stderr.startswith("usage:")) == (2, True)

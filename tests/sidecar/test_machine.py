@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangsidecar import machine, wire
-from gangsidecar.machine import (
+from gangsidecar import wire
+from gangsidecar.supervisor import machine
+from gangsidecar.supervisor.machine import (
     End,
     Exited,
     FindPorts,
@@ -567,8 +568,8 @@ class TestWhatTheFrameworkSays:
             driver.feed(Loaded(1, -5, 1, rank=rank), after=1)
         assert driver.report.loaded is not None
         assert driver.report.loaded.age_ms >= 0
-        assert driver.state.evidence.load is not None
-        assert len(driver.state.evidence.load.ranks) == 64
+        assert driver.state.history.load is not None
+        assert len(driver.state.history.load.ranks) == 64
 
     def test_what_an_older_attempt_says_is_ignored(self) -> None:
         driver = restarted(1)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gangsidecar import bundle, processes, wire
+from gangsidecar import bundle, wire
+from gangsidecar.supervisor import processes
 from gangsidecar.wire import (
     Checkpoint,
     Directive,

@@ -11,7 +11,7 @@ from gangctl.api.status import PhaseMilliseconds, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
-from gangsidecar import machine
+from gangsidecar.supervisor import machine
 from tests.simulation.values import Leader, seconds
 
 

@@ -212,7 +212,7 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.sessions,
         box.procs,
         tuple(id(keep(event)) for event in box.inbox),
-        id(keep(box.evidence)),
+        id(keep(box.history)),
         box.ending,
         box.exited,
         box.kill_at,

@@ -16,7 +16,7 @@ from gangctl.core.lifecycle.plan import DeletePod
 from gangctl.core.policy.launch import Numbering
 from gangctl.core.record.goodput import total
 from gangctl.core.record.stragglers import LISTED
-from gangsidecar import machine
+from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.simulation.universe import Universe
 
 TERMINAL = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
-_ORDER = {Verb.HOLD: 0, Verb.RUN: 1, Verb.FINISH: 2}
 _PHASES = {
     Verb.HOLD: {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD, GangPhase.RUNNING},
     Verb.RUN: {GangPhase.RUNNING},
@@ -78,7 +77,7 @@ def stepped(before: machine.State, after: machine.State) -> None:
     old, new = before.directive, after.directive
     if old is not new and old is not None:
         require(
-            new is not None and (new.attempt, _ORDER[new.verb]) >= (old.attempt, _ORDER[old.verb]),
+            new is not None and new.order >= old.order,
             2,
             "a supervisor went back to an older directive",
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from gangsidecar import machine
+from gangsidecar.supervisor import machine
 from gangsidecar.wire import Checkpoint, Ping, Progress
 from tests.simulation import controller, invariants
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe

@@ -37,12 +37,12 @@ MUTANTS = (
         "the machine takes a Run of any attempt",
         (
             Patch(
-                "sidecar/gangsidecar/machine.py",
-                "        if _key(new) < _key(old) or",
-                "        if (new.verb is not Verb.RUN and _key(new) < _key(old)) or",
+                "sidecar/gangsidecar/supervisor/machine/directives.py",
+                "        if new.order < old.order or",
+                "        if (new.verb is not Verb.RUN and new.order < old.order) or",
             ),
             Patch(
-                "sidecar/gangsidecar/machine.py",
+                "sidecar/gangsidecar/supervisor/machine/directives.py",
                 "    if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:\n",
                 "    if state.phase is not Phase.READY or old is None:\n",
             ),
@@ -50,26 +50,26 @@ MUTANTS = (
     ),
     _one(
         "the machine takes a Run for another session",
-        "sidecar/gangsidecar/machine.py",
+        "sidecar/gangsidecar/supervisor/machine/directives.py",
         "run is None or run.session != state.session or state.terminated_at",
         "run is None or state.terminated_at",
     ),
     _one(
         "the machine goes back to an older directive",
-        "sidecar/gangsidecar/machine.py",
-        "        if _key(new) < _key(old) or old.verb is Verb.FINISH:",
+        "sidecar/gangsidecar/supervisor/machine/directives.py",
+        "        if new.order < old.order or old.verb is Verb.FINISH:",
         "        if old.verb is Verb.FINISH:",
     ),
     Mutant(
         "Ready is said before the whole tree is gone",
         (
             Patch(
-                "sidecar/gangsidecar/machine.py",
-                "    if not state.alive:\n        return _settle(state, now_ms)\n    effects",
-                "    if not state.mains:\n        return _settle(state, now_ms)\n    effects",
+                "sidecar/gangsidecar/supervisor/machine/directives.py",
+                "    if not state.alive:\n        return settle(state, now_ms)\n    effects",
+                "    if not state.mains:\n        return settle(state, now_ms)\n    effects",
             ),
             Patch(
-                "sidecar/gangsidecar/machine.py",
+                "sidecar/gangsidecar/supervisor/machine/directives.py",
                 "    if state.phase is not Phase.STOPPING or state.alive or hold is None",
                 "    if state.phase is not Phase.STOPPING or hold is None",
             ),

@@ -15,7 +15,8 @@ from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang, Member
 from gangctl.core.facts.world import Observed, Pod
-from gangsidecar import evidence, machine
+from gangsidecar.supervisor import machine
+from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Directive, Found, Phase, Ping, Report, Scan, Scanned
 from tests.simulation import invariants
 from tests.simulation.engine import Engine
@@ -182,7 +183,7 @@ class Universe:
                 return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
             case machine.Save():
                 assert box.machine is not None
-                self.boxes[uid] = replace(box, evidence=box.machine.evidence)
+                self.boxes[uid] = replace(box, history=box.machine.history)
             case machine.Send():
                 self.report(uid)
             case machine.End():
@@ -236,7 +237,7 @@ class Universe:
         number = box.sessions + 1
         identity = machine.Identity(self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}")
         state = machine.start(
-            identity, f"{uid}/{number}", self.now, evidence.ends(box.evidence, self.now), box.evidence.checkpoints
+            identity, f"{uid}/{number}", self.now, histories.ends(box.history, self.now), box.history.checkpoints
         )
         self.boxes[uid] = replace(
             box, machine=self.engine.keep(state), sessions=number, procs=(), inbox=(), ending=False

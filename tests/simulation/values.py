@@ -9,8 +9,9 @@ from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.lifecycle.plan import Action, Plan
-from gangsidecar import events, machine
-from gangsidecar.evidence import Evidence
+from gangsidecar.supervisor import machine
+from gangsidecar.supervisor.machine import events
+from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
 
 START_MS: Final = 1_000_000_000
@@ -61,7 +62,7 @@ class Box:
     procs: tuple[Proc, ...] = ()
     inbox: tuple[events.LookForRestore, ...] = ()
     """What the machine asked for and hasn't been told yet."""
-    evidence: Evidence = field(default_factory=Evidence)
+    history: History = field(default_factory=History)
     """The file on the pod's volume."""
     ending: bool = False
     """The machine said End."""

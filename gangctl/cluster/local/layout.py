@@ -1,6 +1,6 @@
 """Where everything of local mode lies, below one state directory (``.gangctl`` in the working directory by default).
 
-    run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient.py
+    run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  sidecar.log  worker.log
 
@@ -45,7 +45,7 @@ class PodFolder:
         return self.path / "supervisor.pyz"
 
     @property
-    def memory(self) -> Path:
+    def state_file(self) -> Path:
         """What the supervisor keeps for its next session."""
         return self.path / "supervisor.json"
 

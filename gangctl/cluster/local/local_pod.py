@@ -188,7 +188,7 @@ class LocalPod:
 
     def _forget(self) -> None:
         """The pod is no more; its logs stay."""
-        for path in (self._folder.token, self._folder.memory, self._folder.program, self._folder.record):
+        for path in (self._folder.token, self._folder.state_file, self._folder.program, self._folder.record):
             _remove(path)
 
 

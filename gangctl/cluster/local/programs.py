@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
 from gangctl.cluster.local.process import Process, spawn
@@ -23,24 +21,20 @@ class Programs:
     state: StateDirectory
 
     def install(self) -> None:
-        """Put the supervisor and the framework's client into the state directory.
+        """Put the supervisor and gangclient into the state directory.
 
         Raises:
-            Terminal: that is impossible.
+            Terminal: they can't be written.
         """
-        state = self.state
-        command = (sys.executable, "-P", "-m", "gangsidecar.bundle", str(state.program))
+        state = self.state.path
+        command = (sys.executable, "-P", "-m", "gangsidecar.install", str(state))
         try:
-            state.client.mkdir(mode=0o700, parents=True, exist_ok=True)
-            built = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own program
-            client = find_spec("gangsidecar.client")
-            if built.returncode != 0 or client is None or client.origin is None:
-                raise Terminal(
-                    f"{state.program} can't be built: {built.stderr.strip() or 'gangsidecar is not installed'}"
-                )
-            write(state.client / "gangclient.py", Path(client.origin).read_bytes(), durable=False)
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own program
         except OSError as error:
-            raise Terminal(f"{state.path} can't be set up: {error}") from error
+            raise Terminal(f"{state} can't be set up: {error}") from error
+        if done.returncode != 0:
+            raise Terminal(f"the supervisor can't be installed in {state}: {done.stderr.strip()}")
 
     def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> Process:
         """Start the sidecar of a pod.
@@ -65,7 +59,7 @@ class Programs:
         sockets.mkdir(mode=0o700, exist_ok=True)
         flags = {
             "--socket": str(sockets / "supervisor.sock"),
-            "--state": str(folder.memory),
+            "--state": str(folder.state_file),
             "--gang": pod.gang,
             "--member": pod.member,
             "--incarnation": str(pod.incarnation),

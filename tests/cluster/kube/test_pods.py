@@ -16,7 +16,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
 from gangctl.core.lifecycle.plan import CreatePod
-from gangsidecar.launch import expand
+from gangsidecar.supervisor.launch import expand
 from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"

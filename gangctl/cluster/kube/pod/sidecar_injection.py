@@ -15,7 +15,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.settings import KubeSettings
 
 DIRECTORY: Final = "/run/gang"
-"""What the supervisor, the worker and the sidecar share: sockets, the supervisor and its memory, the client."""
+"""What the supervisor, the worker and the sidecar share: sockets, the supervisor and its state file, gangclient."""
 FRAMEWORK_SOCKET: Final = "gang.sock"
 TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a place, not a token
 TOKEN_SECONDS: Final = 3600

@@ -1,0 +1,32 @@
+"""gangclient: what a training script can report to gangctl and ask it for. Python 3.8, the standard library only.
+
+Every call is optional. Outside of gangctl (no GANG_SOCKET) no call does anything, so the same script runs everywhere.
+A loop that is restartable in full::
+
+    import gangclient
+
+    gang = gangclient.connect()
+    start, model = 0, new_model()
+    if gang.restore:
+        with gang.loading():                                # its time appears in the incident
+            start, model = gang.restore.step, load(gang.restore.path)   # the same step on every rank
+    gang.on_stop(lambda stop: abort_collectives())          # a peer has failed: don't wait for it
+    for step in range(start + 1, STEPS + 1):
+        train(model)
+        gang.progress(step)                                 # never raises, never waits
+        if step % 100 == 0:
+            gang.checkpoint_begun(step, "ram", path)
+            save(model, path)
+            gang.checkpoint_completed(step, "ram", path)    # now a restart may go back to it
+
+``progress`` is the heartbeat: a daemon thread sends the newest one and drops older ones. ``loading`` and
+``checkpoint_loaded`` go the same way: they never raise and never wait. The calls about checkpoints and restarts wait
+for the sidecar, five seconds at most, and raise :class:`GangError` if it can't be reached or refuses.
+"""
+
+from __future__ import annotations
+
+from gangclient._client import Client, Event, Restore, connect
+from gangclient._http import GangError
+
+__all__ = ["Client", "Event", "GangError", "Restore", "connect"]

@@ -1,0 +1,222 @@
+"""The client: one rank of one attempt."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import threading
+import time
+from contextlib import contextmanager
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
+
+from gangclient._http import PATIENCE, PAUSE, Body, Connection, call, call_until
+from gangclient._sender import STEP, Loaded, Message, Progress, Sender, duration
+
+DEADLINE = 5.0
+"""Seconds that a call about a checkpoint or a restart may take."""
+Path = Union[str, "os.PathLike[str]"]
+_log = logging.getLogger("gangclient")
+
+
+class Restore(NamedTuple):
+    """The checkpoint that this attempt starts from: the same step on every rank."""
+
+    step: int
+    path: str
+    tier: str
+
+
+class Event(NamedTuple):
+    """``kind`` is ``stop`` (the worker of ``attempt`` is being stopped) or ``run`` (it runs)."""
+
+    kind: str
+    attempt: int
+    reason: str = ""
+    planned: bool = False
+    """No fault caused it: save a last checkpoint. Otherwise a peer is gone: abort collectives."""
+    seconds_left: Optional[float] = None
+    """Until SIGKILL."""
+
+
+def connect(rank: Optional[int] = None) -> Client:
+    """The client of this process, from its environment. It opens nothing yet, so the process may fork afterwards.
+
+    Args:
+        rank: the rank of this process, where its launcher doesn't set RANK.
+    """
+    return Client(os.environ.get("GANG_SOCKET", ""), _integer("GANG_ATTEMPT"), rank)
+
+
+class Client:
+    """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one."""
+
+    def __init__(self, path: str, attempt: int, rank: Optional[int]) -> None:
+        self._path = path
+        self._attempt = attempt
+        self._rank = _integer("RANK") if rank is None else rank
+        self._sender = Sender(self._send)
+
+    @property
+    def restore(self) -> Optional[Restore]:
+        """The restore point; None = start from the beginning (or gangctl knows of no checkpoints)."""
+        step = os.environ.get("GANG_RESTORE_STEP", "")
+        if not step:
+            return None
+        return Restore(int(step), os.environ.get("GANG_RESTORE_PATH", ""), os.environ.get("GANG_RESTORE_TIER", ""))
+
+    def attempt(self) -> Body:
+        """The current attempt, as ``GET /v1/attempt`` describes it; {} outside of gangctl.
+
+        Raises:
+            GangError: the sidecar can't be reached.
+        """
+        return self._call("GET", "/v1/attempt", None, DEADLINE)
+
+    def progress(self, step: int, phase: str = STEP, seconds: Optional[float] = None) -> None:
+        """Report how far this rank is. Never raises and never waits: what the sidecar is too slow for is dropped.
+
+        Args:
+            step: the step that is finished, or the one that the phase belongs to.
+            phase: Startup, Step, Checkpoint or Evaluation. Each has its own time limit before it counts as a hang.
+            seconds: how long the step took, without waiting for other ranks where that can be measured. The duration
+                of the first step appears in the incident.
+        """
+        if self._path:
+            self._sender.put(Progress(phase, step, seconds))
+
+    def checkpoint_loaded(self, seconds: float) -> None:
+        """Report that this rank has just loaded the restore point. Never raises and never waits.
+
+        It appears in the incident and in its trace. Call it once in an attempt, when everything is loaded: a second
+        call, or one after the first step, changes nothing.
+
+        Args:
+            seconds: how long it took.
+        """
+        if self._path:
+            self._sender.put(Loaded(seconds))
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Measure the block and report it with :meth:`checkpoint_loaded`, unless the block raises."""
+        began = time.monotonic()
+        yield
+        self.checkpoint_loaded(time.monotonic() - began)
+
+    def checkpoint_begun(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+        """Register that this rank begins to write: an older checkpoint of this step no longer exists.
+
+        Raises:
+            GangError: the sidecar did not take it within ``deadline`` seconds, or refused. Then don't overwrite it.
+        """
+        self._checkpoint("Begun", step, tier, path, deadline)
+
+    def checkpoint_completed(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+        """Register that this rank's part is written and can be loaded from ``path``.
+
+        Raises:
+            GangError: the sidecar did not take it within ``deadline`` seconds, or refused: no restart will use it.
+        """
+        self._checkpoint("Completed", step, tier, path, deadline)
+
+    def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+        """Register that this rank is about to delete the checkpoint.
+
+        Raises:
+            GangError: the sidecar did not take it within ``deadline`` seconds, or refused.
+        """
+        self._checkpoint("Dropped", step, tier, path, deadline)
+
+    def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> None:
+        """Ask for a restart of the whole gang. The controller decides; this worker will be stopped if it agrees.
+
+        Args:
+            reason: a sentence; it appears in the incident.
+            level: how much is thrown away at least: Process, Pod or Gang.
+            exclude_this_node: replace this member's pod on another node.
+
+        Raises:
+            GangError: the sidecar did not take it within five seconds, or refused.
+        """
+        body = {"reason": reason, "level": level, "excludeThisNode": exclude_this_node, **self._who()}
+        self._call("POST", "/v1/restart", body, DEADLINE)
+
+    def events(self) -> Iterator[Event]:
+        """The events of this member's worker, without end: first the current state. Empty outside of gangctl."""
+        while self._path:
+            try:
+                yield from self._stream()
+            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+                _log.debug("the stream of events broke: %s", error)
+            time.sleep(PAUSE)  # The sidecar is restarting.
+
+    def on_stop(self, callback: Callable[[Event], None]) -> None:
+        """Call ``callback`` once, in a daemon thread, when this attempt is being stopped; never in a signal handler."""
+        if self._path:
+            threading.Thread(target=self._await_stop, args=(callback,), name="gangclient-stop", daemon=True).start()
+
+    def _await_stop(self, callback: Callable[[Event], None]) -> None:
+        for event in self.events():
+            if event.kind == "stop" and event.attempt == self._attempt:
+                callback(event)
+                return
+
+    def _stream(self) -> Iterator[Event]:
+        connection = Connection(self._path, None)
+        try:
+            connection.request("GET", "/v1/events")
+            answer = connection.getresponse()
+            kind = ""
+            for raw in iter(answer.readline, b""):
+                name, _, value = raw.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data":
+                    yield _event(kind, json.loads(value))
+        finally:
+            connection.close()
+
+    def _who(self) -> Dict[str, int]:
+        return {"attempt": self._attempt, "rank": self._rank}
+
+    def _checkpoint(self, state: str, step: int, tier: str, path: Path, deadline: float) -> None:
+        # os.fspath and int take what frameworks have: Path objects, numpy's integers.
+        body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
+        self._call("POST", "/v1/checkpoints", body, deadline)
+
+    def _call(self, method: str, path: str, body: Optional[Body], deadline: float) -> Body:
+        return call_until(self._path, deadline, method, path, body) if self._path else {}
+
+    def _send(self, message: Message) -> str:
+        """Send it; returns what is wrong with it although the sidecar took it."""
+        if isinstance(message, Loaded):
+            self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
+            return ""
+        body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
+        if message.seconds is not None:
+            try:
+                body["seconds"] = duration(message.seconds)
+            except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
+                wrong = f"the step is reported, its duration is not: {error}"
+        self._post("/v1/progress", body)
+        return wrong
+
+    def _post(self, path: str, body: Body) -> None:
+        status, answer = call(self._path, PATIENCE, "POST", path, body)
+        if "warning" in answer:
+            _log.warning("%s: %s", answer["warning"], answer.get("message", ""))
+        elif status >= http.client.BAD_REQUEST:
+            raise ValueError(answer)
+
+
+def _event(kind: str, data: Body) -> Event:
+    left = data.get("millisecondsLeft")
+    seconds = None if left is None else left / 1000
+    return Event(kind, data["attempt"], data.get("reason", ""), data.get("planned", False), seconds)
+
+
+def _integer(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,1 @@
+"""The sidecar: it relays between the controller, the supervisor and the framework."""

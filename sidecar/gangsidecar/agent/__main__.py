@@ -1,0 +1,161 @@
+"""The sidecar: one WebSocket to the controller, one socket for the supervisor, and the framework API. It only relays.
+
+It listens in its directory on ``supervisor.sock`` (wire messages, one a line) and ``gang.sock`` (the framework API). It
+dials the controller for ever; while the controller is away, workers train on. SIGTERM ends it within two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import ssl
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gangsidecar.agent.api import Api
+from gangsidecar.agent.downlink import Downlink
+from gangsidecar.agent.relay import Relay
+from gangsidecar.agent.uplink import Address, stay_connected
+from gangsidecar.common.clock import now_ms
+from gangsidecar.common.log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUPERVISOR_SOCKET = "supervisor.sock"
+FRAMEWORK_SOCKET = "gang.sock"
+BAD_USAGE = 2
+FAREWELL = 5.0
+"""Seconds that the sidecar outlives a supervisor that has ended deliberately, so that a controller hears of it."""
+
+_EPILOG = f"""\
+In DIR it listens on {SUPERVISOR_SOCKET} (the supervisor) and {FRAMEWORK_SOCKET} (the framework API; its document is at
+/v1/openapi.json: curl --unix-socket DIR/{FRAMEWORK_SOCKET} http://gang/v1/openapi.json).
+The files are read again before each attempt to connect. Exit codes: 0 after SIGTERM, 2 for bad usage.
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    directory: Path
+    address: Address
+
+
+async def serve(settings: Settings) -> None:
+    """Relay until SIGTERM or SIGINT.
+
+    Raises:
+        OSError: a socket can't be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    # A socket's whole path must fit in 107 bytes, a name in the working directory always does.
+    os.chdir(settings.directory)
+    relay = Relay(loop)
+    downlink = Downlink(relay)
+    await downlink.open(SUPERVISOR_SOCKET)
+    framework = await Api(relay, now_ms).open(FRAMEWORK_SOCKET)
+    log("info", "the sidecar listens", directory=settings.directory)
+    async with asyncio.TaskGroup() as tasks:
+        connection = tasks.create_task(stay_connected(settings.address, relay))
+        await _until_over(relay, ended)
+        log("info", "the sidecar ends")
+        relay.close()
+        connection.cancel()
+        tasks.create_task(framework.cleanup())
+        tasks.create_task(downlink.close())
+
+
+async def _until_over(relay: Relay, ended: asyncio.Event) -> None:
+    """Until told to end, or until the supervisor has ended for good and a controller had the time to hear it."""
+
+    async def outlived() -> None:
+        while not relay.is_over:
+            await relay.changes.wait()
+
+    tasks = (asyncio.create_task(ended.wait()), asyncio.create_task(outlived()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), FAREWELL)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def main() -> int:
+    """Run the sidecar; the exit code."""
+    settings = _settings(sys.argv[1:], os.environ)
+    try:
+        settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        asyncio.run(serve(settings))
+    except OSError as error:
+        log("error", "the sidecar can't listen in its directory", directory=settings.directory, reason=error)
+        return BAD_USAGE
+    return 0
+
+
+def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="python -m gangsidecar.agent",
+        description="The sidecar of a gang's member: relays between controller, supervisor and framework.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    get = environment.get
+    parser.add_argument("--dir", default=get("GANG_DIR"), help="directory for the sockets (GANG_DIR)")
+    parser.add_argument(
+        "--controller", default=get("GANG_CONTROLLER"), metavar="URL", help="ws:// or wss:// URL (GANG_CONTROLLER)"
+    )
+    parser.add_argument("--controller-file", metavar="FILE", help="a file that holds the URL, instead of --controller")
+    parser.add_argument(
+        "--token-file", default=get("GANG_TOKEN_FILE"), metavar="FILE", help="the bearer token (GANG_TOKEN_FILE)"
+    )
+    parser.add_argument(
+        "--ca-file", default=get("GANG_CA_FILE"), metavar="FILE", help="certificates to trust for wss:// (GANG_CA_FILE)"
+    )
+    parser.add_argument(
+        "--ca", default=get("GANG_CA", ""), metavar="PEM", help="the same as the certificates' own text (GANG_CA)"
+    )
+    parser.add_argument(
+        "--server-name",
+        default=get("GANG_SERVER_NAME", ""),
+        metavar="NAME",
+        help="name that the controller's certificate must be for, instead of the URL's host (GANG_SERVER_NAME)",
+    )
+    found = parser.parse_args(arguments)
+    if not found.dir:
+        parser.error("--dir (or GANG_DIR) is needed")
+    if not found.token_file:
+        parser.error("--token-file (or GANG_TOKEN_FILE) is needed")
+    if not (found.controller or found.controller_file):
+        parser.error("--controller (or GANG_CONTROLLER) or --controller-file is needed")
+    if not found.controller_file and not found.controller.startswith(("ws://", "wss://")):
+        parser.error(f"--controller must begin with ws:// or wss://, not {found.controller!r}")
+    if found.ca:
+        try:
+            ssl.create_default_context(cadata=found.ca)
+        except (ssl.SSLError, ValueError, TypeError) as error:  # the last one: it isn't ASCII
+            parser.error(f"--ca (or GANG_CA) holds no certificates: {error}")
+    address = Address(
+        token_file=Path(found.token_file).absolute(),
+        url="" if found.controller_file else found.controller,
+        url_file=Path(found.controller_file).absolute() if found.controller_file else None,
+        ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
+        ca=found.ca,
+        server_name=found.server_name,
+    )
+    return Settings(Path(found.dir).absolute(), address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

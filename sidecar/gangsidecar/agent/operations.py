@@ -1,0 +1,279 @@
+"""The framework API as a table: its calls, what they take and answer. The OpenAPI document is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from gangsidecar.agent.schema import (
+    Boolean,
+    Choice,
+    Field,
+    Integer,
+    Listing,
+    Number,
+    Shape,
+    Text,
+    definitions,
+    json_schema,
+)
+
+_ATTEMPT = Integer(2**53)
+_STEP = Integer(2**53)
+_RANK = Integer(2**31)
+_SENTENCE = Text(8192)
+_MILLISECONDS = Integer(2**53)
+
+ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller: GANG_ATTEMPT")
+RANK = Field("rank", _RANK, "the rank of the caller: RANK")
+REASON = Field("reason", _SENTENCE, "why, in a sentence", required=False)
+
+RANK_PATH = Shape(
+    "RankPath",
+    "Where a rank registered its part of a checkpoint.",
+    (Field("rank", _RANK, "the rank"), Field("path", _SENTENCE, "its path")),
+)
+RESTORE = Shape(
+    "Restore",
+    "The restore point: the newest checkpoint that every rank can load.",
+    (
+        Field("step", _STEP, "the step to go on from"),
+        Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
+        Field("path", _SENTENCE, "its folder; absent where each rank registered its own", required=False),
+        Field("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did", required=False),
+    ),
+)
+STOPPING = Shape(
+    "Stopping",
+    "The worker is being stopped.",
+    (
+        REASON,
+        Field("planned", Boolean(), "nobody failed: there is time for a last checkpoint"),
+        Field("millisecondsLeft", _MILLISECONDS, "until SIGKILL of everything that is left"),
+    ),
+)
+CURRENT = Shape(
+    "Attempt",
+    "What is known of the current attempt; what isn't known is absent.",
+    (
+        Field("gang", _SENTENCE, "UID of the GangJob"),
+        Field("member", _SENTENCE, "the member whose pod this is"),
+        Field(
+            "attempt", _ATTEMPT, "the attempt whose worker runs, else the newest that was heard of; 0 before the first"
+        ),
+        Field("phase", Choice(("Idle", "Stopping", "Ready", "Running", "Stuck", "Done")), "what the supervisor does"),
+        Field("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher gives them out", required=False),
+        Field("worldSize", _RANK, "how many ranks the process group has", required=False),
+        Field("masterAddress", _SENTENCE, "where rank 0 is", required=False),
+        Field("masterPort", Integer(65535), "the port of this attempt's rendezvous", required=False),
+        Field("restore", RESTORE, "the restore point, if there is one", required=False),
+        Field("reason", _SENTENCE, "why the attempt began, in a sentence", required=False),
+        Field("stopping", STOPPING, "the stop that was ordered, if one was", required=False),
+    ),
+)
+PROGRESS = Shape(
+    "Progress",
+    "How far a rank is. It is the heartbeat as well.",
+    (
+        ATTEMPT,
+        RANK,
+        Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
+        Field("step", _STEP, "the training step that was finished, or the one it is at"),
+        Field(
+            "seconds",
+            Number(1e9),
+            "how long the step took, without waiting for others; of a first step it appears in the incident",
+            required=False,
+        ),
+    ),
+)
+TAKEN = Shape(
+    "Taken",
+    "It was taken.",
+    (
+        Field(
+            "ignored", Choice(("AttemptEnding",)), "it changes nothing: the attempt is being stopped", required=False
+        ),
+        Field(
+            "warning",
+            Choice(("RestorePointIgnored",)),
+            "the rank's first step isn't the restore point's",
+            required=False,
+        ),
+        Field("message", _SENTENCE, "the warning as a sentence", required=False),
+    ),
+)
+CHECKPOINT = Shape(
+    "Checkpoint",
+    "What a rank did with its part of a checkpoint.",
+    (
+        ATTEMPT,
+        RANK,
+        Field("tier", Text(253, 1), "a checkpoint tier of the GangJob"),
+        Field("step", _STEP, "the step that it holds"),
+        Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
+        Field("path", Text(4096), "where this rank finds it again", required=False),
+    ),
+)
+LOADED = Shape(
+    "Loaded",
+    "A rank has loaded the restore point.",
+    (
+        ATTEMPT,
+        RANK,
+        Field("seconds", Number(1e9), "how long that took"),
+    ),
+)
+RESTART = Shape(
+    "Restart",
+    "A restart of the whole gang from the restore point.",
+    (
+        ATTEMPT,
+        RANK,
+        Field("reason", Text(1024, 1), "why, in a sentence: it appears in the incident"),
+        Field(
+            "level",
+            Choice(("Process", "Pod", "Gang")),
+            "the least that is thrown away; default Process",
+            required=False,
+        ),
+        Field("excludeThisNode", Boolean(), "replace this member's pod on another node; default false", required=False),
+    ),
+)
+ASKED = Shape(
+    "Asked",
+    "The request is on its way; the controller decides.",
+    (
+        Field("incident", _ATTEMPT, "the attempt that the restart would begin"),
+        Field("ignored", Choice(("AttemptEnding",)), "the attempt is being stopped already", required=False),
+    ),
+)
+RUN_EVENT = Shape("RunEvent", "Data of the event `run`: a worker runs.", (Field("attempt", _ATTEMPT, "its attempt"),))
+STOP_EVENT = Shape(
+    "StopEvent",
+    "Data of the event `stop`: abort collectives now; if planned, save first.",
+    (Field("attempt", _ATTEMPT, "the attempt that is being stopped"), *STOPPING.fields),
+)
+ERROR = Shape(
+    "Error",
+    "What went wrong.",
+    (
+        Field(
+            "error",
+            Shape(
+                "Problem",
+                "One reason for machines, one sentence for people.",
+                (
+                    Field("reason", Text(64, 1), "in one CamelCase word"),
+                    Field("message", _SENTENCE, "what was found, and what to do"),
+                    Field("field", _SENTENCE, "the path of the field that is wrong", required=False),
+                    Field("attempt", _ATTEMPT, "the current attempt", required=False),
+                ),
+            ),
+            "the problem",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call: its handler is found by ``name``."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answers: dict[int, Shape | None]
+    """By status; None = not described by a shape of ours."""
+    takes: Shape | None = None
+    media: str = "application/json"
+    carries: tuple[Shape, ...] = field(default=())
+    """Shapes that are inside a stream."""
+
+
+_NOT_YET = {503: ERROR}
+_POST_ERRORS = {400: ERROR, 409: ERROR, 413: ERROR, 422: ERROR, 503: ERROR}
+
+OPERATIONS = (
+    Operation("getAttempt", "GET", "/v1/attempt", "The current attempt.", {200: CURRENT, **_NOT_YET}),
+    Operation(
+        "postProgress", "POST", "/v1/progress", "Say how far this rank is.", {200: TAKEN, **_POST_ERRORS}, PROGRESS
+    ),
+    Operation(
+        "postCheckpoint",
+        "POST",
+        "/v1/checkpoints",
+        "Say that this rank has begun, completed or dropped a checkpoint. 200: the supervisor has it.",
+        {200: TAKEN, **_POST_ERRORS},
+        CHECKPOINT,
+    ),
+    Operation(
+        "postLoaded",
+        "POST",
+        "/v1/checkpoints/loaded",
+        "Say that this rank has just loaded the restore point. A rank's first word in an attempt counts.",
+        {200: TAKEN, **_POST_ERRORS},
+        LOADED,
+    ),
+    Operation("postRestart", "POST", "/v1/restart", "Ask for a restart.", {202: ASKED, **_POST_ERRORS}, RESTART),
+    Operation(
+        "getEvents",
+        "GET",
+        "/v1/events",
+        "Server-sent events: what holds now, then each change. Names are `run` and `stop`.",
+        {200: None},
+        media="text/event-stream",
+        carries=(RUN_EVENT, STOP_EVENT),
+    ),
+    Operation("getDocument", "GET", "/v1/openapi.json", "This document.", {200: None}),
+)
+
+_MEANINGS = {
+    200: "Done.",
+    202: "Accepted.",
+    400: "The body is not as described.",
+    409: "The attempt is not current.",
+    413: "The body is over 64 KiB.",
+    422: "The rank is not one of this member's.",
+    503: "There is no supervisor just now: try again after Retry-After seconds.",
+}
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all of it."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
+    for one in OPERATIONS:
+        shapes = (*one.answers.values(), one.takes, *one.carries)
+        for shape in shapes:
+            schemas |= definitions(shape) if shape is not None else {}
+        described: dict[str, Any] = {"operationId": one.name, "summary": one.summary}
+        if one.takes is not None:
+            content = {"application/json": {"schema": json_schema(one.takes)}}
+            described["requestBody"] = {"required": True, "content": content}
+        described["responses"] = {str(status): _answer(one, status) for status in sorted(one.answers)}
+        paths.setdefault(one.path, {})[one.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gangctl framework API",
+            "version": version("gangsidecar"),
+            "description": "HTTP on the unix socket of GANG_SOCKET. Every call is optional.",
+        },
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _answer(operation: Operation, status: int) -> dict[str, Any]:
+    shape = operation.answers[status]
+    media = operation.media if status in {200, 202} else "application/json"
+    if shape is not None:
+        schema = json_schema(shape)
+    elif operation.carries:
+        schema = {"type": "string"}
+    else:
+        schema = {"type": "object"}
+    return {"description": _MEANINGS[status], "content": {media: {"schema": schema}}}

@@ -1,0 +1,225 @@
+"""The connection to the controller: one WebSocket, dialled again for ever.
+
+Waits between two attempts are drawn from the whole range up to a doubling limit (full jitter): after the restart of a
+controller its members come back spread out, not all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import ssl
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from gangsidecar import wire
+from gangsidecar.common.log import log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gangsidecar.agent.relay import Relay
+
+FIRST_WAIT, LAST_WAIT = 0.05, 5.0
+"""Limits, in seconds, of the wait before the first and a late attempt."""
+DIAL = 10.0
+"""Seconds that a controller may take for the upgrade."""
+LEADER_DIAL = 3.0
+"""The same for a leader that a standby has named: it may be a dead one, whose successor is about to take over."""
+SILENCE = 15.0
+"""Seconds without a ping after which a controller is taken for frozen."""
+GOODBYE = 1.0
+"""Seconds for the closing handshake."""
+REFUSALS = frozenset({401, 403, 409})
+_NUMBER = re.compile("[0-9]{1,6}")
+_CLOSE_REASON = 120
+"""Bytes: a close frame takes 123."""
+_ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
+_SPOILT = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the controller is and who we are. Files are read before each attempt: what is in them changes."""
+
+    token_file: Path
+    url: str = ""
+    url_file: Path | None = None
+    """Holds the URL, instead of ``url``."""
+    ca_file: Path | None = None
+    """The certificates that a ``wss`` controller's is checked against; with neither this nor ``ca``, the system's."""
+    ca: str = ""
+    """The same as PEM text."""
+    server_name: str = ""
+    """The name that the certificate must be for; empty = the host of the URL. A leader's URL has an IP address."""
+
+
+class _RefusedError(Exception):
+    """The other side answers, but not as our controller: trying again soon won't change it."""
+
+
+class _LostError(Exception):
+    """The connection could not be made, or it ended."""
+
+
+class _StandbyError(_LostError):
+    """The other side isn't the leader, but knows who is."""
+
+    def __init__(self, text: str, leader: str) -> None:
+        super().__init__(text)
+        self.leader = leader
+
+
+class _Answer:
+    """What the controller answered to the upgrade, as far as aiohttp keeps it to itself."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """The body of a refusal, which says why."""
+        self.revision = 1
+        """Of the wire: what the controller takes."""
+
+    async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
+        """Read some of it."""
+        told = end.response.headers.get(wire.REVISION_HEADER, "")
+        self.revision = int(told) if _NUMBER.fullmatch(told) else 1
+        if end.response.status != HTTPStatus.SWITCHING_PROTOCOLS:
+            self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
+
+
+async def stay_connected(address: Address, relay: Relay) -> None:
+    """Keep one connection and relay both ways; ends only by being cancelled."""
+    loop = asyncio.get_running_loop()
+    failures, said = 0, ""
+    while True:
+        began = loop.time()
+        shortest = 0.0
+        try:
+            await _connection(address, relay)
+        except _RefusedError as error:
+            reason, shortest = str(error), LAST_WAIT / 2
+        except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
+            reason = str(error) or type(error).__name__
+        # One that held is no failure; one that is lost as soon as it is made must not be dialled in a hot loop.
+        failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
+        if reason != said:
+            log("warning", "there is no connection to the controller; workers train on", reason=reason)
+        said = reason if failures else ""
+        limit = LAST_WAIT if shortest else min(LAST_WAIT, FIRST_WAIT * 2 ** min(max(failures - 1, 0), 10))
+        await asyncio.sleep(random.uniform(shortest, limit))  # noqa: S311 - jitter, not a secret
+
+
+async def _connection(address: Address, relay: Relay) -> None:
+    """One connection, from dialling to its end. A standby's answer is followed once; then it begins from the front.
+
+    Raises:
+        _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
+    """
+    url = address.url or _read(address.url_file)
+    try:
+        await _dial(address, relay, url, DIAL)
+    except _StandbyError as standby:
+        leader = standby.leader
+        if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
+            raise _LostError(f"{standby}; what it names as leader is not dialled: {leader!r:.120}") from None
+    log("info", "a standby answered: its leader is dialled", url=leader)
+    await _dial(address, relay, leader, LEADER_DIAL)
+
+
+async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> None:
+    answer = _Answer()
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_end.append(answer.read)
+    async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
+        try:
+            async with asyncio.timeout(seconds):
+                socket = await session.ws_connect(
+                    url,
+                    headers={"Authorization": f"Bearer {_read(address.token_file)}"},
+                    # The limit is one that a message must stay below.
+                    max_msg_size=wire.MAX_BYTES + 1,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
+                    ssl=_trust(address),
+                    server_hostname=address.server_name or None,
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            text = f"the controller answered {error.status}: {answer.text or error.message}"
+            leader = error.headers.get(wire.LEADER_HEADER, "") if error.headers else ""
+            if leader and error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise _StandbyError(text, leader) from None
+            raise (_RefusedError if error.status in REFUSALS else _LostError)(text) from None
+        except TimeoutError:
+            raise _LostError(f"the controller didn't answer within {seconds:.0f} s") from None
+        log("info", "connected to the controller")
+        await _converse(socket, relay, answer.revision)
+
+
+async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
+    code, reason = aiohttp.WSCloseCode.GOING_AWAY, b"the sidecar ends"
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_speak(socket, relay, revision))
+            tasks.create_task(_listen(socket, relay))
+    except ExceptionGroup as errors:
+        first = errors.exceptions[0]
+        code, reason = aiohttp.WSCloseCode.POLICY_VIOLATION, str(first).encode("ascii", "replace")[:_CLOSE_REASON]
+        raise first from None
+    finally:
+        relay.controller_left()
+        await socket.close(code=code, message=reason)
+
+
+async def _speak(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
+    """Send each report, at once; while the controller is slow, only the newest."""
+    sent = 0
+    while True:
+        report, scanned = relay.report_after(sent, revision), relay.take_scanned()
+        if report is not None:
+            sent, text = report
+            await socket.send_str(text)
+        if scanned is not None:
+            await socket.send_str(scanned)
+        if report is None and scanned is None:
+            await relay.changes.wait()
+
+
+async def _listen(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
+    """Relay what comes, until the connection ends, is spoilt, or no ping came for too long."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(SILENCE) as silence:
+            while (frame := await socket.receive()).type not in _ENDED:
+                if frame.type in _SPOILT:
+                    raise _RefusedError(f"the controller sent what is no message: {frame.data!r:.120}")
+                if frame.type is aiohttp.WSMsgType.TEXT:
+                    message = _decode(relay, frame.data)
+                    if isinstance(message, wire.Ping):
+                        silence.reschedule(loop.time() + SILENCE)
+    except TimeoutError:
+        raise _LostError(f"no ping for {SILENCE:.0f} s: the controller is frozen") from None
+    raise _LostError(f"the controller closed the connection (code {socket.close_code}, {frame.extra or 'no reason'})")
+
+
+def _decode(relay: Relay, text: str) -> wire.Message:
+    try:
+        message: wire.Message = wire.decode(text)
+        relay.controller_said(text, message)
+    except wire.WireError as error:
+        raise _RefusedError(f"the controller sent a malformed message: {error}") from None
+    return message
+
+
+def _read(path: Path | None) -> str:
+    return "" if path is None else path.read_text().strip()
+
+
+def _trust(address: Address) -> ssl.SSLContext | bool:
+    if address.ca_file is None and not address.ca:
+        return True
+    return ssl.create_default_context(
+        cafile=None if address.ca_file is None else str(address.ca_file), cadata=address.ca or None
+    )

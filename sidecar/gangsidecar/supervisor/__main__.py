@@ -1,0 +1,156 @@
+"""The command line of the supervisor's zipapp. Without argparse, which costs more memory than all of our own code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from gangsidecar.supervisor import processes
+from gangsidecar.supervisor.driver import Settings, Supervisor
+from gangsidecar.supervisor.machine import Identity
+
+
+class _Flag(NamedTuple):
+    variable: str
+    default: str
+    """Empty: it must be given."""
+    meaning: str
+
+
+_FLAGS = {
+    "--socket": _Flag("GANG_SUPERVISOR_SOCKET", "", "unix socket on which the sidecar listens"),
+    "--state": _Flag("GANG_STATE", "", "file that keeps ends and checkpoints for a next start"),
+    "--gang": _Flag("GANG_UID", "", "UID of the GangJob"),
+    "--member": _Flag("GANG_MEMBER", "", "the member's name, such as worker-3"),
+    "--incarnation": _Flag("GANG_INCARNATION", "0", "how often the member's pod was replaced"),
+    "--pod": _Flag("GANG_POD_UID", "", "UID of the pod"),
+    "--address": _Flag("GANG_POD_IP", "", "address at which peers reach this pod"),
+    "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after this long without controller and live worker"),
+    "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder of gangclient, put last in PYTHONPATH"),
+}
+
+USAGE = """\
+usage: supervisor.pyz run FLAGS -- COMMAND [ARGUMENT ...]
+       supervisor.pyz copy DESTINATION
+"""
+HELP = f"""\
+{USAGE}
+run: supervise the worker of one member of a gang. It is the entry point of the user's container: it starts the command
+when the gang's controller says so, stops its whole process tree when another attempt begins, and tells how it ended.
+In command and arguments $(VAR) is expanded at each attempt, from the environment of that attempt.
+
+copy: copy this program to a file in one step, as an init container does.
+
+Each flag of run takes a value (--flag VALUE or --flag=VALUE) and can be given by the environment variable instead:
+
+{{flags}}
+
+Example, without a cluster:
+
+  python3 -IS supervisor.pyz run --socket /run/gang/supervisor.sock --state /run/gang/state.json \\
+      --gang 8c1d --member worker-0 --pod 77ab --address 127.0.0.1 -- python3 train.py --rank '$(RANK)'
+
+Exit code: 0 when the gang is done with this pod (how the worker ended is in the report), 2 for bad usage.
+"""
+
+
+class UsageError(Exception):
+    """What is wrong with the command line, in a sentence for its user."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; gives the exit code."""
+    verb, rest = (arguments[0], list(arguments[1:])) if arguments else ("", [])
+    if verb in {"-h", "--help"} or (rest and rest[0] in {"-h", "--help"}):
+        sys.stdout.write(_help())
+        return 0
+    try:
+        return _dispatch(verb, rest)
+    except UsageError as error:
+        sys.stderr.write(f"supervisor.pyz: {error}\n{USAGE}Try --help.\n")
+        return 2
+
+
+def _dispatch(verb: str, rest: List[str]) -> int:
+    if verb == "copy":
+        return _copy(rest)
+    if verb != "run":
+        raise UsageError(f"{verb!r} is neither run nor copy" if verb else "run or copy was expected")
+    settings = _settings(rest)
+    for flag in _FLAGS.values():  # They are this program's: the worker gets what the table of variables names.
+        os.environ.pop(flag.variable, None)
+    processes.trim_memory()
+    return Supervisor(settings).run()
+
+
+def _help() -> str:
+    lines = []
+    for name, flag in _FLAGS.items():
+        default = f" (default {flag.default})" if flag.default else ""
+        lines.append(f"  {name:<17} {flag.variable:<23} {flag.meaning}{default}")
+    return HELP.format(flags="\n".join(lines))
+
+
+def _settings(arguments: List[str]) -> Settings:
+    given, command = _parse(arguments)
+    missing = [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]
+    if missing:
+        raise UsageError(f"missing: {', '.join(missing)}")
+    if not command:
+        raise UsageError("no command: put it after `--`, as in `run ... -- python3 train.py`")
+    client = given["--client-dir"]
+    if client == _FLAGS["--client-dir"].default:
+        client = os.path.join(os.path.dirname(os.path.abspath(given["--state"])), "client")
+    identity = Identity(
+        given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
+    )
+    return Settings(
+        identity=identity,
+        command=tuple(command),
+        socket=given["--socket"],
+        state=given["--state"],
+        client=client if os.path.isdir(client) else "",
+        orphan_ms=1000 * _natural(given, "--orphan-seconds"),
+    )
+
+
+def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:
+    """Every flag's value, and what stands after ``--``."""
+    given = {name: os.environ.get(flag.variable) or flag.default for name, flag in _FLAGS.items()}
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            return given, list(waiting)
+        name, equals, value = argument.partition("=")
+        if name not in _FLAGS:
+            raise UsageError(f"unknown flag {argument!r}; the worker's command stands after `--`")
+        given[name] = value if equals else next(waiting, "")
+    return given, []
+
+
+def _natural(given: Dict[str, str], name: str) -> int:
+    if not (given[name].isascii() and given[name].isdigit()):
+        raise UsageError(f"{name}: {given[name]!r} instead of a number that is not negative")
+    return int(given[name])
+
+
+def _copy(arguments: List[str]) -> int:
+    """Copy the archive that this program runs from: whoever starts the copy never sees half of it."""
+    if len(arguments) != 1:
+        raise UsageError("copy takes one destination")
+    destination = arguments[0]
+    temporary = f"{destination}.{os.getpid()}.tmp"
+    try:
+        with open(sys.argv[0], "rb") as source, open(temporary, "wb") as target:
+            target.write(source.read())
+        os.chmod(temporary, 0o755)  # noqa: S103 - the user's container may run as anyone
+        os.replace(temporary, destination)
+    except OSError as error:
+        sys.stderr.write(f"supervisor.pyz: copy to {destination}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""The supervisor's end of the unix socket to its sidecar: lines both ways, non-blocking, connected again for ever."""
+
+from __future__ import annotations
+
+import socket
+
+from gangsidecar import wire
+from gangsidecar.common.log import log
+
+FIRST_BACKOFF_MS = 20
+LAST_BACKOFF_MS = 1000
+
+
+class Channel:
+    """One connection at a time. Its driver selects on :attr:`socket` and calls :meth:`connect` when that is due."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.socket: socket.socket | None = None
+        self.retry_at = 0
+        """When to connect next, while there is no connection."""
+        self._backoff_ms = FIRST_BACKOFF_MS
+        self._said = False
+        self._read = b""
+        self._unsent = b""
+
+    @property
+    def waiting(self) -> bool:
+        """Is there something that the sidecar has not taken yet?"""
+        return bool(self._unsent)
+
+    def connect(self, now_ms: int) -> bool:
+        """Try once; a unix socket accepts at once or not at all."""
+        attempt = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        attempt.setblocking(False)  # noqa: FBT003 - its signature
+        try:
+            attempt.connect(self._path)
+        except OSError as error:
+            attempt.close()
+            self._later(now_ms)
+            if not self._said:
+                log("warning", "the sidecar is not there; connecting again and again", socket=self._path, reason=error)
+            self._said = True
+            return False
+        self.socket = attempt
+        self._said = False
+        return True
+
+    def lines(self, now_ms: int) -> list[bytes]:
+        """The whole lines that have arrived; what ends or spoils the connection closes it."""
+        if self.socket is None:
+            return []
+        try:
+            piece = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            self.close(now_ms, str(error))
+            return []
+        if not piece:
+            self.close(now_ms, "the sidecar closed it")
+            return []
+        *whole, self._read = (self._read + piece).split(b"\n")
+        if len(self._read) > wire.MAX_BYTES:
+            self.close(now_ms, f"a line of over {wire.MAX_BYTES} bytes")
+        return whole
+
+    def understood(self) -> None:
+        """The other side speaks our language: a next break is an accident, so connect again at once."""
+        self._backoff_ms = FIRST_BACKOFF_MS
+
+    def send(self, text: str, now_ms: int) -> None:
+        """Queue one line and send as much as the socket takes; without a connection it is void."""
+        if self.socket is None:
+            return
+        self._unsent += text.encode() + b"\n"
+        self.flush(now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Send more of what is queued."""
+        if self.socket is None or not self._unsent:
+            return
+        try:
+            self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(now_ms, str(error))
+
+    def close(self, now_ms: int, reason: str) -> None:
+        """End the connection; what was queued is void, as the next one begins with a whole report."""
+        if self.socket is None:
+            return
+        log("warning", "the connection to the sidecar ended", reason=reason)
+        self.socket.close()
+        self.socket = None
+        self._read = self._unsent = b""
+        self._later(now_ms)
+
+    def _later(self, now_ms: int) -> None:
+        self.retry_at = now_ms + self._backoff_ms
+        self._backoff_ms = min(2 * self._backoff_ms, LAST_BACKOFF_MS)

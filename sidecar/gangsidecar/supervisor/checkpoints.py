@@ -1,0 +1,76 @@
+"""Which complete checkpoint steps does a directory hold? A stateless look.
+
+A step is a folder whose name matches a pattern with ``{step}``. It is complete when the file that its framework writes
+last is in it; a step that was begun and not completed doesn't exist. The look may block for as long as the file
+system likes, so the supervisor runs it in a child process with a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Iterable, List, Tuple
+
+from gangsidecar.wire import Found, Tier
+
+LIMIT = 64
+"""Newest complete steps that are told of one tier: no restart goes further back."""
+
+
+def scan(tiers: Iterable[Tier], limit: int = LIMIT) -> Tuple[Tuple[Found, ...], str]:
+    """The newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
+
+    A directory that isn't there yet holds no step and is no error; one that can't be read is.
+    """
+    found: List[Found] = []
+    errors: List[str] = []
+    for tier in tiers:
+        try:
+            found.extend(_scan(tier, limit))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            errors.append(f"tier {tier.name}: {error}")
+    return tuple(found), "; ".join(errors)[:1024]
+
+
+def _scan(tier: Tier, limit: int) -> List[Found]:
+    pattern = _compiled(tier.pattern)
+    matches = (pattern.fullmatch(name) for name in os.listdir(tier.directory))
+    steps = sorted(((int(match.group(1)), match.group(0)) for match in matches if match), reverse=True)
+    root = os.path.realpath(tier.directory)
+    found: List[Found] = []
+    for step, name in steps:
+        if len(found) == limit:
+            break
+        if found and found[-1].step == step:
+            continue  # the same number with other zeros before it: one of them is enough
+        path = os.path.join(tier.directory, name)
+        marker = _marker(path, tier.complete) if _inside(root, path) else ""
+        if marker:
+            found.append(Found(tier=tier.name, step=step, path=path, marker=marker))
+    return found
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    if pattern.count("{step}") != 1 or "/" in pattern:
+        raise ValueError(f"pattern {pattern!r}: a folder's name with {{step}} once was expected")
+    before, after = pattern.split("{step}")
+    # 18 digits are below 2**63, which is what a message can carry.
+    return re.compile(f"{re.escape(before)}([0-9]{{1,18}}){re.escape(after)}")
+
+
+def _inside(root: str, path: str) -> bool:
+    """A link may point to another step, but not out of the directory that every rank was told to see."""
+    return not os.path.islink(path) or os.path.realpath(path).startswith(root + os.sep)
+
+
+def _marker(path: str, complete: str) -> str:
+    """The identity of what marks the step complete, or nothing: it changes when the step is written again."""
+    try:
+        found = os.stat(os.path.join(path, complete) if complete else path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    wanted = stat.S_ISREG if complete else stat.S_ISDIR
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}" if wanted(found.st_mode) else ""

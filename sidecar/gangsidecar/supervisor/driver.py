@@ -1,0 +1,307 @@
+"""The driver of the machine: it turns what happens into events and carries out the effects.
+
+What happens is a line of the sidecar, a signal, the end of a child, or a time. It must never decide anything:
+:mod:`gangsidecar.supervisor.machine` does. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple
+
+from gangsidecar import wire
+from gangsidecar.common.clock import now_ms
+from gangsidecar.common.log import log
+from gangsidecar.supervisor import launch, machine, orphans, ports, processes, state_file
+from gangsidecar.supervisor.channel import Channel
+from gangsidecar.supervisor.forked_helpers import Helpers
+from gangsidecar.supervisor.loop import READ, WRITE, Loop
+from gangsidecar.supervisor.scans import Scans
+
+if TYPE_CHECKING:
+    import socket
+
+KEEP_ALIVE_MS = 5_000
+LAST_WORD_MS = 1_000
+"""How long the end waits for a sidecar that is away or doesn't read."""
+LOOK_MS = 2_000
+LOOK_AGAIN_MS = 50
+"""A folder that another host has just written may take moments to be seen here."""
+HOSTFILE = "hostfile"
+"""Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
+FIRST_KILL_AGAIN_MS = 5
+LAST_KILL_AGAIN_MS = 1_000
+
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
+_HEARD = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded, wire.Progress, wire.Request)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the pod tells its supervisor."""
+
+    identity: machine.Identity
+    command: Tuple[str, ...]
+    socket: str
+    """The unix socket on which the sidecar listens."""
+    state: str
+    """The file that outlives this process."""
+    client: str = ""
+    """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
+    orphan_ms: int = 600_000
+
+
+class Supervisor:
+    """Drives one machine from start to End."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = Loop()
+        self._channel = Channel(settings.socket)
+        self._connection: Optional[socket.socket] = None
+        """The channel's, as it is being watched."""
+        self._connect_at = -1
+        self._state = self._begin()
+        self._pending: Deque[machine.Event] = deque()
+        self._draining = False
+        self._mains: Dict[int, launch.Started] = {}
+        self._helpers = Helpers(self._loop)
+        self._scans = Scans(self._helpers, settings.identity.pod, self._say)
+        self._seq = 0
+        self._news = True
+        self._unsaved = False
+        self._save_failed = False
+        self._end_by: Optional[int] = None
+        self._kill_again_ms = FIRST_KILL_AGAIN_MS
+
+    def run(self) -> int:
+        """Supervise until the machine says End; gives the exit code."""
+        self._loop.catch(_CAUGHT, self._signalled)
+        self._connect()
+        self._keep_alive()
+        self._tell()
+        while not self._is_over():
+            due = machine.deadline(self._state)
+            self._loop.turn(due if self._end_by is None else self._end_by)
+            due = machine.deadline(self._state)
+            self._feed(*([machine.Tick()] if due is not None and due <= now_ms() else []))
+            self._tell()
+        log("info", "the supervisor ends", session=self._state.session)
+        return 0
+
+    def _begin(self) -> machine.State:
+        identity = self._settings.identity
+        wrong = processes.adopt_orphans()
+        if wrong:
+            log("warning", "orphaned descendants of a worker can't be adopted and may be missed", reason=wrong)
+        if os.getpid() != 1:
+            orphans.kill(identity.pod)
+        now = now_ms()
+        (ends, registered), wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
+        if wrong:
+            log("warning", "what an earlier session kept is not usable", file=self._settings.state, reason=wrong)
+        session = os.urandom(8).hex()
+        log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
+        return machine.start(identity, session, now, ends, registered, self._settings.orphan_ms)
+
+    # Events in, effects out.
+
+    def _feed(self, *events: machine.Event) -> None:
+        """Step through these events, and through what their effects cause; children are reaped before each of them.
+
+        So an end that came before a stop is told before it, and the machine knows it as a natural one.
+        """
+        self._pending.extend(events)
+        if self._draining:
+            return
+        self._draining = True
+        self._reap()
+        while self._pending:
+            event = self._pending.popleft()
+            if not isinstance(event, machine.Exited):
+                self._reap()
+            self._step(event)
+        self._draining = False
+
+    def _step(self, event: machine.Event) -> None:
+        before = self._state
+        self._state, effects = machine.step(before, now_ms(), event)
+        if before.phase is not self._state.phase or before.directive is not self._state.directive:
+            directive = self._state.directive
+            log(
+                "info",
+                self._state.phase.value,
+                attempt=0 if directive is None else directive.attempt,
+                on=type(event).__name__,
+                reason="" if directive is None else directive.reason,
+            )
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: machine.Effect) -> None:
+        if isinstance(effect, machine.Spawn):
+            self._spawn(effect)
+        elif isinstance(effect, machine.Signal):
+            processes.signal_tree(effect.signum, self._helpers.pids)
+        elif isinstance(effect, machine.KillTree):
+            self._kill_again_ms = FIRST_KILL_AGAIN_MS
+            self._kill()
+        elif isinstance(effect, machine.FindPorts):
+            found = ports.free(effect.base, effect.count, self._settings.identity.pod, effect.attempt)
+            self._pending.append(machine.PortsFound(effect.attempt, found))
+        elif isinstance(effect, machine.LookForRestore):
+            self._look(effect, now_ms() + LOOK_MS)
+        elif isinstance(effect, machine.Send):
+            self._news = True
+        elif isinstance(effect, machine.Save):
+            self._unsaved = True
+        else:
+            self._end_by = now_ms() + LAST_WORD_MS
+
+    # The worker.
+
+    def _spawn(self, effect: machine.Spawn) -> None:
+        settings = self._settings
+        hostfile = os.path.join(os.path.dirname(settings.socket), HOSTFILE)
+        try:
+            launch.write_hosts(hostfile, effect.run.hosts)
+        except OSError as error:
+            log("warning", "the host file can't be written", file=hostfile, reason=error)
+        for process in effect.run.processes:
+            env = launch.environment(dict(os.environ), process, settings.identity.pod, settings.client)
+            try:
+                pid, started = launch.start(settings.command, env, process.local_rank)
+            except (OSError, ValueError) as error:
+                failed = launch.failed(settings.command[0], process.local_rank, error)
+                log("error", "the worker could not be executed", attempt=effect.attempt, reason=failed.message)
+                self._pending.append(failed)
+                continue
+            self._mains[pid] = started
+        self._pending.append(machine.Started())
+
+    def _kill(self) -> None:
+        """SIGKILL what is left, and again, as a process may fork between the look and the signal."""
+        stop = self._state.stop
+        if stop is None or stop.killed_at is None:
+            return
+        processes.kill_tree(self._helpers.pids)
+        self._loop.at(now_ms() + self._kill_again_ms, self._kill)
+        self._kill_again_ms = min(2 * self._kill_again_ms, LAST_KILL_AGAIN_MS)
+
+    def _reap(self) -> None:
+        for pid, status in processes.reap():
+            self._helpers.pids.discard(pid)
+            started = self._mains.pop(pid, None)
+            if started is not None:
+                exited = launch.ended(started, status)
+                log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
+                self._step(exited)
+        if self._state.alive and processes.only_children(self._helpers.pids):
+            self._step(machine.TreeGone())
+
+    def _signalled(self, signum: int) -> None:
+        if signum in {signal.SIGTERM, signal.SIGINT}:
+            log("info", "told to end", signal=signum)
+            self._feed(machine.Terminate())
+        elif signum in _FORWARDED:
+            processes.send(self._mains, signum)
+
+    def _look(self, effect: machine.LookForRestore, give_up: int) -> None:
+        """Is the restore point there? Looked for again a few times before it is missing."""
+        if not self._state.looking:
+            return
+
+        def answered(answer: Optional[str]) -> None:
+            if answer == "there":
+                self._feed(machine.RestoreSeen(effect.attempt))
+            elif answer is None or now_ms() >= give_up:
+                self._feed(machine.RestoreMissing(effect.attempt))
+            else:
+                self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up))
+
+        path = effect.restore.path
+        self._helpers.start(lambda: "there" if os.path.exists(path) else "missing", give_up, answered)
+
+    # The sidecar.
+
+    def _connect(self) -> None:
+        self._news = self._channel.connect(now_ms()) or self._news
+        self._watch()
+
+    def _watch(self) -> None:
+        """Watch the connection for what it is to do next, or connect again when that is due."""
+        current = self._channel.socket
+        if self._connection is not None and current is not self._connection:
+            self._loop.forget(self._connection)
+        if current is not None:
+            self._loop.watch(current, READ | WRITE if self._channel.waiting else READ, self._ready)
+        elif self._channel.retry_at != self._connect_at:
+            self._connect_at = self._channel.retry_at
+            self._loop.at(self._connect_at, self._connect)
+        self._connection = current
+
+    def _ready(self, mask: int) -> None:
+        if mask & WRITE:
+            self._channel.flush(now_ms())
+        if mask & READ:
+            for line in self._channel.lines(now_ms()):
+                if not self._hear(line):
+                    break
+        self._watch()
+
+    def _hear(self, line: bytes) -> bool:
+        """Take one message; False: the connection was closed over it."""
+        try:
+            message = wire.decode(line)
+        except wire.WireError as error:
+            self._channel.close(now_ms(), f"malformed: {error}")
+            return False
+        if not isinstance(message, (*_HEARD, wire.Scan)):
+            self._channel.close(now_ms(), f"a {type(message).__name__} is not for a supervisor")
+            return False
+        self._channel.understood()
+        if isinstance(message, wire.Scan):
+            self._scans.take(message)
+        else:
+            self._feed(message)
+        return True
+
+    def _keep_alive(self) -> None:
+        self._news = True
+        self._loop.at(now_ms() + KEEP_ALIVE_MS, self._keep_alive)
+
+    def _tell(self) -> None:
+        """Once a turn: the report, if it has changed and the last one was taken; then the file, which is no hurry."""
+        now = now_ms()
+        if self._news and self._connection is not None and not self._channel.waiting:
+            self._seq += 1
+            self._news = False
+            self._say(wire.encode(machine.report(self._state, now, self._seq)))
+        if self._unsaved:
+            self._unsaved = False
+            self._save(now)
+
+    def _say(self, text: str) -> None:
+        self._channel.send(text, now_ms())
+        self._watch()
+
+    def _save(self, now: int) -> None:
+        try:
+            state_file.save(self._settings.state, machine.report(self._state, now, self._seq), now)
+            self._save_failed = False
+        except OSError as error:
+            if not self._save_failed:
+                log("warning", "ends and checkpoints can't be kept for a next session", reason=error)
+            self._save_failed = True
+
+    def _is_over(self) -> bool:
+        """After End: once the last report was taken, or nobody has come for it."""
+        if self._end_by is None:
+            return False
+        told = self._connection is not None and not self._news and not self._channel.waiting
+        return told or now_ms() >= self._end_by

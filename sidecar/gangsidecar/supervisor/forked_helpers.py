@@ -1,0 +1,104 @@
+"""Work that may block on a dead file system, done in a forked child whose answer comes by a pipe.
+
+The supervisor is single-threaded, so a fork is safe and costs about a millisecond. A child that hangs in the kernel can
+be given up: it belongs to no worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Callable, Optional
+
+from gangsidecar import wire
+from gangsidecar.common.log import log
+from gangsidecar.supervisor import processes
+from gangsidecar.supervisor.loop import READ, Loop
+
+_ALL = signal.valid_signals()
+
+Then = Callable[[Optional[str]], None]
+
+
+class Helpers:
+    """The children that work for the supervisor itself."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.pids: set[int] = set()
+        """Who of them has not been reaped yet; whoever reaps one takes it out."""
+
+    def start(self, work: Callable[[], str], by_ms: int, then: Then) -> None:
+        """Do the work in a child; ``then`` gets its answer, or None if there is none by that time."""
+        try:
+            pid, pipe = _fork(work)
+        except OSError as error:
+            log("error", "no helper process can be started", reason=error)
+            then(None)
+            return
+        self.pids.add(pid)
+        pieces: list[bytes] = []
+        waiting = True
+
+        def end(answer: str | None) -> None:
+            nonlocal waiting
+            waiting = False
+            self._loop.forget(pipe)
+            os.close(pipe)
+            if pid in self.pids:  # not reaped, so the pid is still its own
+                processes.send([pid], signal.SIGKILL)
+            then(answer)
+
+        def read(_mask: int) -> None:
+            try:
+                piece = os.read(pipe, 1 << 16)
+            except BlockingIOError:
+                return
+            pieces.append(piece)
+            if not piece or sum(map(len, pieces)) > wire.MAX_BYTES:
+                end(b"".join(pieces).decode("utf-8", errors="replace") or None)
+
+        def late() -> None:
+            if waiting:
+                end(None)
+
+        self._loop.watch(pipe, READ, read)
+        self._loop.at(by_ms, late)
+
+
+def _fork(work: Callable[[], str]) -> tuple[int, int]:
+    """The child's pid and the end of the pipe by which it answers."""
+    pipe, out = os.pipe()
+    os.set_blocking(pipe, False)
+    # A signal that reaches the child before it has let go of the handlers would be told to the parent's loop.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _child(work, out)
+    except OSError:
+        os.close(pipe)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(out)
+    return pid, pipe
+
+
+def _child(work: Callable[[], str], out: int) -> None:
+    """Never returns. It holds nothing of the parent's but the pipe, so that no connection stays open with it."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+            signal.signal(one, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        processes.die_with_parent()
+        os.closerange(3, out)
+        os.closerange(out + 1, out + 256)
+        data = work().encode()
+        while data:
+            data = data[os.write(out, data) :]
+        code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,122 @@
+"""What is started for one Run: the environment, the command with its ``$(VAR)`` expanded, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from typing import NamedTuple, Sequence
+
+from gangsidecar import wire
+from gangsidecar.supervisor import processes
+from gangsidecar.supervisor.machine import Exited
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+"""As shells have it."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+class Started(NamedTuple):
+    """A process that runs: whose it is, and what its end is judged by."""
+
+    local_rank: int
+    error_file: str
+    oom_kills: int
+
+
+def expand(text: str, environment: dict[str, str]) -> str:
+    """Expand as the kubelet does: ``$(NAME)``, ``$$`` for one ``$``; what is unknown stays as it is."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return "$" if name is None else environment.get(name, match.group(0))
+
+    return _REFERENCE.sub(value, text)
+
+
+def environment(base: dict[str, str], process: wire.Process, pod: str, client: str) -> dict[str, str]:
+    """The supervisor's own environment, the process's on top, the mark, and the client's folder last in PYTHONPATH."""
+    merged = {**base, **dict(process.env), "GANG_POD_UID": pod, processes.MARK: "1"}
+    if client:
+        merged["PYTHONPATH"] = os.pathsep.join(filter(None, (merged.get("PYTHONPATH", ""), client)))
+    return merged
+
+
+def write_hosts(path: str, lines: Sequence[str]) -> None:
+    """Replace the host file in one step; without lines there is none.
+
+    Raises:
+        OSError: it could not be written. What an earlier attempt wrote may still be there.
+    """
+    if not lines:
+        _forget(path)
+        return
+    temporary = path + ".tmp"
+    with open(temporary, "w", encoding="utf-8", errors="replace") as file:
+        file.write("".join(line + "\n" for line in lines))
+    os.replace(temporary, path)
+
+
+def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, Started]:
+    """Start one process; gives its pid.
+
+    Raises:
+        OSError, ValueError: it could not be executed; :func:`failed` makes an end of it.
+    """
+    error_file = env.get(ERROR_FILE, "")
+    if error_file:
+        _forget(error_file)
+    pid = processes.spawn([expand(part, env) for part in command], env)
+    return pid, Started(local_rank, error_file, processes.oom_kills())
+
+
+def failed(command: str, local_rank: int, error: Exception) -> Exited:
+    """The end of a process that could not be executed, with a shell's exit codes."""
+    missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Exited(local_rank, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE, message=f"{command}: {reason}")
+
+
+def ended(started: Started, status: int) -> Exited:
+    """The end of a process that was reaped with this wait status."""
+    if os.WIFSIGNALED(status):
+        signum = os.WTERMSIG(status)
+        oom = signum == signal.SIGKILL and processes.oom_kills() > started.oom_kills
+        return Exited(started.local_rank, signal=signum, oom=oom)
+    code = os.WEXITSTATUS(status)
+    if started.error_file and code == 1:
+        return _uncovered(started)
+    return Exited(started.local_rank, exit_code=code)
+
+
+def _uncovered(started: Started) -> Exited:
+    """The end of torchrun's child, where torchrun says it; torchrun itself exits with 1 whatever that was.
+
+    torch/distributed/elastic/multiprocessing/errors/error_handler.py: the child writes ``{"message": {"message",
+    "extraInfo"}}``; torchrun copies the first one to its own file with ``errorCode``, negative for a signal.
+    """
+    try:
+        with open(started.error_file, "rb") as file:
+            said = json.loads(file.read(wire.MAX_BYTES))["message"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Exited(started.local_rank, exit_code=1, hidden=True)
+    if not isinstance(said, dict):
+        return Exited(started.local_rank, exit_code=1, hidden=True, message=str(said))
+    message, code = str(said.get("message", "")), said.get("errorCode")
+    if type(code) is not int or not -64 <= code <= 255 or code == 0:  # noqa: PLR2004 - signals and exit codes
+        return Exited(started.local_rank, exit_code=1, hidden=True, message=message)
+    if code < 0:
+        return Exited(started.local_rank, signal=-code, message=message)
+    return Exited(started.local_rank, exit_code=code, message=message)
+
+
+def _forget(file: str) -> None:
+    """What an earlier attempt wrote says nothing about this one."""
+    try:
+        os.unlink(file)
+    except OSError:
+        return

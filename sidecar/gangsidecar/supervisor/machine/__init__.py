@@ -1,0 +1,90 @@
+"""The rules of a supervisor as a state machine. Pure: time is an argument.
+
+Invariant: **a worker of attempt N starts at most once in a session, and no two workers run at once.** In formulas::
+
+    Run(N) starts a worker  only if  Run.session = session  and  phase = Ready  and  the attempt of Ready = N
+    Ready(N) is reached     only if  no process of any worker is left
+    a directive is obeyed   only if  order(new) > order(accepted)  and  accepted is not Finish
+                            where    order = (attempt, Hold < Run < Finish)
+
+So the machine never goes back. In each state at most one timer is next (``stop.py``)::
+
+    a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
+    SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
+    a worker is alive   stop at       min(terminated_at + TERMINATE_MS, pinged_at + isolation_ms)
+    nothing is alive    Done at       min(max(pinged_at, gone_at) + orphan_ms,
+                                          max(terminated_at, gone_at) + TERMINATE_MS)
+
+:func:`step` takes one event and returns the next state and the effects, in the order in which they must be carried out.
+It has no clock, I/O, randomness or log, and it must never raise. Times are milliseconds of CLOCK_BOOTTIME. The driver
+must reap ended processes before it passes an event that may stop a worker: an end that came before a stop is natural.
+
+======================  ===========================================================
+``events``              what happens (events), what must be done (effects)
+``state``               what a supervisor knows, and the report made from it
+``dispatch``            one step: due timers first, then the event
+``directives``          what a directive of the controller changes
+``stop``                timers; SIGTERM, SIGKILL, Stuck, Done
+``worker``              starts and ends of the worker's processes
+``framework``           what the framework API passes on, and pings
+``history``             what the worker did, within bounds
+======================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from gangsidecar.supervisor.machine.dispatch import deadline, step
+from gangsidecar.supervisor.machine.events import (
+    Effect,
+    Effects,
+    End,
+    Event,
+    Exited,
+    FindPorts,
+    Identity,
+    KillTree,
+    LookForRestore,
+    PortsFound,
+    RestoreMissing,
+    RestoreSeen,
+    Save,
+    Send,
+    Signal,
+    Spawn,
+    Started,
+    Terminate,
+    Tick,
+    TreeGone,
+)
+from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start
+
+__all__ = [
+    "GRACE_MS",
+    "Effect",
+    "Effects",
+    "End",
+    "Event",
+    "Exited",
+    "FindPorts",
+    "Identity",
+    "KillTree",
+    "LookForRestore",
+    "PortsFound",
+    "RestoreMissing",
+    "RestoreSeen",
+    "Result",
+    "Save",
+    "Send",
+    "Signal",
+    "Spawn",
+    "Started",
+    "State",
+    "Stop",
+    "Terminate",
+    "Tick",
+    "TreeGone",
+    "deadline",
+    "report",
+    "start",
+    "step",
+]

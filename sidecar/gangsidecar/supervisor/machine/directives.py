@@ -1,0 +1,128 @@
+"""What a directive of the controller changes. Only a newer one is obeyed, and none after Finish.
+
+Order: (attempt, Hold < Run < Finish). A Run must name this session, and finds it Ready for the same attempt; the worker
+starts once its restore point has been seen. A Run must never start a worker in a pod that is ending or cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.supervisor.machine.events import (
+    Effects,
+    FindPorts,
+    LookForRestore,
+    PortsFound,
+    RestoreMissing,
+    RestoreSeen,
+    Save,
+    Send,
+    Spawn,
+)
+from gangsidecar.supervisor.machine.state import Result, State, enter
+from gangsidecar.supervisor.machine.stop import begin_stop, finish, shorten
+from gangsidecar.wire import Phase, Verb
+
+
+def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
+    """Obey a newer directive; take over the timers of the same one again; ignore an older one."""
+    old = state.directive
+    if (new.gang, new.pod) != (state.identity.gang, state.identity.pod):
+        return state, ()
+    if old is not None:
+        if new.order == old.order:
+            return _again(state, old, new), (Send(),)
+        if new.order < old.order or old.verb is Verb.FINISH:
+            return state, ()
+    if new.verb is Verb.RUN:
+        return _run(state, now_ms, new)
+    state = replace(state, directive=new, orphan_ms=new.orphan_ms, looking=False, ports=(), stop_ms=None)
+    if not state.alive:
+        return settle(state, now_ms)
+    effects: Effects = ()
+    if state.stop is None:
+        state, effects = begin_stop(state, now_ms)
+    else:
+        state = shorten(replace(state, stop=replace(state.stop, since=now_ms)), new)
+    if state.phase is not Phase.STUCK:
+        state = enter(state, now_ms, Phase.STOPPING)
+    return state, (*effects, Send())
+
+
+def settle(state: State, now_ms: int) -> Result:
+    """No process is left: what the newest directive makes of that."""
+    current = state.directive
+    if current is not None and current.verb is Verb.HOLD:
+        ports = FindPorts(current.attempt, current.base_port, current.port_count)
+        return enter(state, now_ms, Phase.STOPPING), (ports,)
+    if current is not None and current.verb is Verb.FINISH:
+        return finish(state, now_ms)
+    return enter(state, now_ms, Phase.RUNNING), (Send(),)
+
+
+def ports_found(state: State, _now_ms: int, event: PortsFound) -> Result:
+    """Ready(N), with everything that its report needs."""
+    hold = state.directive
+    if state.phase is not Phase.STOPPING or state.alive or hold is None or hold.attempt != event.attempt:
+        return state, ()
+    since = max(state.phase_since, state.gone_at)
+    return replace(state, phase=Phase.READY, phase_since=since, ports=event.ports), (Send(),)
+
+
+def restore_seen(state: State, now_ms: int, event: RestoreSeen) -> Result:
+    """The restore point is there: the worker may start, unless the pod is ending."""
+    current = state.directive
+    if not state.looking or current is None or current.run is None or current.attempt != event.attempt:
+        return state, ()
+    return _spawn(state, now_ms, event.attempt, current.run)
+
+
+def restore_missing(state: State, _now_ms: int, event: RestoreMissing) -> Result:
+    """Start nothing and report it: the controller replaces this member or rejects the step."""
+    current = state.directive
+    if not state.looking or current is None or current.run is None or current.attempt != event.attempt:
+        return state, ()
+    restore = current.run.restore
+    step = None if restore is None else restore.step
+    return replace(state, looking=False, missing_step=step, missing_attempt=current.attempt), (Send(),)
+
+
+def _again(state: State, old: wire.Directive, new: wire.Directive) -> State:
+    """The same directive with other timers: these are live policy, the rest is fixed for the attempt."""
+    kept = replace(old, grace_ms=new.grace_ms, isolation_ms=new.isolation_ms, orphan_ms=new.orphan_ms)
+    return shorten(replace(state, directive=kept, orphan_ms=new.orphan_ms), new)
+
+
+def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
+    """Only the session that reported Ready(N) takes Run(N), unless its pod is ending or it is cut off by now."""
+    old, run = state.directive, new.run
+    if run is None or run.session != state.session or state.terminated_at is not None:
+        return state, ()
+    if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:
+        return state, ()
+    if new.isolation_ms is not None and now_ms - state.pinged_at >= new.isolation_ms:
+        return state, ()
+    state = replace(state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0)
+    if run.restore is not None and run.restore.path:
+        return replace(state, looking=True), (LookForRestore(new.attempt, run.restore),)
+    return _spawn(state, now_ms, new.attempt, run)
+
+
+def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
+    """Start the worker; what an earlier attempt registered beyond the restore point no longer exists."""
+    history = replace(state.history, progress=None, load=None, restart=None)
+    if run.checkpointed:
+        history = histories.restored(history, None if run.restore is None else run.restore.step)
+    spawned = replace(
+        enter(state, now_ms, Phase.RUNNING),
+        history=history,
+        ran=attempt,
+        alive=True,
+        mains=tuple((process.local_rank, process.rank) for process in run.processes),
+        looking=False,
+        progress_sent_at=None,
+    )
+    changed = history.checkpoints != state.history.checkpoints
+    return spawned, (Spawn(attempt, run), *((Save(),) if changed else ()))

@@ -1,0 +1,154 @@
+"""What happens to a supervisor (events), and what must be done about it (effects)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple, Union
+
+from gangsidecar import wire
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The pod of the supervisor, and the gang and member that it belongs to."""
+
+    gang: str
+    member: str
+    incarnation: int
+    pod: str
+    address: str = ""
+
+
+# Events. Directive, Ping, Checkpoint, Dropped, Loaded, Progress and Request come from the wire as they are.
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A process that Spawn started has ended and was reaped (or could not be executed)."""
+
+    local_rank: int
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    oom: bool = False
+    hidden: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class TreeGone:
+    """No process of any worker is left, whatever session or parent it gave itself."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Every process of the newest Spawn was executed."""
+
+
+@dataclass(frozen=True)
+class PortsFound:
+    """The answer to FindPorts; empty if none is free."""
+
+    attempt: int
+    ports: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RestoreSeen:
+    """The answer to LookForRestore: the folder is there."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class RestoreMissing:
+    """The answer to LookForRestore: the folder isn't there, even after some retries."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """SIGTERM reached the supervisor: its pod is to end."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """The time of :func:`deadline` has come."""
+
+
+Event = Union[
+    wire.Directive,
+    wire.Ping,
+    wire.Checkpoint,
+    wire.Dropped,
+    wire.Loaded,
+    wire.Progress,
+    wire.Request,
+    Exited,
+    TreeGone,
+    Started,
+    PortsFound,
+    RestoreSeen,
+    RestoreMissing,
+    Terminate,
+    Tick,
+]
+
+
+# Effects
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Start these processes. The answers are Started, one Exited for each process, and TreeGone."""
+
+    attempt: int
+    run: wire.Run
+
+
+@dataclass(frozen=True)
+class LookForRestore:
+    """Look for this folder. The answer is RestoreSeen or, after some retries, RestoreMissing."""
+
+    attempt: int
+    restore: wire.Restore
+
+
+@dataclass(frozen=True)
+class FindPorts:
+    """Look for a few free ports among ``base .. base + count - 1``. The answer is always PortsFound."""
+
+    attempt: int
+    base: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Send this signal to every process of the worker's tree."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class KillTree:
+    """SIGKILL every process of the worker's tree, again and again until TreeGone."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """Keep the ends and checkpoints for the next session. It must never delay Send."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """The report has changed: send it, once for a batch of steps."""
+
+
+@dataclass(frozen=True)
+class End:
+    """End with exit code 0, after the last report could be sent."""
+
+
+Effect = Union[Spawn, LookForRestore, FindPorts, Signal, KillTree, Save, Send, End]
+Effects = Tuple[Effect, ...]

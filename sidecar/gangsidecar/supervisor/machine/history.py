@@ -1,0 +1,203 @@
+"""What the worker did, within bounds: ends, checkpoints, progress, the loading of the restore point, a restart request.
+
+Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds keep a report below 64 KiB; what is
+cut must always be the oldest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from gangsidecar import wire
+
+ENDS = 64
+"""As many as one pod has processes."""
+END_ATTEMPTS = 2
+MESSAGE = 240
+REASON = 1024
+CHECKPOINTS = 256
+CHECKPOINTS_PER_RANK = 32
+"""In one tier: no restart goes further back."""
+CHECKPOINT_BYTES = 40_000
+LOADS = 64
+"""So many ranks of one member count."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An end and when it was seen; the ``age_ms`` inside has no meaning."""
+
+    at: int
+    end: wire.End
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The newest progress of one attempt."""
+
+    attempt: int
+    step: int
+    at: int
+    phase: str
+    first_step: int | None = None
+    first_at: int | None = None
+    first_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """When the rank that was ready last had loaded the restore point; the ``age_ms`` inside has no meaning."""
+
+    at: int
+    loaded: wire.Loaded
+    ranks: tuple[int | None, ...]
+    """The ranks that have loaded it in this attempt. Each counts once."""
+
+
+@dataclass(frozen=True)
+class RestartRequest:
+    """A framework's request and when it was made; the ``age_ms`` inside has no meaning."""
+
+    at: int
+    request: wire.Request
+
+
+@dataclass(frozen=True)
+class History:
+    """All of it. Ends are in the order in which they came; checkpoints newest step first."""
+
+    ends: tuple[Ended, ...] = ()
+    checkpoints: tuple[wire.Checkpoint, ...] = ()
+    progress: Steps | None = None
+    load: Load | None = None
+    restart: RestartRequest | None = None
+
+
+def add_end(history: History, at: int, end: wire.End) -> History:
+    """Add an end; those of the newest two attempts are kept, of the newest attempt first."""
+    message = end.message[:MESSAGE]
+    ends = (*history.ends, Ended(at, replace(end, age_ms=0, message=message)))
+    attempts = sorted({one.end.attempt for one in ends}, reverse=True)[:END_ATTEMPTS]
+    newest = sorted((one for one in ends if one.end.attempt in attempts), key=lambda one: (-one.end.attempt, one.at))[
+        :ENDS
+    ]
+    return replace(history, ends=tuple(sorted(newest, key=lambda one: one.at)))
+
+
+def add_checkpoint(history: History, checkpoint: wire.Checkpoint) -> History:
+    """Add a completed checkpoint in place of what the same rank had at this step of the tier; newest steps are kept."""
+    kept = (one for one in history.checkpoints if _place(one) != _place(checkpoint))
+    return replace(history, checkpoints=_bounded((*kept, checkpoint)))
+
+
+def drop_checkpoint(history: History, dropped: wire.Dropped) -> History:
+    """Forget one step of one rank."""
+    place = (dropped.tier, dropped.step, dropped.rank)
+    return replace(history, checkpoints=tuple(one for one in history.checkpoints if _place(one) != place))
+
+
+def restored(history: History, step: int | None) -> History:
+    """Forget the checkpoints above the step that a restart goes back to: their future has not happened (None: all)."""
+    kept = () if step is None else tuple(one for one in history.checkpoints if one.step <= step)
+    return replace(history, checkpoints=kept)
+
+
+def add_progress(history: History, now_ms: int, progress: wire.Progress) -> History:
+    """Fold one call into the progress of its attempt: highest step, newest call, first step."""
+    at = now_ms - max(0, progress.age_ms)
+    first_step, first_at = progress.first_step, at
+    if first_step is not None and progress.first_age_ms is not None:
+        first_at = now_ms - max(0, progress.first_age_ms)
+    elif first_step is None and progress.phase == "Step":
+        first_step = progress.step
+    old = history.progress
+    if old is None or old.attempt != progress.attempt:
+        first = None if first_step is None else first_at
+        steps = Steps(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
+        return replace(history, progress=steps)
+    steps = replace(old, step=max(old.step, progress.step))
+    if at >= old.at:
+        steps = replace(steps, at=at, phase=progress.phase)
+    if first_step is not None and first_step == old.first_step:
+        steps = replace(steps, first_ms=_longest(old.first_ms, progress.first_ms))
+    if first_step is not None and (old.first_at is None or first_at < old.first_at):
+        first_ms = steps.first_ms if first_step == old.first_step else progress.first_ms
+        steps = replace(steps, first_step=first_step, first_at=first_at, first_ms=first_ms)
+    return replace(history, progress=steps)
+
+
+def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
+    """Keep the rank that was ready last: each rank's first word, and none after the member's first step.
+
+    What is loaded later, or again, is no part of the restart.
+    """
+    load, steps = history.load, history.progress
+    if steps is not None and steps.attempt == loaded.attempt and steps.first_step is not None:
+        return history
+    at, said = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
+    if load is None or load.loaded.attempt != loaded.attempt:
+        return replace(history, load=Load(at, said, (loaded.rank,)))
+    if loaded.rank in load.ranks or len(load.ranks) == LOADS:
+        return history
+    ranks = (*load.ranks, loaded.rank)
+    return replace(history, load=Load(at, said, ranks) if at >= load.at else replace(load, ranks=ranks))
+
+
+def add_request(history: History, now_ms: int, request: wire.Request) -> History:
+    """Keep the newest request for a restart."""
+    at = now_ms - max(0, request.age_ms)
+    asked = RestartRequest(at, replace(request, age_ms=0, reason=request.reason[:REASON]))
+    if history.restart is not None and history.restart.at > at:
+        return history
+    return replace(history, restart=asked)
+
+
+def ends(history: History, now_ms: int) -> tuple[wire.End, ...]:
+    """The ends with their ages at ``now_ms``."""
+    return tuple(replace(one.end, age_ms=max(0, now_ms - one.at)) for one in history.ends)
+
+
+def progress(history: History, now_ms: int) -> wire.Progress | None:
+    """The progress with its ages at ``now_ms``."""
+    steps = history.progress
+    if steps is None:
+        return None
+    first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
+    age = max(0, now_ms - steps.at)
+    return wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
+
+
+def loaded(history: History, now_ms: int) -> wire.Loaded | None:
+    """The loading of the restore point with its age at ``now_ms``."""
+    load = history.load
+    return None if load is None else replace(load.loaded, age_ms=max(0, now_ms - load.at))
+
+
+def request(history: History, now_ms: int) -> wire.Request | None:
+    """The request with its age at ``now_ms``."""
+    asked = history.restart
+    return None if asked is None else replace(asked.request, age_ms=max(0, now_ms - asked.at))
+
+
+def _place(checkpoint: wire.Checkpoint) -> tuple[str, int, int]:
+    return checkpoint.tier, checkpoint.step, checkpoint.rank
+
+
+def _longest(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _bounded(checkpoints: tuple[wire.Checkpoint, ...]) -> tuple[wire.Checkpoint, ...]:
+    kept: list[wire.Checkpoint] = []
+    of_rank: dict[tuple[str, int], int] = {}
+    size = 0
+    for one in sorted(checkpoints, key=lambda one: (-one.step, one.tier, one.rank)):
+        key = one.tier, one.rank
+        of_rank[key] = of_rank.get(key, 0) + 1
+        size += 80 + len(json.dumps(one.path)) + len(json.dumps(one.tier))
+        if size > CHECKPOINT_BYTES or len(kept) == CHECKPOINTS:
+            break
+        if of_rank[key] <= CHECKPOINTS_PER_RANK:
+            kept.append(one)
+    return tuple(kept)

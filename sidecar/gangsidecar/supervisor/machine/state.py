@@ -1,0 +1,129 @@
+"""What a supervisor knows, and the report that tells the controller all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional, Tuple
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.supervisor.machine.events import Effects, Identity
+from gangsidecar.supervisor.machine.history import History
+from gangsidecar.wire import Phase
+
+GRACE_MS = 15_000
+"""From SIGTERM to SIGKILL where no directive has arrived yet."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A stop in progress: SIGTERM was sent at ``since``; SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
+
+    since: int
+    kill_at: int
+    killed_at: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
+
+    identity: Identity
+    session: str
+    orphan_ms: int
+    pinged_at: int
+    """When the last ping of a controller arrived; at first, when the session began."""
+    gone_at: int
+    """When the last process of a worker was gone; at first, when the session began."""
+    phase: Phase
+    phase_since: int
+    history: History
+    directive: Optional[wire.Directive] = None
+    """The newest that was accepted."""
+    ran: int = 0
+    """The attempt of the newest Spawn of this session."""
+    alive: bool = False
+    """From Spawn to TreeGone."""
+    mains: Tuple[Tuple[int, Optional[int]], ...] = ()
+    """(local rank, rank) of the spawned processes that have not ended."""
+    stop: Optional[Stop] = None
+    stop_ms: Optional[int] = None
+    """How long the last stop took."""
+    terminated_at: Optional[int] = None
+    """When SIGTERM arrived: the pod is to end."""
+    looking: bool = False
+    """Between LookForRestore and its answer."""
+    missing_step: Optional[int] = None
+    missing_attempt: int = 0
+    ports: Tuple[int, ...] = ()
+    progress_sent_at: Optional[int] = None
+    """When progress last caused a report."""
+
+
+Result = Tuple[State, Effects]
+
+
+def start(
+    identity: Identity,
+    session: str,
+    now_ms: int,
+    ends: Tuple[wire.End, ...] = (),
+    checkpoints: Tuple[wire.Checkpoint, ...] = (),
+    orphan_ms: int = 600_000,
+) -> State:
+    """The state of a new session, with what an earlier session of the same pod left.
+
+    Args:
+        identity: the pod, and the member whose pod it is.
+        session: a random id of this start.
+        now_ms: the time.
+        ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
+        checkpoints: what earlier sessions had registered.
+        orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
+    """
+    history = History()
+    for end in ends:
+        history = histories.add_end(history, now_ms - end.age_ms, end)
+    for checkpoint in checkpoints:
+        history = histories.add_checkpoint(history, checkpoint)
+    return State(
+        identity=identity,
+        session=session,
+        orphan_ms=orphan_ms,
+        pinged_at=now_ms,
+        gone_at=now_ms,
+        phase=Phase.IDLE,
+        phase_since=now_ms,
+        history=history,
+    )
+
+
+def report(state: State, now_ms: int, seq: int) -> wire.Report:
+    """The whole state, as the controller gets it."""
+    return wire.Report(
+        gang=state.identity.gang,
+        member=state.identity.member,
+        incarnation=state.identity.incarnation,
+        pod=state.identity.pod,
+        session=state.session,
+        seq=seq,
+        attempt=0 if state.directive is None else state.directive.attempt,
+        phase=state.phase,
+        terminating=state.terminated_at is not None,
+        ends=histories.ends(state.history, now_ms),
+        checkpoints=state.history.checkpoints,
+        missing_step=state.missing_step,
+        missing_attempt=state.missing_attempt,
+        progress=histories.progress(state.history, now_ms),
+        request=histories.request(state.history, now_ms),
+        address=state.identity.address,
+        ports=state.ports,
+        phase_age_ms=max(0, now_ms - state.phase_since),
+        stop_ms=state.stop_ms,
+        loaded=histories.loaded(state.history, now_ms),
+    )
+
+
+def enter(state: State, now_ms: int, phase: Phase) -> State:
+    """The state in this phase; the age of the phase starts only when it changes."""
+    return state if state.phase is phase else replace(state, phase=phase, phase_since=now_ms)

@@ -1,0 +1,75 @@
+"""Timers, and what each does: SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
+
+A stop must never wait longer than the shortest grace that a directive has given it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from signal import SIGTERM
+from typing import Callable, Optional, Tuple
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine.events import End, KillTree, Save, Send, Signal
+from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter
+from gangsidecar.wire import Phase
+
+STUCK_MS = 10_000
+"""After SIGKILL a process is gone in moments, or it waits in a driver and may never go."""
+TERMINATE_MS = 2_000
+"""How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
+
+Timer = Tuple[int, Callable[[State, int], Result]]
+
+
+def next_timer(state: State) -> Optional[Timer]:
+    """What is due next, and when; None = nothing."""
+    if state.phase is Phase.DONE:
+        return None
+    stop = state.stop
+    if stop is not None:
+        if stop.killed_at is None:
+            return stop.kill_at, _kill
+        return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
+    if state.alive:
+        times = [] if state.terminated_at is None else [state.terminated_at + TERMINATE_MS]
+        if state.directive is not None and state.directive.isolation_ms is not None:
+            times.append(state.pinged_at + state.directive.isolation_ms)
+        return (min(times), begin_stop) if times else None
+    times = [max(state.pinged_at, state.gone_at) + state.orphan_ms]
+    if state.terminated_at is not None:
+        times.append(max(state.terminated_at, state.gone_at) + TERMINATE_MS)
+    return min(times), finish
+
+
+def begin_stop(state: State, now_ms: int) -> Result:
+    """SIGTERM to the whole tree, then the grace. What outlives the spawned processes gets no grace."""
+    grace = GRACE_MS if state.directive is None else max(0, state.directive.grace_ms)
+    if state.mains:
+        return replace(state, stop=Stop(now_ms, now_ms + grace)), (Signal(int(SIGTERM)),)
+    return _kill(replace(state, stop=Stop(now_ms, now_ms)), now_ms)
+
+
+def shorten(state: State, directive: wire.Directive) -> State:
+    """A directive that arrives during a stop can only bring SIGKILL nearer."""
+    stop = state.stop
+    if stop is None:
+        return state
+    kill_at = min(stop.kill_at, stop.since + max(0, directive.grace_ms))
+    return replace(state, stop=replace(stop, kill_at=kill_at))
+
+
+def _kill(state: State, now_ms: int) -> Result:
+    """The grace is over."""
+    stop = None if state.stop is None else replace(state.stop, killed_at=now_ms)
+    return replace(state, stop=stop), (KillTree(),)
+
+
+def _stuck(state: State, now_ms: int) -> Result:
+    """SIGKILL has not ended every process: report it, and go on killing."""
+    return enter(state, now_ms, Phase.STUCK), (Send(),)
+
+
+def finish(state: State, now_ms: int) -> Result:
+    """Nothing runs and nothing will: end, with a last report."""
+    return enter(state, now_ms, Phase.DONE), (Send(), Save(), End())

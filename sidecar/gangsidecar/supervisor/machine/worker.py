@@ -1,0 +1,59 @@
+"""Starts and ends of the worker's processes, and SIGTERM to the supervisor.
+
+An end counts as stopped if anything had ordered a stop before it: such an end is never a fault and never a success.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.supervisor.machine.directives import settle
+from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone
+from gangsidecar.supervisor.machine.state import Result, State
+from gangsidecar.wire import Phase
+
+
+def started(state: State, now_ms: int, _event: Started) -> Result:
+    """The age of Running counts from the last exec."""
+    if state.phase is not Phase.RUNNING:
+        return state, ()
+    return replace(state, phase_since=now_ms), (Send(),)
+
+
+def exited(state: State, now_ms: int, event: Exited) -> Result:
+    """Record how a process ended."""
+    main = next((one for one in state.mains if one[0] == event.local_rank), None)
+    if not state.alive or main is None:
+        return state, ()
+    end = wire.End(
+        attempt=state.ran,
+        local_rank=event.local_rank,
+        age_ms=0,
+        rank=main[1],
+        exit_code=event.exit_code if event.signal is None else None,
+        signal=event.signal,
+        stopped=state.stop is not None or state.terminated_at is not None,
+        oom=event.oom,
+        hidden=event.hidden,
+        message=event.message,
+    )
+    at = state.mains.index(main)
+    mains = state.mains[:at] + state.mains[at + 1 :]
+    return replace(state, mains=mains, history=histories.add_end(state.history, now_ms, end)), (Send(), Save())
+
+
+def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
+    """A stop is complete, or a worker has ended by itself and waits for the gang."""
+    if not state.alive:
+        return state, ()
+    stop_ms = state.stop_ms if state.stop is None else now_ms - state.stop.since
+    return settle(replace(state, alive=False, mains=(), stop=None, stop_ms=stop_ms, gone_at=now_ms), now_ms)
+
+
+def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
+    """Report it first, so that all ranks save together. Nothing is started any more."""
+    if state.terminated_at is not None:
+        return state, ()
+    return replace(state, terminated_at=now_ms, looking=False), (Send(),)

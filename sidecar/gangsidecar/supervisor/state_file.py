@@ -1,0 +1,66 @@
+"""The file that outlives a supervisor: how its processes ended and which checkpoints they registered.
+
+Losing it costs an older restore point or one more attempt, never a wrong decision; so it is written without fsync, off
+the path of a restart, and whatever can't be read is as if it weren't there. It is a line that tells the clock (boot id,
+CLOCK_BOOTTIME milliseconds) and a line with a whole report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Tuple
+
+from gangsidecar import wire
+
+Kept = Tuple[Tuple[wire.End, ...], Tuple[wire.Checkpoint, ...]]
+
+
+def save(path: str, report: wire.Report, now_ms: int) -> None:
+    """Replace the file in one step.
+
+    Raises:
+        OSError: it could not be written; the old one is still there.
+    """
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "w", encoding="ascii") as file:
+            file.write(json.dumps({"boot": _boot(), "now_ms": now_ms}) + "\n" + wire.encode(report) + "\n")
+        os.replace(temporary, path)
+    except OSError:
+        _remove(temporary)
+        raise
+
+
+def load(path: str, gang: str, pod: str, now_ms: int) -> tuple[Kept, str]:
+    """What was kept for this pod, with ages as of ``now_ms``, and why there is nothing (empty: nothing is wrong)."""
+    try:
+        with open(path, "rb") as file:
+            header, _, body = file.read(wire.MAX_BYTES).partition(b"\n")
+        clock = json.loads(header)
+        report = wire.decode(body)
+        since = int(clock["now_ms"]) if clock["boot"] == _boot() else now_ms
+    except FileNotFoundError:
+        return ((), ()), ""
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return ((), ()), f"{type(error).__name__}: {error}"
+    if not isinstance(report, wire.Report) or (report.gang, report.pod) != (gang, pod):
+        return ((), ()), "it belongs to another pod"
+    report = wire.aged(report, now_ms - since)
+    return (report.ends, report.checkpoints), ""
+
+
+def _boot() -> str:
+    """Ages can be told only across one boot; after another they are at least what they were."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

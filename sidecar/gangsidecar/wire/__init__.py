@@ -1,0 +1,88 @@
+"""The messages between controller, sidecar and supervisor.
+
+One message is one JSON object. The same bytes travel as one text frame of the WebSocket (controller and sidecar) and as
+one line of the unix socket (sidecar and supervisor). A sidecar and its supervisor are of one release; a controller and
+a sidecar need not be.
+
+Python 3.8 and the standard library only: the supervisor runs in the user's image.
+"""
+
+from __future__ import annotations
+
+from gangsidecar.wire.coding import (
+    MAX_BYTES,
+    MAX_ITEMS,
+    MAX_MS,
+    MAX_STRING,
+    VERSION,
+    WireError,
+    decode,
+    encode,
+)
+from gangsidecar.wire.messages import (
+    Checkpoint,
+    Directive,
+    Dropped,
+    End,
+    Found,
+    Level,
+    Loaded,
+    Message,
+    Phase,
+    Ping,
+    Process,
+    Progress,
+    Report,
+    Request,
+    Restore,
+    Run,
+    Scan,
+    Scanned,
+    Tier,
+    Verb,
+    aged,
+)
+from gangsidecar.wire.upgrade import (
+    CONNECT_PATH,
+    LEADER_HEADER,
+    REVISION,
+    REVISION_HEADER,
+    in_revision,
+)
+
+__all__ = [
+    "CONNECT_PATH",
+    "LEADER_HEADER",
+    "MAX_BYTES",
+    "MAX_ITEMS",
+    "MAX_MS",
+    "MAX_STRING",
+    "REVISION",
+    "REVISION_HEADER",
+    "VERSION",
+    "Checkpoint",
+    "Directive",
+    "Dropped",
+    "End",
+    "Found",
+    "Level",
+    "Loaded",
+    "Message",
+    "Phase",
+    "Ping",
+    "Process",
+    "Progress",
+    "Report",
+    "Request",
+    "Restore",
+    "Run",
+    "Scan",
+    "Scanned",
+    "Tier",
+    "Verb",
+    "WireError",
+    "aged",
+    "decode",
+    "encode",
+    "in_revision",
+]

@@ -1,0 +1,309 @@
+"""The messages, as frozen values.
+
+Durations and ages are integer milliseconds. No message carries a wall time: what happened is an *age* at the moment of
+sending, so the clocks of different machines are never compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Optional, Tuple, Union
+
+
+class Verb(str, Enum):
+    """What the controller wants of a member."""
+
+    HOLD = "Hold"
+    """Stop what runs, kill the whole tree, report Ready, wait."""
+    RUN = "Run"
+    """Start the worker of this attempt, once."""
+    FINISH = "Finish"
+    """Stop what runs, then end with exit code 0."""
+
+
+_VERBS = (Verb.HOLD, Verb.RUN, Verb.FINISH)
+
+
+class Phase(str, Enum):
+    """What a supervisor is doing about the attempt in its report."""
+
+    IDLE = "Idle"
+    """A new session: no directive has arrived, nothing runs."""
+    STOPPING = "Stopping"
+    """A worker of an older attempt (or of this one, with Finish) is being stopped."""
+    READY = "Ready"
+    """No process of any worker is left, and none will start without Run of this attempt."""
+    RUNNING = "Running"
+    """The worker of this attempt was started; ``ends`` lists those of its processes that have ended."""
+    STUCK = "Stuck"
+    """SIGKILL was sent and a process is still there (state D)."""
+    DONE = "Done"
+    """Finish was carried out: nothing runs, and the supervisor is about to end with 0."""
+
+
+class Level(str, Enum):
+    """How much is thrown away, from least to most."""
+
+    PROCESS = "Process"
+    CONTAINER = "Container"
+    POD = "Pod"
+    GANG = "Gang"
+
+
+@dataclass(frozen=True)
+class End:
+    """How one process of a worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
+
+    attempt: int
+    local_rank: int
+    age_ms: int
+    rank: Optional[int] = None
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+    stopped: bool = False
+    """It came after a stop (a directive, a SIGTERM to the supervisor, fencing): never a fault, never a success."""
+    oom: bool = False
+    hidden: bool = False
+    """A launcher (torchrun) hid the exit code of its child, and left no error file."""
+    message: str = ""
+    """What the supervisor adds: ``No such file or directory: trainn.py``."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that one rank has completed and registered through the framework API."""
+
+    tier: str
+    step: int
+    rank: int
+    attempt: int
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A rank has begun to write this step again, or has deleted it: it doesn't exist until it is completed again."""
+
+    tier: str
+    step: int
+    rank: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The newest progress of a member in an attempt; ages count from the call to the framework API."""
+
+    attempt: int
+    step: int
+    age_ms: int
+    phase: str = "Step"
+    """Startup, Step, Checkpoint or Evaluation."""
+    first_step: Optional[int] = None
+    first_age_ms: Optional[int] = None
+    """Step and age of this attempt's first ``Step`` report; absent while there is none."""
+    first_ms: Optional[int] = None
+    """How long the first step took, as the framework measured it: the longest of the ranks. From revision 2."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A rank has loaded the restore point; of the member's ranks, the one that was ready last."""
+
+    attempt: int
+    age_ms: int
+    milliseconds: int
+    """How long it took, as the framework measured it."""
+    rank: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A framework asks for a restart of the gang."""
+
+    attempt: int
+    age_ms: int
+    reason: str
+    rank: Optional[int] = None
+    level: Level = Level.PROCESS
+    exclude_node: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole small state of one member, as its supervisor sees it. Never a delta."""
+
+    gang: str
+    """UID of the GangJob."""
+    member: str
+    incarnation: int
+    pod: str
+    """UID of the pod."""
+    session: str
+    """Random id of this start of the supervisor."""
+    seq: int
+    """Grows with every report of a session. The controller ignores an older one."""
+    attempt: int
+    """Of the newest directive; 0 before the first."""
+    phase: Phase
+    terminating: bool = False
+    """The supervisor got SIGTERM: its pod is to end."""
+    ends: Tuple[End, ...] = ()
+    checkpoints: Tuple[Checkpoint, ...] = ()
+    missing_step: Optional[int] = None
+    """RestorePointMissing: the pod can't see this step of a Run directive, so nothing was started."""
+    missing_attempt: int = 0
+    """The attempt of that Run. Both stay until the next Run: while the gang gathers, the controller counts them."""
+    progress: Optional[Progress] = None
+    request: Optional[Request] = None
+    address: str = ""
+    """Where peers reach this member (the pod's IP)."""
+    ports: Tuple[int, ...] = ()
+    """Free ports for MASTER_PORT, as of Ready."""
+    phase_age_ms: int = 0
+    """Age of the current phase: Ready counts from the end of the last process, Running from the last exec."""
+    stop_ms: Optional[int] = None
+    """How long the last stop took, from the directive's arrival to the last process gone."""
+    loaded: Optional[Loaded] = None
+    """The loading of the restore point in this attempt. From revision 2."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The restore point: a checkpoint step that every rank can load."""
+
+    step: int
+    tier: str
+    path: str = ""
+    """The folder, for a tier that is scanned: the supervisor checks that it is there before it starts the worker.
+    Empty for a Member tier: each member's own registration knows its path."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process that Run starts: the user's command with this environment added to the container's own."""
+
+    local_rank: int
+    env: Tuple[Tuple[str, str], ...]
+    rank: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
+
+    session: str
+    processes: Tuple[Process, ...]
+    restore: Optional[Restore] = None
+    checkpointed: bool = False
+    """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
+    hosts: Tuple[str, ...] = ()
+    """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
+
+
+@dataclass(frozen=True)
+class Directive:
+    """What the controller wants of one member now: desired state, not a command. Sending it twice does no harm."""
+
+    gang: str
+    pod: str
+    attempt: int
+    verb: Verb
+    reason: str = ""
+    """Why, in a sentence. The framework gets it."""
+    planned: bool = False
+    """No fault caused it: the worker may use the grace for a last checkpoint."""
+    grace_ms: int = 15_000
+    """From SIGTERM to SIGKILL of the whole tree."""
+    base_port: int = 29400
+    port_count: int = 64
+    isolation_ms: Optional[int] = None
+    """Stop the worker after this long without a ping of a controller; absent = never."""
+    orphan_ms: int = 600_000
+    """End (with 0) after this long without a controller and without a live worker."""
+    run: Optional[Run] = None
+
+    @property
+    def order(self) -> Tuple[int, int]:
+        """(attempt, Hold < Run < Finish): a member obeys only a directive that is greater than the one it has."""
+        return self.attempt, _VERBS.index(self.verb)
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A Shared checkpoint tier that is a directory."""
+
+    name: str
+    directory: str
+    pattern: str
+    """Name of a step's folder, with ``{step}``."""
+    complete: str = ""
+    """The file in it that marks it complete; empty = the folder itself does."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
+
+    attempt: int
+    tiers: Tuple[Tier, ...]
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete step in a scanned tier."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+    """Identity of what marks it complete. It changes when the step is written again."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """The answer to a Scan: per tier at most 64 newest complete steps, newest first."""
+
+    attempt: int
+    pod: str
+    found: Tuple[Found, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Ping:
+    """The controller is there. It reaches the supervisor too, and resets its isolation timer."""
+
+
+Message = Union[Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Loaded, Progress, Request]
+"""Report and Scanned go from the supervisor to the controller, Directive, Scan and Ping the other way. Checkpoint
+(completed), Dropped, Loaded, Progress and Request are calls to the framework API, which the sidecar passes to the
+supervisor; the supervisor folds them into its report."""
+
+
+def aged(report: Report, by_ms: int) -> Report:
+    """The same report, ``by_ms`` milliseconds later: every age has grown by as much."""
+    if by_ms <= 0:
+        return report
+    progress = report.progress
+    if progress is not None:
+        first = progress.first_age_ms
+        progress = replace(
+            progress, age_ms=progress.age_ms + by_ms, first_age_ms=None if first is None else first + by_ms
+        )
+    request = report.request
+    if request is not None:
+        request = replace(request, age_ms=request.age_ms + by_ms)
+    loaded = report.loaded
+    if loaded is not None:
+        loaded = replace(loaded, age_ms=loaded.age_ms + by_ms)
+    return replace(
+        report,
+        ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
+        progress=progress,
+        request=request,
+        phase_age_ms=report.phase_age_ms + by_ms,
+        loaded=loaded,
+    )
