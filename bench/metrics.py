@@ -104,7 +104,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             connections=lambda: gangs * 8,
             refused=dict,
             stale=dict,
-            unwritten=dict,
+            status_write_failures=dict,
             watches=lambda: watches,
             events=dict,
             spans=dict,

@@ -66,7 +66,7 @@ def measured(job: GangJob) -> Metrics:
         connections=lambda: 2,
         refused=dict,
         stale=dict,
-        unwritten=dict,
+        status_write_failures=dict,
         watches=lambda: watches,
         events=dict,
         spans=dict,

@@ -1,1 +1,1 @@
-"""The asyncio shell around the core: the loop, the hub, identity, telemetry."""
+"""The controller: the loop around the core, the hub for sidecars, and the two main programs."""

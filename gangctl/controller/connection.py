@@ -1,11 +1,13 @@
-"""One sidecar's connection: what waits to be sent to it, and when its supervisor last spoke.
+"""One sidecar's connection: the messages that wait to be sent to it, and the last directive that was sent.
 
-Only the newest directive waits, so a slow receiver costs one message of memory and nobody else's time.
+The rule: of each kind of message only the newest one waits, so a slow receiver costs the memory of one message. It must
+not delay any other connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,27 +17,30 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
 from gangsidecar import wire
 
-GOODBYE_SECONDS: Final = 1.0
-"""For the closing handshake; who doesn't take part is cut off."""
+CLOSE_SECONDS: Final = 1.0
+"""The time for the closing handshake; after that the connection is aborted."""
 SCAN_AGAIN_SECONDS: Final = 1.0
-"""The same scan is not asked sooner again: plans ask for as long as they have no answer."""
-CUT_OFF: Final = 1006
-"""The code that is never sent: the connection has ended without a word."""
+"""The same scan is not sent again before: plans ask for it until they have an answer."""
+ABORTED: Final = 1006
+"""The close code that is never sent: the connection ended without a close frame."""
 _MAX_CLOSE_REASON: Final = 120
-"""Bytes: a close frame takes 123."""
+"""Bytes. A close frame has room for 123."""
+
+DirectiveFor = Callable[[GangJob, wire.Report], wire.Directive | None]
+"""The directive that follows from the stored object and a supervisor's own report; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseFrame:
-    """Why a connection is ended from this side."""
+    """Why this side closes a connection."""
 
     code: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class SentDirective:
-    """What a directive was computed from, and what came out."""
+class _Sent:
+    """A computed directive, and the inputs that it depends on."""
 
     job: GangJob
     session: str
@@ -44,16 +49,13 @@ class SentDirective:
     directive: wire.Directive | None
 
     def is_for(self, job: GangJob, report: wire.Report) -> bool:
-        """Whether the same would come out again."""
-        return self.job is job and (self.session, self.attempt, self.phase) == (
-            report.session,
-            report.attempt,
-            report.phase,
-        )
+        """Whether the inputs are the same."""
+        inputs = (self.session, self.attempt, self.phase)
+        return self.job is job and inputs == (report.session, report.attempt, report.phase)
 
 
 class Connection:
-    """An authenticated sidecar."""
+    """The connection of an authenticated sidecar. Times are seconds on the monotonic clock."""
 
     def __init__(
         self,
@@ -62,79 +64,96 @@ class Connection:
         transport: asyncio.BaseTransport | None,
         now: float,
     ) -> None:
-        """``now``, as all times here: seconds on the monotonic clock; ``transport``: None if it is broken already."""
+        """``transport``: None if it is broken already."""
         self.identity = identity
         self.socket = socket
-        self._transport = transport
         self.last_report_at = now
         self.has_reported = False
-        """Its supervisor has sent a report on this connection."""
-        self.sent: SentDirective | None = None
-        self._ending: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
+        """Whether its supervisor has sent a report on this connection."""
+        self._transport = transport
+        self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
         """Kind of message -> the newest one."""
-        self._something = asyncio.Event()
-        self._asked: tuple[wire.Scan, float] | None = None
+        self._wakeup = asyncio.Event()
+        self._directive: _Sent | None = None
+        self._scan: tuple[wire.Scan, float] | None = None
+        """The last scan, and when it was sent."""
 
-    def send(self, message: wire.Directive | wire.Ping) -> None:
-        """Send the message soon; it takes the place of one of its kind that is still waiting.
+    def send(self, message: wire.Directive | wire.Ping | wire.Scan) -> None:
+        """Send the message soon. It replaces a message of its kind that still waits.
 
         Raises:
             WireError: it is too large.
         """
         self._waiting[type(message).__name__] = wire.encode(message)
-        self._something.set()
+        self._wakeup.set()
 
-    def send_scan(self, scan: wire.Scan, now: float) -> None:
-        """Send the scan soon, unless it was sent a moment ago.
+    def send_directive(self, job: GangJob, report: wire.Report, directive_for: DirectiveFor) -> None:
+        """Send the directive that follows from ``job`` and ``report``, unless this session has it already.
 
         Raises:
             WireError: it is too large.
         """
-        if self._asked is not None and self._asked[0] == scan and now < self._asked[1] + SCAN_AGAIN_SECONDS:
+        before = self._directive
+        if not self.has_reported or (before is not None and before.is_for(job, report)):
             return
-        self._asked = scan, now
-        self._waiting["Scan"] = wire.encode(scan)
-        self._something.set()
+        directive = directive_for(job, report)
+        has_it = before is not None and before.session == report.session and before.directive == directive
+        self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
+        if directive is not None and not has_it:
+            self.send(directive)
 
-    def end(self, frame: CloseFrame) -> None:
-        """End it soon; the first reason stays."""
-        if not self._ending.done():
-            self._ending.set_result(frame)
+    def send_scan(self, scan: wire.Scan, now: float) -> None:
+        """Send the scan soon, unless it was sent less than :data:`SCAN_AGAIN_SECONDS` ago.
 
-    async def ended(self) -> CloseFrame:
-        """Wait until somebody calls :meth:`end`."""
-        return await asyncio.shield(self._ending)
+        Raises:
+            WireError: it is too large.
+        """
+        if self._scan is not None and self._scan[0] == scan and now < self._scan[1] + SCAN_AGAIN_SECONDS:
+            return
+        self._scan = scan, now
+        self.send(scan)
+
+    def close_soon(self, frame: CloseFrame) -> None:
+        """Ask for the connection to be closed; the first frame counts."""
+        if not self._closing.done():
+            self._closing.set_result(frame)
+
+    async def closing(self) -> CloseFrame:
+        """Wait until the connection is to be closed, and return why."""
+        return await asyncio.shield(self._closing)
 
     async def run_sender(self) -> None:
-        """Send what waits until the connection breaks.
+        """Send waiting messages until the connection breaks.
 
         Raises:
             ConnectionError: it has broken.
         """
         while True:
-            await self._something.wait()
-            self._something.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             while self._waiting:
-                # One at a time: while a slow receiver takes this one, the others are still replaced by newer ones.
+                # One at a time: while a slow receiver takes this one, the others can still be replaced by newer ones.
                 _, text = self._waiting.popitem()
                 await self.socket.send_str(text)
 
-    def cut(self) -> None:
-        """Cut it off: nothing goes out any more, not even what waits in a buffer."""
+    def abort(self) -> None:
+        """End the connection at once: nothing more is sent, not even what is in a buffer."""
         self._waiting.clear()
-        if isinstance(self._transport, asyncio.WriteTransport):
-            self._transport.abort()
-        self.end(CloseFrame(CUT_OFF, "cut off"))
+        self._abort_transport()
+        self.close_soon(CloseFrame(ABORTED, "aborted"))
 
     async def close(self, frame: CloseFrame) -> None:
-        """Say goodbye, but don't wait long for an answer."""
-        if frame.code == CUT_OFF:
+        """Do the closing handshake, but don't wait long for the answer."""
+        if frame.code == ABORTED:
             return
         try:
-            async with asyncio.timeout(GOODBYE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 reason = frame.reason.encode()[:_MAX_CLOSE_REASON]
                 await self.socket.close(code=frame.code, message=reason, drain=False)
         except (TimeoutError, ConnectionError):
-            if isinstance(self._transport, asyncio.WriteTransport):
-                self._transport.abort()
+            self._abort_transport()
+
+    def _abort_transport(self) -> None:
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()

@@ -1,4 +1,4 @@
-"""Directives of the newest object of each gang: what is the same for all members is found out once a write."""
+"""Directives for members. What all members of a gang share is computed once for each stored object."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gangsidecar.wire import Directive, Report
 
 
 class DirectiveCache:
-    """Computes directives for the hub."""
+    """Keeps what the members of each gang share, as of its newest stored object."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Directives] = {}
 
     def directive(self, job: GangJob, report: Report) -> Directive | None:
-        """What the supervisor that sent ``report`` is told, ``job`` being what is durable."""
+        """The directive for the supervisor that sent ``report``, from the stored ``job``."""
         directives = self._newest.get(job.metadata.uid)
         if directives is None or directives.job is not job:
             directives = self._newest[job.metadata.uid] = Directives(job)

@@ -1,9 +1,7 @@
-"""Health for the kubelet, in plain text over plain HTTP: ``/healthz`` (restart it if not), ``/readyz`` (use it if so).
+"""Probes for the kubelet (``/healthz``, ``/readyz``) and metrics for Prometheus (``/metrics``), over plain HTTP.
 
-Beside them is ``/metrics``, for Prometheus.
-
-Alive means that this process still does things in time; what others do (an API server that is away, a CRD that isn't
-there) never makes it less alive, since a restart wouldn't help. A standby is ready like a leader.
+The rule: ``/healthz`` fails only if this process does not do its work in time. It must not fail because of others (the
+API server is away, the CRD is missing), since a restart would not help. A standby is ready like a leader.
 """
 
 from __future__ import annotations
@@ -20,30 +18,30 @@ from gangctl.telemetry.metrics.exposition import Exposition
 
 BEAT_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 15.0
-"""Without a heartbeat for so long, this process does nothing in time any more."""
+"""After this long without a heartbeat the event loop is stuck."""
 _SHUTDOWN_SECONDS: Final = 0.5
 
 Problems = Callable[[], Iterable[str]]
-"""Why this controller is of no use now, a sentence each; none = it is."""
+"""Why this controller is not ready, a sentence each; empty = it is ready."""
 
 
 class Health:
-    """Answers of one process."""
+    """The HTTP endpoints of one process."""
 
     def __init__(self, problems: Problems, exposition: Exposition) -> None:
         self._problems = problems
         self._exposition = exposition
-        self._beaten = time.monotonic()
+        self._beat_at = time.monotonic()
 
     async def beat(self) -> None:
-        """Show that the loop runs, until cancelled."""
+        """Note that the event loop runs, until cancelled."""
         while True:
-            self._beaten = time.monotonic()
+            self._beat_at = time.monotonic()
             await asyncio.sleep(BEAT_SECONDS)
 
     @asynccontextmanager
     async def serve(self, host: str, port: int) -> AsyncIterator[int]:
-        """Answer until the end; gives the port. ``host``: empty = all addresses.
+        """Serve until the end; gives the port. ``host``: empty = all addresses.
 
         Raises:
             OSError: it can't listen there.
@@ -61,9 +59,9 @@ class Health:
             await runner.cleanup()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        late = time.monotonic() - self._beaten
+        late = time.monotonic() - self._beat_at
         if late > LATE_SECONDS:
-            return web.Response(status=503, text=f"nothing has been done for {late:.0f} s\n")
+            return web.Response(status=503, text=f"the event loop has been stuck for {late:.0f} s\n")
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:

@@ -113,7 +113,7 @@ class Controller:
                 connections=lambda: self._hub.connected,
                 refused=lambda: self._hub.refused,
                 stale=lambda: self._hub.stale,
-                unwritten=lambda: self._cluster.status_write_failures,
+                status_write_failures=lambda: self._cluster.status_write_failures,
                 watches=lambda: self._cluster.watches,
                 events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracing.counts()),
@@ -186,7 +186,7 @@ class Controller:
                 await asyncio.get_running_loop().create_future()
             finally:
                 # Before anything else: whoever is told something by this process must not be told it any more.
-                self._hub.close_all()
+                self._hub.end_term()
                 self._wakes = None
                 self._cluster.resign()
                 self._tracing.term_ended()

@@ -1,6 +1,6 @@
-"""The live endpoint: ``GET /v1/gangs/NAME`` answers with a snapshot, so that watching costs no status write.
+"""The live endpoint of the local controller: a snapshot of a gang at ``/v1/gangs/NAME``, without a status write.
 
-It is for the user who runs the controller: a random token lies in a file that only this user can read.
+The rule: only the user who runs the controller has access. The random token is in a file that only this user can read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PATH: Final = "/v1/gangs/"
 _SHUTDOWN_SECONDS: Final = 0.5
 
 Look = Callable[[str], tuple[GangJob, Observed] | None]
-"""A gang by its name, with the world as the controller sees it now."""
+"""Finds a gang by its name, with what the controller observes of it now."""
 
 
 @asynccontextmanager
 async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
-    """Answer on a free port of ``host`` until the end.
+    """Serve on a free port of ``host`` until the end.
 
     Raises:
         OSError: it can't listen there.
@@ -39,7 +39,7 @@ async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
     async def answer(request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "").encode(errors="replace")
         if not hmac.compare_digest(given, expected):
-            raise web.HTTPUnauthorized(text="the token in the state directory is needed\n")
+            raise web.HTTPUnauthorized(text="the request needs the token from the state directory\n")
         name = request.match_info["name"]
         found = look(name)
         if found is None:

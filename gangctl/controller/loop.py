@@ -1,7 +1,7 @@
-"""The loop: observe, decide, apply, for each gang by itself, one round at a time.
+"""The loop: observe, decide, apply. Each gang has its own task, which makes one round at a time.
 
-What a plan writes comes first; only what is acknowledged is told, created, deleted or said. Nothing needs to be
-remembered: whatever fails, conflicts or crashes, the next round decides anew from what is stored and what is seen.
+The rule: the status is written first. Directives, pods and events follow only from a status that is stored. The loop
+keeps no state: after a failure, a conflict or a crash, the next round decides again from what is stored and observed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
 
 Decide = Callable[[float, GangJob, Observed], Plan]
-"""The core: what to do about a gang at a time (seconds since the epoch)."""
+"""The core: plans what to do about a gang at a time (seconds since the epoch)."""
 
 
 class Loop:
@@ -48,20 +48,20 @@ class Loop:
         self._telemetry = telemetry
 
     async def run(self) -> None:
-        """Look after gangs until cancelled."""
+        """Reconcile gangs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 gang = await self._wakes.new()
-                tasks.create_task(self._look_after(gang), name=f"gang {gang}")
+                tasks.create_task(self._reconcile(gang), name=f"gang {gang}")
 
-    async def _look_after(self, uid: str) -> None:
-        """One gang, until it is gone."""
+    async def _reconcile(self, uid: str) -> None:
+        """Reconcile one gang until it is gone."""
         backoff, decision_log = Backoff(), DecisionLog()
         while self._cluster.gang(uid) is not None:
             pause: float | None = None
             async for attempt in AsyncRetrying(
                 wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-                before_sleep=_say_why,
+                before_sleep=_log_failure,
             ):
                 with attempt:
                     self._wakes.begin(uid)
@@ -72,10 +72,10 @@ class Loop:
         self._telemetry.gang_gone(uid)
 
     async def _round(self, uid: str, backoff: Backoff, decision_log: DecisionLog) -> float | None:
-        """Observe, decide, apply; the seconds until the next round is due though nothing happens.
+        """Observe, decide, apply; return the seconds until the next round is due even if nothing happens.
 
         Raises:
-            ClusterError: the status could not be written, so nothing else was done.
+            ClusterError: the status could not be written, and nothing else was done.
         """
         job = self._cluster.gang(uid)
         if job is None:
@@ -90,7 +90,7 @@ class Loop:
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
             self._telemetry.status_written(before, job, time.monotonic() - decided)
-            self._wakes.wake(uid)  # What was written may have consequences at once.
+            self._wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)
         decision_log.decided(job, plan)
         self._hub.publish(job)
@@ -99,15 +99,15 @@ class Loop:
             try:
                 await self._cluster.emit(job, event)
             except ClusterError as error:
-                log.warning("an event was lost: %s", error)
-        # A pod that vanished meanwhile was not decided upon yet: what it said may be the last that is known of it.
+                log.warning("an event is lost: %s", error)
+        # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
         pauses = (plan.requeue_after, backoff.next_in(time.monotonic()))
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def observed(self, uid: str) -> Observed:
-        """The world of one gang, as it is seen now."""
+        """What is observed of one gang now."""
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.heard(uid),
@@ -118,15 +118,15 @@ class Loop:
         )
 
     async def _act(self, job: GangJob, actions: tuple[Action, ...], backoff: Backoff) -> None:
-        """Do what is due: kind after kind in the plan's order, those of a kind at once."""
+        """Carry out the actions that are due: kind after kind in the plan's order, those of a kind at once."""
         backoff.keep(set(actions))
         now = time.monotonic()
         for _, alike in groupby((action for action in actions if backoff.is_due(action, now)), key=type):
             async with asyncio.TaskGroup() as tasks:
                 for action in alike:
-                    tasks.create_task(self._do(job, action, backoff))
+                    tasks.create_task(self._carry_out(job, action, backoff))
 
-    async def _do(self, job: GangJob, action: Action, backoff: Backoff) -> None:
+    async def _carry_out(self, job: GangJob, action: Action, backoff: Backoff) -> None:
         name, began = type(action).__name__, time.monotonic()
         try:
             match action:
@@ -140,20 +140,20 @@ class Loop:
                     self._hub.ask(job.metadata.uid, action)
         except ClusterError as error:
             backoff.failed(action, time.monotonic())
-            log.warning("%s has failed and is tried again: %s", name, error)
+            log.warning("%s failed and will be retried: %s", name, error)
             self._telemetry.action_finished(name, time.monotonic() - began, done=False)
         else:
             backoff.succeeded(action)
             self._telemetry.action_finished(name, time.monotonic() - began, done=True)
 
 
-def _say_why(state: RetryCallState) -> None:
-    """A round has failed and is done again."""
+def _log_failure(state: RetryCallState) -> None:
+    """Log why a round is repeated."""
     error = None if state.outcome is None else state.outcome.exception()
     match error:
         case Conflict():
-            log.info("decided again: %s", error)
+            log.info("the decision is repeated: %s", error)
         case ClusterError():
             log.warning("nothing is done until the status can be written: %s", error)
         case _:
-            log.error("a round has crashed, which is a bug; it is done again", exc_info=error)
+            log.error("a round crashed, which is a bug; it is repeated", exc_info=error)

@@ -1,7 +1,7 @@
-"""What supervisors said last: for each pod the newest report, whichever connection and order it came by.
+"""The newest report of each pod, on whatever connection and in whatever order reports arrive.
 
-Of one session a report that isn't newer than the last is ignored. What was heard of a pod outlives its connection, and
-its pod too, until nobody needs it: :meth:`ReportStore.prune`.
+The rule: within a session, a report that is not newer than the last one is ignored. A report outlives its connection,
+and even its pod, until no decision needs it any more (:meth:`ReportStore.prune`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from gangsidecar.wire import Report, Scanned
 
 
 class ReportChange(Enum):
-    """What a report is worth."""
+    """What a report changes in what is known of its pod."""
 
     STALE = auto()
-    """A newer one of its session is known: ignored."""
+    """Nothing: a newer report of its session is known, so it was ignored."""
     NONE = auto()
-    """Only ages have grown: it is there, and nothing has happened."""
+    """Nothing but ages."""
     STEP = auto()
-    """Only the step has gone up, as it does all the time: worth a look, but not one for each step of each member."""
+    """Only the training step. That happens all the time, so it deserves a look, but not one for each step."""
     STATE = auto()
+    """Anything else."""
 
 
 class ReportStore:
@@ -34,11 +35,11 @@ class ReportStore:
         self._scanned: dict[str, Scanned] = {}
 
     def add(self, report: Report, now: float) -> ReportChange:
-        """Keep a report that arrived at ``now``, in seconds since the epoch."""
+        """Take a report that arrived at ``now``, in seconds since the epoch."""
         gang = self._heard.setdefault(report.gang, {})
         known = gang.get(report.pod)
         if known is not None and known.report.session == report.session:
-            # Who comes back says again what he said last: that is news, because he is there.
+            # A pod that connects again repeats its last report, which changes its state: it is connected.
             newest = known.report.seq + (0 if known.connected else -1)
             if report.seq <= newest:
                 return ReportChange.STALE
@@ -51,13 +52,13 @@ class ReportStore:
         return ReportChange.STEP if _without_step(before) == _without_step(after) else ReportChange.STATE
 
     def add_scanned(self, gang: str, scanned: Scanned) -> ReportChange:
-        """Keep the answer to a scan."""
+        """Take the answer to a scan."""
         known = self._scanned.get(gang)
         self._scanned[gang] = scanned
         return ReportChange.NONE if known == scanned else ReportChange.STATE
 
     def disconnect(self, gang: str, pod: str) -> bool:
-        """Its connection ended, or it says nothing any more; whether that is new."""
+        """The pod's connection ended, or its supervisor is silent; return whether that is new."""
         known = self._heard.get(gang, {}).get(pod)
         if known is None or not known.connected:
             return False
@@ -70,7 +71,7 @@ class ReportStore:
         return None if known is None else known.report
 
     def heard(self, gang: str) -> tuple[Heard, ...]:
-        """All that is known of a gang's pods."""
+        """The newest report of each pod of a gang."""
         return tuple(self._heard.get(gang, {}).values())
 
     def scanned(self, gang: str) -> Scanned | None:
@@ -78,7 +79,7 @@ class ReportStore:
         return self._scanned.get(gang)
 
     def prune(self, gang: str, needed: AbstractSet[str]) -> None:
-        """Drop what was heard of pods (by UID) that nobody needs and that aren't connected."""
+        """Forget the reports of pods that are neither ``needed`` (UIDs) nor connected."""
         known = self._heard.get(gang, {})
         for pod in [pod for pod, heard in known.items() if pod not in needed and not heard.connected]:
             del known[pod]
@@ -90,7 +91,7 @@ class ReportStore:
 
 
 def _substance(report: Report) -> Report:
-    """The report without what changes though nothing happens."""
+    """The report without sequence number and ages, which change all the time."""
     return replace(
         report,
         seq=0,
@@ -103,6 +104,6 @@ def _substance(report: Report) -> Report:
 
 
 def _without_step(substance: Report) -> Report:
-    """The first report of progress, another attempt's and another phase still differ in this."""
+    """The same without the step. The first progress, another attempt and another phase still make a difference."""
     progress = substance.progress
     return substance if progress is None else replace(substance, progress=replace(progress, step=0))

@@ -1,4 +1,4 @@
-"""Which gangs are to be looked at again: a flag for each, that anybody may set at any time."""
+"""Which gangs need another round of the loop: a flag for each gang, which anything may set at any time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 LATER_SECONDS: Final = 1.0
-"""How long news may wait that is worth a look, but that comes all the time."""
+"""How long a change may wait that happens all the time."""
 
 
 class Wakes:
-    """Many wake-ups before the next look are one."""
+    """The flags. Setting one many times before the next round causes one round."""
 
     def __init__(self) -> None:
         self._flags: dict[str, asyncio.Event] = {}
@@ -18,32 +18,32 @@ class Wakes:
         self._later: dict[str, asyncio.TimerHandle] = {}
 
     def wake(self, gang: str) -> None:
-        """Have this gang (by UID) looked at again; one that nobody looks at yet is announced by :meth:`new`."""
+        """Ask for another round of this gang (a UID). A gang without a task is announced by :meth:`new`."""
         if gang not in self._flags:
             self._flags[gang] = asyncio.Event()
             self._new.put_nowait(gang)
         self._flags[gang].set()
 
     def wake_later(self, gang: str) -> None:
-        """The same, a while later, unless there is a look at it before: at most one a while, however much comes."""
+        """Ask for a round within :data:`LATER_SECONDS`, unless one begins before. However often: one round."""
         if gang not in self._later:
             self._later[gang] = asyncio.get_running_loop().call_later(LATER_SECONDS, self._wake_now, gang)
 
     async def new(self) -> str:
-        """The next gang that somebody has to begin to look at."""
+        """Wait for the next gang that needs a task."""
         return await self._new.get()
 
     def begin(self, gang: str) -> None:
-        """A look begins: what happens from now on needs another one."""
+        """A round begins: a later wake-up asks for another one."""
         self._cancel(gang)
         self._flags[gang].clear()
 
     def is_set(self, gang: str) -> bool:
-        """Whether something has happened since the last look began."""
+        """Whether the gang was woken since its last round began."""
         return self._flags[gang].is_set()
 
     async def wait(self, gang: str, seconds: float | None) -> None:
-        """Until something happens, or so much time has passed."""
+        """Wait until the gang is woken, at most so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._flags[gang].wait()
@@ -51,7 +51,7 @@ class Wakes:
             return
 
     def forget(self, gang: str) -> None:
-        """Nobody looks at it any more; the next wake-up announces it as new."""
+        """The gang's task ends; the next wake-up announces the gang as new."""
         self._cancel(gang)
         del self._flags[gang]
 

@@ -12,7 +12,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Refusal, RefusalReason
-from gangctl.controller.hub import Tell
+from gangctl.controller.connection import DirectiveFor
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Pod
@@ -111,7 +111,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    world: FakeCluster, decide: Decide, *listeners: Telemetry, tell: Tell = held
+    world: FakeCluster, decide: Decide, *listeners: Telemetry, tell: DirectiveFor = held
 ) -> AsyncIterator[Running]:
     """Run the loop, from its first look at each gang on; it tells the listeners."""
     wakes = Wakes()

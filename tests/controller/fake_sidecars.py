@@ -14,7 +14,9 @@ import aiohttp
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller.hub import Hub, Identify, Tell
+from gangctl.controller.connection import DirectiveFor
+from gangctl.controller.hub import Hub
+from gangctl.controller.upgrade import Authenticate
 from gangsidecar import wire
 
 MEMBERS = {f"token-{at}": MemberIdentity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
@@ -98,7 +100,7 @@ def _nobody(_gang: str) -> None:
 
 
 @asynccontextmanager
-async def served(tell: Tell = held, wake: Callable[[str], None] = _nobody) -> AsyncIterator[Served]:
+async def served(tell: DirectiveFor = held, wake: Callable[[str], None] = _nobody) -> AsyncIterator[Served]:
     """A hub with eight members, worker-0 to worker-7."""
     async with aiohttp.ClientSession() as session, serving(session, tell, wake) as here:
         yield here
@@ -117,13 +119,13 @@ def _here() -> str | None:
 @asynccontextmanager
 async def serving(
     session: aiohttp.ClientSession,
-    tell: Tell = held,
+    tell: DirectiveFor = held,
     wake: Callable[[str], None] = _nobody,
     *,
     tls: ssl.SSLContext | None = None,
     leader: Callable[[], str | None] = _here,
     before_identify: Callable[[], Awaitable[None]] = _at_once,
-    identify: Identify | None = None,
+    identify: Authenticate | None = None,
 ) -> AsyncIterator[Served]:
     """The same, for sidecars that outlive it."""
 

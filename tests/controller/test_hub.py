@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -142,7 +143,7 @@ async def test_who_shows_no_token_of_a_pod_is_refused(header: dict[str, str], re
         with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
             await here.session.ws_connect(here.url, headers=header)
         assert raised.value.status == 401
-        assert here.hub.refused == {reason: 1}
+        assert here.hub.refused == Counter({reason: 1})
         assert here.hub.heard("uid-g") == ()
 
 
@@ -155,11 +156,11 @@ WRONG = [
     ("[" * 100_000, "not JSON"),
     (wire.encode(wire.Ping()), "doesn't come from a sidecar"),
     (wire.encode(wire.Directive("uid-g", "pod-0", 1, wire.Verb.HOLD)), "doesn't come from a sidecar"),
-    (wire.encode(report(1)), "identity: a report of 'worker-1'"),
-    (wire.encode(report(incarnation=1)), "identity"),
-    (wire.encode(report(gang="uid-of-another")), "identity"),
-    (wire.encode(report(pod="pod-of-before")), "identity"),
-    (wire.encode(wire.Scanned(1, "pod-1")), "identity: a scan of pod 'pod-1'"),
+    (wire.encode(report(1)), "a report of another member: 'worker-1'"),
+    (wire.encode(report(incarnation=1)), "a report of another member"),
+    (wire.encode(report(gang="uid-of-another")), "a report of another member"),
+    (wire.encode(report(pod="pod-of-before")), "a report of another member"),
+    (wire.encode(wire.Scanned(1, "pod-1")), "an answer to a scan from another pod: 'pod-1'"),
 ]
 
 
@@ -187,7 +188,7 @@ async def test_an_oversize_message_closes_its_connection_with_1009() -> None:
         bad = await here.dial()
         await bad.say("x" * (wire.MAX_BYTES + 1))
         assert await bad.closed() == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
-        assert here.hub.refused == {"Broken": 1}
+        assert here.hub.refused == Counter({"Broken": 1})
 
 
 async def test_a_binary_frame_closes_its_connection() -> None:

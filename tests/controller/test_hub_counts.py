@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
@@ -42,7 +44,7 @@ async def test_messages_that_come_too_late_are_counted_by_why() -> None:
         await sidecar.say(report(seq=6, attempt=2, phase=wire.Phase.RUNNING))
         await sidecar.say(report(seq=7, attempt=3, phase=wire.Phase.READY))
         await until(lambda: here.hub.stale.total() == 2)
-        assert here.hub.stale == {"Overtaken": 1, "OlderAttempt": 1}
+        assert here.hub.stale == Counter({"Overtaken": 1, "OlderAttempt": 1})
 
 
 async def test_the_leader_says_that_it_leads_and_its_successor_after_it() -> None:

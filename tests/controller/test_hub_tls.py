@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -115,7 +116,7 @@ async def test_a_standby_tells_who_leads(tls: ssl.SSLContext) -> None:
             assert raised.value.headers.get("Gang-Leader", "") == known
         leader[0] = None
         await dial(here)
-        assert here.hub.refused == {"Standby": 2}
+        assert here.hub.refused == Counter({"Standby": 2})
 
 
 async def test_a_leader_that_loses_its_lease_cuts_everybody_off_without_a_word_and_forgets_them(
@@ -130,7 +131,7 @@ async def test_a_leader_that_loses_its_lease_cuts_everybody_off_without_a_word_a
             await sidecar.hear()
         leader[0] = "wss://10.0.0.7:8443/v1/connect"
         here.hub.publish(job(attempt=3, version="2"))  # it has not noticed yet
-        here.hub.close_all()
+        here.hub.end_term()
         assert here.hub.connected == 0
         assert here.hub.heard("uid-g") == ()
         for sidecar in sidecars:
@@ -159,7 +160,7 @@ async def test_who_is_being_asked_about_when_the_lease_is_lost_is_not_let_in(tls
         dialling = asyncio.create_task(dial(here))
         await asked.wait()
         leader[0] = ""
-        here.hub.close_all()
+        here.hub.end_term()
         answer.set()
         with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
             await dialling

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from prometheus_client import CollectorRegistry
 
+from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.informers import WatchHealth
+from gangctl.controller.hub import StaleReason
+from gangctl.controller.refusals import RefusalLog
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.tracing.exporter import SpanCounts
 
 
 @dataclass
@@ -18,11 +22,11 @@ class Around:
 
     leads: bool = True
     connections: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    stale: dict[str, int] = field(default_factory=dict)
-    unwritten: dict[str, int] = field(default_factory=dict)
-    spans: dict[str, int] = field(default_factory=dict)
-    events: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=lambda: dict(RefusalLog().counts))
+    stale: dict[str, int] = field(default_factory=lambda: dict.fromkeys(StaleReason, 0))
+    status_write_failures: dict[str, int] = field(default_factory=lambda: {"Conflict": 0})
+    spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
+    events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
         WatchHealth("pods", 0, 1),
@@ -37,7 +41,7 @@ class Around:
                 connections=lambda: self.connections,
                 refused=lambda: self.refused,
                 stale=lambda: self.stale,
-                unwritten=lambda: self.unwritten,
+                status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
                 events=lambda: self.events,

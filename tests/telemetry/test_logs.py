@@ -80,7 +80,7 @@ async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trac
         assert {name: entry[name] for name in expected} == expected
     assert decision["because"] == plan.because
     assert decision["message"] == f"Gathering: {plan.because}"
-    assert warning["message"] == "CreatePod has failed and is tried again: no room"
+    assert warning["message"] == "CreatePod failed and will be retried: no room"
 
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)

@@ -51,8 +51,8 @@ class KubeCluster:
         """``ca``: PEM text of what sidecars trust, as of now."""
         self.leading_since = 0.0
         """Since when this process has led, in seconds since the epoch."""
-        self.status_write_failures: Counter[str] = Counter()
-        """How many writes of a status failed: Conflict, Terminal or Retryable."""
+        self.status_write_failures: Counter[str] = Counter({"Conflict": 0, "Retryable": 0, "Terminal": 0})
+        """How many writes of a status failed, by the kind of error."""
         self._client = client
         self._settings = settings
         self._ca = ca

@@ -6,19 +6,20 @@ sums over all controllers are right. What gangs there are is said by the leader 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
+from gangctl.core.lifecycle.plan import Action
 from gangctl.telemetry.metrics.exposition import Exposition
 from gangctl.telemetry.metrics.gangs import BUCKETS, GangMetrics
 from gangctl.telemetry.metrics.incidents import IncidentMetrics
 from gangctl.telemetry.metrics.labels import Namespaces
 from gangctl.telemetry.metrics.sources import SourceMetrics, Sources
 
-ACTIONS: Final = ("CreatePod", "DeletePod", "DeleteGang", "AskScan")
+ACTIONS: Final = tuple(action.__name__ for action in get_args(Action))
 _UNTIL_A_STEP: Final = ("start_up", "recovery")
 _DECIDE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 _CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

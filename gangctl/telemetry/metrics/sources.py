@@ -1,38 +1,39 @@
-"""Figures that others keep: the hub, the watches, the election, the exporter of spans. They are read at each scrape."""
+"""Metrics that other parts count: the hub, the watches, the election, the span exporter. Read at each scrape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gangctl import __version__
-from gangctl.cluster.kube.watch.informers import WatchHealth
-from gangctl.cluster.port import RefusalReason
 
-REFUSALS: Final = (
-    *(reason.value for reason in RefusalReason),
-    "Broken",
-    "Malformed",
-    "NoRequest",
-    "Standby",
-    "Superseded",
-    "TooMany",
-    "TooSlow",
-    "WrongIdentity",
-)
-STALE: Final = ("OlderAttempt", "Overtaken", "Superseded")
-UNWRITTEN: Final = ("Conflict", "Retryable", "Terminal")
-SPANS: Final = ("exported", "failed", "dropped")
-EVENTS: Final = ("sent", "combined", "left_out", "lost")
+
+class Watch(Protocol):
+    """How fresh the known objects of one kind are. Times are in seconds."""
+
+    @property
+    def kind(self) -> str:
+        """The plural name of the objects."""
+
+    @property
+    def broken(self) -> float:
+        """For how long the watch has been broken; 0 while it is open."""
+
+    @property
+    def silent(self) -> float:
+        """How long ago the watch received something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where to look."""
+    """Where to read. A source of counts has every label value from the beginning, from zero on.
+
+    Prometheus sees no increase in a series that is new.
+    """
 
     leads: Callable[[], bool]
     connections: Callable[[], int]
@@ -41,17 +42,17 @@ class Sources:
     """Connections that the hub refused or closed, by reason."""
     stale: Callable[[], Mapping[str, int]]
     """Messages that came too late to change anything, by reason."""
-    unwritten: Callable[[], Mapping[str, int]]
-    """Status writes that failed, by how."""
-    watches: Callable[[], Iterable[WatchHealth]]
+    status_write_failures: Callable[[], Mapping[str, int]]
+    """By the kind of error."""
+    watches: Callable[[], Iterable[Watch]]
     spans: Callable[[], Mapping[str, int]]
-    """Spans: exported, failed, dropped."""
+    """By outcome."""
     events: Callable[[], Mapping[str, int]]
-    """Events: sent, combined, left_out, lost."""
+    """By outcome."""
 
 
 class SourceMetrics:
-    """A collector."""
+    """A collector for the Prometheus client."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -61,54 +62,47 @@ class SourceMetrics:
         return self.collect()
 
     def collect(self) -> Iterable[Metric]:
-        """One family after the other."""
-        look = self._sources
+        """Yield the metrics, with the values of now."""
+        sources = self._sources
         build = GaugeMetricFamily("gangctl_build_info", "The version of the controller; always 1.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
-        yield GaugeMetricFamily("gangctl_leader", "1 while this process leads, else 0.", value=look.leads())
+        yield GaugeMetricFamily("gangctl_leader", "1 while this process leads, else 0.", value=sources.leads())
         yield GaugeMetricFamily(
-            "gangctl_hub_connections", "Pods whose sidecar is connected to this process.", value=look.connections()
+            "gangctl_hub_connections", "Pods whose sidecar is connected to this process.", value=sources.connections()
         )
-        yield _counted(
-            "gangctl_hub_refusals",
-            "Connections that the hub refused, or closed from its side.",
-            "reason",
-            REFUSALS,
-            look.refused(),
+        yield _counter(
+            "gangctl_hub_refusals", "Connections that the hub refused or closed.", "reason", sources.refused()
         )
-        yield _counted(
+        yield _counter(
             "gangctl_hub_stale_messages",
             "Messages of sidecars that came too late to change anything.",
             "reason",
-            STALE,
-            look.stale(),
+            sources.stale(),
         )
-        yield _counted(
+        yield _counter(
             "gangctl_status_write_failures",
-            "Writes of a status that failed; after a conflict the gang is decided upon anew.",
+            "Status writes that failed. After a conflict the decision is repeated on the current status.",
             "reason",
-            UNWRITTEN,
-            look.unwritten(),
+            sources.status_write_failures(),
         )
-        yield _counted("gangctl_events", "Kubernetes Events, by what became of them.", "outcome", EVENTS, look.events())
-        yield _counted("gangctl_spans", "Spans of incidents, by what became of them.", "outcome", SPANS, look.spans())
+        yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
+        yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         broken = GaugeMetricFamily(
-            "gangctl_watch_broken_seconds", "For how long a watch has been broken; 0 while it stands.", labels=["kind"]
+            "gangctl_watch_broken_seconds", "How long a watch has been broken; 0 while it is open.", labels=["kind"]
         )
         silent = GaugeMetricFamily(
-            "gangctl_watch_silent_seconds", "How long ago something was heard on a watch.", labels=["kind"]
+            "gangctl_watch_silent_seconds", "Time since a watch last received something.", labels=["kind"]
         )
-        for watch in look.watches():
+        for watch in sources.watches():
             broken.add_metric([watch.kind], watch.broken)
             silent.add_metric([watch.kind], watch.silent)
         yield broken
         yield silent
 
 
-def _counted(name: str, help_: str, label: str, known: Iterable[str], counts: Mapping[str, int]) -> CounterMetricFamily:
-    """A family with a series for all that is known, from zero: an increase is only seen in a series that is there."""
-    family = CounterMetricFamily(name, help_, labels=[label])
-    for value, count in {**dict.fromkeys(known, 0), **counts}.items():
+def _counter(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, documentation, labels=[label])
+    for value, count in counts.items():
         family.add_metric([value], count)
     return family
