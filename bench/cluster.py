@@ -263,7 +263,7 @@ def main() -> None:
     flags.add_argument("--restarts", type=int, default=10)
     flags.add_argument("--pods", type=int, default=MANY, help="for the controller's own figures; 0 = leave them out")
     options = flags.parse_args()
-    with clusters.found() as cluster, tempfile.TemporaryDirectory() as folder:
+    with clusters.open_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         installation.install(cluster)
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE, "--timeout=30s")

@@ -1,8 +1,8 @@
-"""A proxy before the real API server, for faults that no real one has on demand. It changes nothing unless told to.
+"""A proxy in front of the real API server, for faults that a real one does not have on demand.
 
-Controllers under test reach the API server through it, with their own service account's token, which is passed on. A
-:class:`Fault` may answer in the API server's place, act before a request is passed on or before its answer is given
-back, cut every watch, or be away.
+Controllers under test reach the API server through it. It passes on the token of their service account, and by default
+it changes nothing. A :class:`Fault` may answer instead of the API server, or act before a request or its answer is
+passed on. The proxy itself may cut every watch, or give no answer at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOP_BY_HOP: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it came."""
+    """One request."""
 
     method: str
     path: str
@@ -34,12 +34,12 @@ class Call:
 
     @property
     def is_watch(self) -> bool:
-        """Whether it streams."""
+        """Whether the answer is a stream."""
         return "watch=" in self.query
 
     @property
     def status_write(self) -> dict[str, Any] | None:
-        """The status that it would store, if it writes a GangJob's."""
+        """The status that it stores, if it writes the status of a GangJob."""
         if self.method not in {"PUT", "PATCH"} or not self.path.endswith("/status") or "/gangjobs/" not in self.path:
             return None
         document = json.loads(self.body)
@@ -50,9 +50,9 @@ class Call:
 
 
 Before = Callable[[Call], Awaitable[web.Response | None]]
-"""Called before a request is passed on; an answer takes the API server's place."""
+"""Called before a request is passed on; what it returns is the answer, instead of the API server's."""
 After = Callable[[Call, int], Awaitable[None]]
-"""Called with the API server's status code before its answer is given back. Not for watches."""
+"""Called with the API server's status code before the answer is passed on. Not called for watches."""
 
 
 async def _pass(_call: Call) -> web.Response | None:
@@ -65,7 +65,7 @@ async def _give(_call: Call, _code: int) -> None:
 
 @dataclass
 class Fault:
-    """What is done to requests while it is in force."""
+    """What the proxy does to requests while the fault is active."""
 
     before: Before = _pass
     after: After = _give
@@ -73,29 +73,29 @@ class Fault:
 
 @dataclass
 class ApiProxy:
-    """The proxy; ``url`` is what a kubeconfig names as its server."""
+    """The proxy; a kubeconfig has ``url`` as its server."""
 
     url: str
     faults: list[Fault] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     """Every request since the last :meth:`forget`."""
     away: bool = False
-    """While true each request ends without an answer, watches too."""
+    """While this is true, each request ends without an answer, watches too."""
     _streams: set[web.StreamResponse] = field(default_factory=set)
 
     def forget(self) -> None:
-        """Begin to count anew."""
+        """Forget the requests so far."""
         self.calls.clear()
 
     def cut_watches(self) -> int:
-        """Break every watch as a lost network does; how many there were."""
+        """Break every watch as a lost network does; the number of watches."""
         streams = list(self._streams)
         for stream in streams:
             _abort(stream)
         return len(streams)
 
     def leave(self) -> None:
-        """Be away from now on."""
+        """Stop answering."""
         self.away = True
         self.cut_watches()
 
@@ -112,14 +112,14 @@ def _abort(stream: web.StreamResponse) -> None:
 
 
 def refusal(code: int, reason: str, message: str) -> web.Response:
-    """An answer as the API server gives it."""
+    """An error as the API server returns it."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message}
     return web.json_response({**status, "code": code}, status=code)
 
 
 @asynccontextmanager
 async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIterator[ApiProxy]:
-    """Listen on a free port of ``host`` before ``server``."""
+    """Listen on a free port of ``host``, in front of ``server``."""
     context = ssl.create_default_context(cafile=ca_file)
     found = ApiProxy("")
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
@@ -137,7 +137,7 @@ async def proxy(server: str, ca_file: str, host: str = "127.0.0.1") -> AsyncIter
                 if answer is not None:
                     return answer
             headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-            headers["Accept-Encoding"] = "identity"  # the API server compresses long lists for whoever doesn't say
+            headers["Accept-Encoding"] = "identity"  # else the API server compresses long lists
             timeout = aiohttp.ClientTimeout(total=None)
             async with session.request(
                 call.method, request.rel_url, data=call.body or None, headers=headers, timeout=timeout

@@ -1,4 +1,4 @@
-"""What is kept of a test that failed: objects, events, and the log of every pod and of every part of the cluster."""
+"""Artifacts of a failed test: objects, Events, and the logs of every pod and of every component of the cluster."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ TAIL_BYTES = 2 << 20
 
 
 def keep(cluster: Cluster, test: str) -> Path:
-    """Write all of it into a folder with the test's name; what can't be had is left out."""
+    """Write all of them into a folder with the test's name; what cannot be read is left out."""
     folder = FOLDER / re.sub(r"[^\w.-]+", "-", test).strip("-")[:120]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     _write(folder / "nodes.yaml", cluster, "get", "nodes", "-o", "yaml")
     _write(folder / "pods.txt", cluster, "get", "pods", "-A", "-o", "wide")
     _write(folder / "events.txt", cluster, "get", "events", "-A", "--sort-by=.metadata.creationTimestamp")
-    said = cluster.run("kubectl", "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").stdout
-    for namespace in filter(NAMESPACES.match, said.split()):
+    names = cluster.run("kubectl", "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").stdout
+    for namespace in filter(NAMESPACES.match, names.split()):
         _namespace(cluster, namespace, folder / namespace)
     if cluster.lab is not None:
         for log in (cluster.lab.home / "log").glob("*.log"):

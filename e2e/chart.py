@@ -29,7 +29,7 @@ FULL: dict[str, Any] = {
         "image": {"repository": "registry.example/gang/sidecar", "tag": "sha256:" + "a" * 64, "pullPolicy": "Never"},
         "resources": {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"cpu": 1, "memory": "64Mi"}},
     },
-    "serviceAccount": {"name": "somebody", "annotations": {"a": "b"}},
+    "serviceAccount": {"name": "restarter", "annotations": {"a": "b"}},
     "audience": "example.org",
     "leaderElection": {"leaseDurationSeconds": 60, "renewDeadlineSeconds": 40, "retryPeriodSeconds": 5},
     "hub": {"port": 9443, "service": {"type": "LoadBalancer", "annotations": {"c": "d"}}},
@@ -59,11 +59,11 @@ FULL: dict[str, Any] = {
     },
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
 }
-"""Whatever can be set for all objects at once, set to something else than the default."""
+"""All values that can be set together, each one other than its default."""
 
 
 def helm_program() -> Path:
-    """The Helm of the e2e programs, else of GANGCTL_E2E_BIN, else of PATH.
+    """The Helm of the e2e programs, else in GANGCTL_E2E_BIN, else in PATH.
 
     Raises:
         FileNotFoundError: there is none.
@@ -76,8 +76,8 @@ def helm_program() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """How a command ended."""
+class Result:
+    """How a command ended, and what it printed."""
 
     code: int
     out: str
@@ -90,23 +90,23 @@ class Helm:
 
     program: Path
 
-    def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> Said:
-        """Run a command of Helm with these values on top of the chart's own; it knows of no cluster."""
+    def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> Result:
+        """Run a command of Helm with these values over the chart's own; it has no cluster."""
         command = [self.program, *arguments, *([] if values is None else ["--values=-"])]
         env = {**os.environ, "KUBECONFIG": os.devnull}
         given = json.dumps(values)  # which is YAML
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=env)
-        return Said(done.returncode, done.stdout, done.stderr)
+        return Result(done.returncode, done.stdout, done.stderr)
 
-    def template(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Said:
+    def template(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Result:
         """Render the chart."""
         return self.run("template", release, CHART, f"--namespace={NAMESPACE}", values=values)
 
     def rendered(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Rendered:
-        """What is rendered; it must be possible."""
-        said = self.template(values, release)
-        assert said.code == 0, said.err
-        return Rendered(tuple(one for one in yaml.safe_load_all(said.out) if one is not None))
+        """What the chart renders to; rendering must succeed."""
+        result = self.template(values, release)
+        assert result.code == 0, result.err
+        return Rendered(tuple(one for one in yaml.safe_load_all(result.out) if one is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class Rendered:
     objects: tuple[Object, ...]
 
     def all(self, kind: str) -> tuple[Object, ...]:
-        """Those of a kind."""
+        """All objects of a kind."""
         return tuple(one for one in self.objects if one["kind"] == kind)
 
     def one(self, kind: str) -> Object:
-        """The only one of a kind."""
+        """The only object of a kind."""
         (found,) = self.all(kind)
         return found
 
@@ -139,7 +139,7 @@ class Rendered:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the controller gets as plain values; a field of the pod is its path, a key of a Secret SECRET/KEY."""
+        """The controller's environment: a value, the path of a pod's field, or SECRET/KEY for a key of a Secret."""
         return {one["name"]: _value(one) for one in self.controller["env"]}
 
 

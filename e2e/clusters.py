@@ -1,6 +1,6 @@
-"""The cluster that tests run on: one of our own, or whichever KUBECONFIG leads to.
+"""The cluster that tests run on: one of our own, or the one of KUBECONFIG.
 
-GANGCTL_E2E_LOAD and GANGCTL_E2E_IMAGES say how a cluster that isn't ours gets the images: e2e/README.md.
+GANGCTL_E2E_LOAD or GANGCTL_E2E_IMAGES sets how a cluster of KUBECONFIG gets the images: see e2e/README.md.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from e2e.watch import watch_until
 NODES = 2
 TEMPORARY = Path(tempfile.gettempdir())
 KEPT = TEMPORARY / "gangctl-e2e"
-"""Where `make e2e-up` starts one that stays."""
+"""The folder in which `make e2e-up` starts a cluster that stays."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster as its users see it; ``lab`` is the machinery below it if it is one of our own."""
+    """A cluster as its users see it; ``lab`` is the machinery below it, if it is one of our own."""
 
     kubeconfig: Path
     programs: Path
@@ -43,14 +43,14 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What kubectl, helm and gangctl need to find it."""
+        """The environment with which kubectl, helm and gangctl find the cluster."""
         return os.environ | {"KUBECONFIG": str(self.kubeconfig), "PATH": f"{self.programs}:{os.environ['PATH']}"}
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """What kubectl prints.
 
         Raises:
-            RuntimeError: it fails, with its own words.
+            RuntimeError: kubectl failed; the message is its error output.
         """
         done = self.run("kubectl", *words, stdin=stdin)
         if done.returncode != 0:
@@ -58,36 +58,35 @@ class Cluster:
         return done.stdout
 
     def run(self, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a program that finds the cluster, to its end, whatever that is."""
+        """Run a program that finds the cluster, and wait for its end, however it ends."""
         path = shutil.which(command[0], path=self.env["PATH"]) or command[0]
         return subprocess.run(
             [path, *command[1:]], input=stdin, env=self.env, capture_output=True, text=True, check=False
         )
 
     def watch(self, *words: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 60.0) -> T:
-        """Watch what `kubectl get WORDS` shows until something holds of an object, and return that.
+        """Watch what `kubectl get WORDS` shows until a condition holds for an object; what the condition found.
 
         Raises:
-            TimeoutError: it doesn't in time.
+            TimeoutError: the condition did not hold in time.
         """
         return watch_until(self.programs / "kubectl", self.env, words, holds, seconds)
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
-        """A namespace whose name begins like this, gone afterwards with all that is in it."""
+        """A new namespace with this name and a random suffix; it is deleted afterwards."""
         words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         made = f"e2e-{words[:40].strip('-')}-{os.urandom(2).hex()}"
         self.kubectl("create", "namespace", made)
-        # Pods made at once would find no service account yet.
+        # The first pods would find no service account.
         self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", made, "--timeout=30s")
         yield made
-        self.kubectl(
-            "delete", "pods", "--all", "-n", made, "--timeout=120s"
-        )  # its namespace takes 5 s to begin with it
+        # The deletion of a namespace waits 5 s before it deletes pods.
+        self.kubectl("delete", "pods", "--all", "-n", made, "--timeout=120s")
         self.kubectl("delete", "namespace", made, "--wait=false")
 
     def image(self, name: str) -> str:
-        """Bring an image there (controller, sidecar, examples, examples-torch); the name by which pods get it."""
+        """Bring an image (controller, sidecar, examples, examples-torch) to the cluster; the name for pods."""
         if self.lab is None and (prefix := os.environ.get("GANGCTL_E2E_IMAGES")):
             return f"{prefix}/{name}:{ALIAS}"
         images = Images()
@@ -99,20 +98,22 @@ class Cluster:
                 archive = str(images.store.archive(image, Path(folder)))
                 subprocess.run([word.replace("{}", archive) for word in shlex.split(command)], check=True)
         else:
-            raise toolchain.Missing("GANGCTL_E2E_LOAD or GANGCTL_E2E_IMAGES must say how a cluster gets images")
+            raise toolchain.Missing(
+                "the cluster of KUBECONFIG has no way to get images: set GANGCTL_E2E_LOAD or GANGCTL_E2E_IMAGES"
+            )
         return image.name
 
 
 @contextmanager
-def found() -> Iterator[Cluster]:
-    """The cluster for this run: what KUBECONFIG leads to, else one that is kept, else one for this run alone."""
+def open_cluster() -> Iterator[Cluster]:
+    """The cluster for this run: that of KUBECONFIG, else the one of `make e2e-up`, else a new one for this run."""
     given = os.environ.get("KUBECONFIG", "")
     home = Path(given).resolve().parent if given else KEPT
     if (home / "lab.json").exists() and (lab := Lab(home)).control_plane.machine.init is not None:
         announce(f"using the cluster of our own in {home}")
         yield Cluster(lab.kubeconfig, programs.ready(), lab)
     elif given:
-        announce(f"using the cluster of KUBECONFIG={given}: no faults of nodes there")
+        announce(f"using the cluster of KUBECONFIG={given}: tests that break nodes are skipped")
         yield Cluster(Path(given), programs.ready(programs.CLIENTS), None)
     else:
         sweep(TEMPORARY.glob("gangctl-e2e-*"))

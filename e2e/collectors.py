@@ -1,4 +1,4 @@
-"""Collectors that are no good: nobody there, one that never answers, one that refuses."""
+"""Broken collectors: one that is down, one that never answers, one that refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiohttp import web
 
 @dataclass
 class Collector:
-    """Where spans are sent in vain; ``asked`` counts connections or requests, where somebody is there to count."""
+    """Where spans are sent in vain; ``asked`` counts connections or requests, except for one that is down."""
 
     url: str
     asked: int = 0
@@ -21,7 +21,7 @@ class Collector:
 
 @asynccontextmanager
 async def down(host: str) -> AsyncIterator[Collector]:
-    """A port that refuses connections; it is held, so that nobody else listens there."""
+    """A port that refuses connections; it is bound, so that no other process listens there."""
     with socket.socket() as holder:
         holder.bind((host, 0))
         yield Collector(f"http://{host}:{holder.getsockname()[1]}")
@@ -29,7 +29,7 @@ async def down(host: str) -> AsyncIterator[Collector]:
 
 @asynccontextmanager
 async def hanging(host: str) -> AsyncIterator[Collector]:
-    """It accepts, reads, and never answers."""
+    """A collector that accepts connections, reads, and never answers."""
     found = Collector("")
     writers: list[asyncio.StreamWriter] = []
 
@@ -51,7 +51,7 @@ async def hanging(host: str) -> AsyncIterator[Collector]:
 
 @asynccontextmanager
 async def refusing(host: str, code: int) -> AsyncIterator[Collector]:
-    """It answers every request with this status."""
+    """A collector that answers every request with this status code."""
     found = Collector("")
 
     async def refuse(_request: web.Request) -> web.Response:

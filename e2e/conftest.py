@@ -48,7 +48,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with ExitStack() as until_the_end:
         with uncaptured(request.config):
             try:
-                one = until_the_end.enter_context(clusters.found())
+                one = until_the_end.enter_context(clusters.open_cluster())
             except Missing as error:
                 pytest.exit(f"e2e: {error}", returncode=2)
         request.config.stash[CLUSTER] = one

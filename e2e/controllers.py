@@ -1,7 +1,7 @@
-"""Controllers as processes of this machine, behind a proxy: they can be frozen, killed at a chosen moment, and counted.
+"""Controllers as local processes behind a proxy, so that tests can freeze them, or kill them at a chosen moment.
 
-The Deployment is scaled to nothing meanwhile, and the Service leads to these processes instead, by an EndpointSlice of
-our own. Sidecars notice nothing but a controller that is gone and another that is there.
+Meanwhile the Deployment is scaled to zero, and an EndpointSlice of the test directs the Service to these processes.
+Sidecars only see that one controller has gone and that another one answers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NAME: Final = "gangctl"
 SLICE: Final = "gangctl-e2e"
 FIRST_PORT: Final = 18443
 HEALTH: Final = 100
-"""From the port of the hub to the port of the probes."""
+"""The port of the probes is the port of the hub plus this."""
 
 
 @dataclass
 class Controller:
-    """One process."""
+    """One controller."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -51,19 +51,19 @@ class Controller:
 
 @dataclass
 class LocalControllers:
-    """Where such controllers run: their address for pods, and how they reach the API server."""
+    """Local controllers: their address for pods, and how they are started."""
 
     kubectl: Any
-    """``kubectl(*words, stdin="")`` gives what it prints."""
+    """``kubectl(*words, stdin="")`` returns what it prints."""
     address: str
     enter: Sequence[str]
-    """What a command begins with to run where ``address`` is."""
+    """The prefix of a command that makes it run where ``address`` is."""
     folder: Path
     sidecar_image: str
     controllers: list[Controller]
 
     async def start(self, name: str, server: str, **environment: str) -> Controller:
-        """Start one that reaches the API server at ``server``; it takes the place of an ended one of its name."""
+        """Start a controller that uses the API server at ``server``. It replaces an ended one of the same name."""
         kubeconfig = self.folder / f"{name}.kubeconfig"
         kubeconfig.write_text(json.dumps(self._kubeconfig(server)))
         kubeconfig.chmod(0o600)
@@ -118,7 +118,7 @@ class LocalControllers:
 async def local_controllers(
     kubectl: Any, address: str, enter: Sequence[str], folder: Path, sidecar_image: str
 ) -> AsyncIterator[LocalControllers]:
-    """Take the Deployment's place, and give it back at the end."""
+    """Take the place of the Deployment until the end of the block."""
     service = json.loads(kubectl("get", "service", NAME, "-n", NAMESPACE, "-o", "json"))
     replicas = kubectl("get", "deployment", NAME, "-n", NAMESPACE, "-o", "jsonpath={.spec.replicas}")
     kubectl("scale", "deployment", NAME, "-n", NAMESPACE, "--replicas=0")

@@ -1,4 +1,4 @@
-"""Controllers that die at a chosen moment of a restart: before or after one of its two writes has been made."""
+"""Failpoints: they kill a controller at a chosen moment of a restart, before or after one of its two writes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OK: Final = 200
 
 
 def writes(call: Call, phase: str, attempt: int) -> bool:
-    """Whether this request stores that phase of that attempt."""
+    """Whether this request stores this phase of this attempt."""
     status = call.status_write
     return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
 
 
 class Failpoint(Fault):
-    """Kills a controller once, before or after a write of an attempt."""
+    """Kills a controller once, before or after one of the writes of an attempt."""
 
     def __init__(self, controller: Callable[[], Controller], phase: str, *, after: bool, attempt: int = 2) -> None:
         super().__init__(self._before, self._after)
@@ -34,7 +34,7 @@ class Failpoint(Fault):
         if self._is_after or not self._hits(call):
             return None
         await self._kill()
-        return refusal(503, "ServiceUnavailable", "nobody hears this")
+        return refusal(503, "ServiceUnavailable", "the controller is dead")
 
     async def _after(self, call: Call, code: int) -> None:
         if self._is_after and code == OK and self._hits(call):

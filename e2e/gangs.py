@@ -1,4 +1,4 @@
-"""A gang on the cluster as tests see it: the object, its pods, what its workers wrote. Nothing of it is remembered."""
+"""A gang on the cluster as tests see it: the object, its pods, what its workers wrote. Nothing is cached."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ LABEL_UID = "gangctl.io/uid"
 CHECKPOINTS = "/checkpoints"
 WORKERS = Path(__file__).parent / "workers"
 IMPORT_SECONDS, LOAD_SECONDS, STEP_SECONDS = 0.6, 0.5, 0.4
-"""How long the parts of a trainer's start take."""
+"""How long the parts of a trainer's start take, and each of its steps."""
 EXIT_CODE = 75
-"""How it exits on SIGUSR1."""
+"""The exit code of a trainer on SIGUSR1."""
 REASON = "the loss is not a number"
-"""Why it asks for a restart on SIGUSR2."""
+"""Why a trainer requests a restart on SIGUSR2."""
 
 
 class Kubectl(Protocol):
-    """``kubectl("get", "pods")`` gives what it prints; raises if it fails."""
+    """``kubectl("get", "pods")`` returns what it prints, and raises if it fails."""
 
     def __call__(self, *words: str, stdin: str = "") -> str:
-        """Run it."""
+        """Run kubectl."""
 
 
 def plain(name: str, *, replicas: int, directory: str, steps: int = 1000, **spec: Any) -> dict[str, Any]:
-    """A gang that trains without any framework and says what it restored: examples/train_plain.py."""
+    """A gang that trains without a framework and prints what it restored: examples/train_plain.py."""
     script = "/opt/gangctl/examples/train_plain.py"
     return training(name, script, replicas=replicas, directory=directory, environment={"STEPS": str(steps)}, **spec)
 
 
 def trainers(name: str, *, replicas: int, directory: Path, traces: str, **spec: Any) -> dict[str, Any]:
-    """A gang that says how far it is: workers/trainer.py, which is put into its directory.
+    """A gang that reports its progress: workers/trainer.py, which is copied into its directory.
 
-    ``traces``: where its workers send spans of their own.
+    ``traces``: where its workers send their own spans.
     """
     shutil.copy(WORKERS / "trainer.py", directory)
     script = f"{CHECKPOINTS}/trainer.py"
@@ -60,7 +60,7 @@ def trainers(name: str, *, replicas: int, directory: Path, traces: str, **spec: 
 def training(
     name: str, script: str, *, replicas: int, directory: str, environment: dict[str, str], **spec: Any
 ) -> dict[str, Any]:
-    """A gang whose workers run a script and save checkpoints in the directory that all of them see."""
+    """A gang whose workers run a script, and save checkpoints in a directory that all pods mount."""
     tier = {
         "name": "shared",
         "scope": "Shared",
@@ -84,7 +84,7 @@ def training(
 
 
 def sleepers(name: str, *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
-    """A gang whose workers do nothing: each writes who it is and sleeps."""
+    """A gang whose workers write who they are, then sleep."""
     says = f'echo "$GANG_MEMBER $GANG_ATTEMPT $RANK $MASTER_ADDR:$MASTER_PORT" >> {CHECKPOINTS}/$GANG_MEMBER; '
     container = {
         "name": "main",
@@ -96,7 +96,7 @@ def sleepers(name: str, *, replicas: int, directory: str, **spec: Any) -> dict[s
 
 
 def gang(name: str, container: dict[str, Any], *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
-    """A GangJob of one role, with a directory that all its pods see."""
+    """A GangJob with one role, and a directory that all its pods mount."""
     volume = {"name": "checkpoints", "hostPath": {"path": directory, "type": "DirectoryOrCreate"}}
     template = {"spec": {"containers": [container], "volumes": [volume]}}
     recovery = {"stopGracePeriodSeconds": 3, "plannedStopGracePeriodSeconds": 5, "evidenceWindowSeconds": 1}
@@ -114,14 +114,14 @@ def gang(name: str, container: dict[str, Any], *, replicas: int, directory: str,
 
 @dataclass
 class Gang:
-    """One GangJob by its name."""
+    """A GangJob by its name."""
 
     kubectl: Kubectl
     namespace: str
     name: str
 
     def apply(self, document: dict[str, Any]) -> Gang:
-        """Submit or change it."""
+        """Create or change it."""
         self.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=yaml.safe_dump(document))
         return self
 
@@ -136,29 +136,29 @@ class Gang:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the controller has written."""
+        """The status that the controller wrote."""
         return dict(self.read().get("status", {}))
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """By member, the newest incarnation; those that are ending are not among them."""
+        """Member -> its newest pod, without those that are being deleted."""
         words = ("get", "pods", "-n", self.namespace, "-l", f"gangctl.io/gang={self.name}", "-o", "json")
         found = [pod for pod in json.loads(self.kubectl(*words))["items"] if "deletionTimestamp" not in pod["metadata"]]
         found.sort(key=lambda pod: int(pod["metadata"]["labels"]["gangctl.io/incarnation"]))
         return {_member(pod): pod for pod in found}
 
     def uids(self) -> dict[str, str]:
-        """UID of each member's pod."""
+        """Member -> UID of its pod."""
         return {member: pod["metadata"]["uid"] for member, pod in self.pods().items()}
 
     def container_starts(self) -> dict[str, tuple[str, ...]]:
-        """When each container of a member's pod was started last, init containers too."""
+        """Member -> when each container of its pod started last, init containers too."""
         return {member: _starts(pod) for member, pod in self.pods().items()}
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 60.0) -> T:
-        """Wait until something holds of the status.
+        """Wait until a condition holds for the status; what the condition found.
 
         Raises:
-            TimeoutError: with the status as it was last.
+            TimeoutError: it did not hold in time; the message has the last status.
         """
         try:
             return until(what, lambda: holds(self.status), seconds, every=0.25)
@@ -167,7 +167,7 @@ class Gang:
             raise TimeoutError(f"{error}; it is {status.get('phase')}: {status.get('message')}") from None
 
     def runs(self, attempt: int, seconds: float = 120.0) -> dict[str, Any]:
-        """Wait until this attempt runs with every worker started; the status."""
+        """Wait until this attempt runs and all workers have started; the status."""
 
         def holds(status: dict[str, Any]) -> dict[str, Any] | None:
             ready, _, wanted = status.get("ready", "0/1").partition("/")
@@ -177,15 +177,15 @@ class Gang:
         return self.until(f"attempt {attempt} runs", holds, seconds)
 
     def ends(self, phase: str = "Succeeded", seconds: float = 120.0) -> dict[str, Any]:
-        """Wait until it has ended like this; the status."""
+        """Wait until it has ended in this phase; the status."""
         return self.until(f"it has {phase}", lambda status: status if status.get("phase") == phase else None, seconds)
 
     def log(self, member: str) -> str:
-        """What the worker of a member has printed, in all attempts of its pod."""
+        """What the workers of a member printed, in all attempts of its pod."""
         return self.kubectl("logs", self.pods()[member]["metadata"]["name"], "-n", self.namespace, "-c", "main")
 
     def restored(self, member: str) -> list[int]:
-        """The step that each worker of the member's pod began after."""
+        """The step that each worker of the member's pod restored."""
         return [int(step) for step in re.findall(r"begins after step (\d+)", self.log(member))]
 
 

@@ -1,4 +1,4 @@
-"""gangctl on the cluster, by its chart, with images from the working tree."""
+"""Installs gangctl on the cluster by its chart, with images from the working tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMESPACE = "gangctl-system"
 
 @dataclass(frozen=True)
 class Installed:
-    """What pods and values may name."""
+    """The names of what was installed: images, namespace, release."""
 
     controller: str
     sidecar: str
@@ -27,15 +27,15 @@ class Installed:
 
 
 def install(cluster: Cluster, collector: str = "") -> Installed:
-    """Install or upgrade, and wait until it is available. ``collector``: where traces are sent; empty = nowhere.
+    """Install or upgrade, and wait until it is available. ``collector``: where it sends traces; empty: nowhere.
 
     Raises:
-        RuntimeError: Helm fails, with its own words.
+        RuntimeError: Helm failed; the message is its error output.
     """
-    with timed("making and loading images"):
+    with timed("building and loading images"):
         installed = Installed(*(cluster.image(name) for name in ("controller", "sidecar", "examples")))
     if not cluster.run("kubectl", "get", "crd", "gangjobs.gangctl.io").returncode:
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm never upgrades a CRD
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm does not upgrade CRDs
     helm(
         cluster,
         *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),
@@ -48,15 +48,15 @@ def install(cluster: Cluster, collector: str = "") -> Installed:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Remove the release; the CRD stays, as with any chart."""
+    """Remove the release; the CRD stays, as always with Helm."""
     helm(cluster, "uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")
 
 
 def helm(cluster: Cluster, *words: str) -> str:
-    """What Helm prints.
+    """Run Helm; what it prints.
 
     Raises:
-        RuntimeError: it fails, with its own words.
+        RuntimeError: Helm failed; the message is its error output.
     """
     done = cluster.run("helm", *words)
     if done.returncode != 0:

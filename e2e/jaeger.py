@@ -1,4 +1,4 @@
-"""Jaeger on the machine of the control plane: it takes spans from pods, and gives traces back through its query API."""
+"""Jaeger on the control plane: it receives spans from pods, and returns traces through its query API."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Span:
-    """One span as Jaeger has stored it. Times are in seconds since the epoch, exact to a microsecond."""
+    """One span as Jaeger stored it. Times are in seconds since the epoch, exact to a microsecond."""
 
     span_id: str
     parent: str
-    """Empty for a root."""
+    """The parent's span id; empty for a root."""
     follows: tuple[str, ...]
-    """Ids of the traces that it has a link to."""
+    """Ids of the traces that it links to."""
     name: str
     service: str
     begin: float
@@ -39,26 +39,26 @@ class Span:
 
     @property
     def end(self) -> float:
-        """When it was over."""
+        """When it ended."""
         return self.begin + self.seconds
 
 
 @dataclass(frozen=True)
 class Trace:
-    """All spans of a trace that Jaeger has, none twice."""
+    """All spans of a trace that Jaeger has, each one once."""
 
     trace_id: str
     spans: tuple[Span, ...]
     doubles: tuple[tuple[Span, Span], ...] = ()
-    """Spans that were stored twice under one id, and differ."""
+    """Pairs of different spans that were stored with one id."""
 
     @cached_property
     def root(self) -> Span | None:
-        """The span of the incident, which comes last."""
+        """The span of the incident; the controller sends it last."""
         return next((span for span in self.spans if span.name == ROOT), None)
 
     def under(self, parent: Span) -> list[Span]:
-        """Its children, by time."""
+        """The children of a span, by time."""
         return sorted((one for one in self.spans if one.parent == parent.span_id), key=lambda one: one.begin)
 
     def named(self, name: str) -> list[Span]:
@@ -66,7 +66,7 @@ class Trace:
         return sorted((one for one in self.spans if one.name == name), key=lambda one: one.begin)
 
     def only(self, name: str) -> Span:
-        """The span of this name, of which there is one."""
+        """The only span of this name."""
         found = self.named(name)
         assert len(found) == 1, f"{len(found)} spans {name} in {self}"
         return found[0]
@@ -84,21 +84,21 @@ class Trace:
 
 
 class Jaeger:
-    """The one of a cluster of our own."""
+    """The Jaeger of a cluster of our own."""
 
     def __init__(self, lab: Lab) -> None:
         self._machine = lab.control_plane.machine
         self.endpoint = f"http://{addresses.CONTROL}:{OTLP_PORT}"
-        """Where the cluster's pods and controllers send spans to (OTEL_EXPORTER_OTLP_ENDPOINT)."""
+        """Where pods and controllers send spans (OTEL_EXPORTER_OTLP_ENDPOINT)."""
         self._host = addresses.entrance(lab.control_plane.number)
         self.url = f"http://{self._host}:{QUERY_PORT}"
-        """The query API, for this machine."""
+        """The URL of the query API, as seen from the host."""
 
     def start(self) -> Jaeger:
-        """Start it unless it runs, and wait until it answers.
+        """Start it unless it runs already, and wait until it answers.
 
         Raises:
-            TimeoutError: it doesn't; its log is in the cluster's folder.
+            TimeoutError: it does not answer; its log is in the cluster's folder.
         """
         if self._machine.program(PROGRAM) is None:
             self._machine.start(PROGRAM, "--collector.otlp.enabled=true", "--log-level=warn")
@@ -106,18 +106,18 @@ class Jaeger:
         return self
 
     def trace(self, trace_id: str) -> Trace | None:
-        """What it has of a trace; None if nothing."""
-        code, said = self._get(f"/api/traces/{trace_id}?raw=true")
+        """The spans of a trace that it has; None if it has none."""
+        code, answer = self._get(f"/api/traces/{trace_id}?raw=true")
         if code == http.client.NOT_FOUND:
             return None
-        assert code == http.client.OK, said
-        return _read(said["data"][0])
+        assert code == http.client.OK, answer
+        return _read(answer["data"][0])
 
     def until(self, what: str, trace_id: str, holds: Callable[[Trace], T | None], seconds: float = 60.0) -> T:
-        """Wait until something holds of a trace (not None, not False), and return that.
+        """Wait until a condition holds for a trace; what the condition found.
 
         Raises:
-            TimeoutError: it doesn't in time; with the trace as it is.
+            TimeoutError: it did not hold in time; the message has the last trace.
         """
         last: Trace | None = None
 
@@ -132,23 +132,23 @@ class Jaeger:
             raise TimeoutError(f"{error}; it is: {last}") from None
 
     def whole(self, trace_id: str, seconds: float = 60.0) -> Trace:
-        """Wait for the trace of an incident that is over: its root is sent last.
+        """Wait for the whole trace of an incident: the root is sent last.
 
         Raises:
-            TimeoutError: it isn't there in time.
+            TimeoutError: the root did not arrive in time.
         """
         return self.until("the root", trace_id, lambda trace: trace if trace.root else None, seconds)
 
     def services(self) -> list[str]:
-        """Who has sent spans."""
+        """The services that sent spans."""
         return list(self._get("/api/services")[1]["data"] or [])
 
     def of_service(self, service: str, **tags: str) -> list[str]:
-        """Ids of the traces with a span of this service with these tags, as its search page finds them."""
+        """Ids of the traces with a span of this service with these tags, as the search page finds them."""
         asked = urlencode({"service": service, "limit": 100, "tags": json.dumps(tags)})
-        code, said = self._get(f"/api/traces?{asked}")
-        assert code == http.client.OK, said
-        return [str(one["traceID"]) for one in said["data"]]
+        code, answer = self._get(f"/api/traces?{asked}")
+        assert code == http.client.OK, answer
+        return [str(one["traceID"]) for one in answer["data"]]
 
     def _answers(self, path: str) -> bool:
         try:

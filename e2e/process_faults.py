@@ -1,4 +1,4 @@
-"""The processes of a pod as this machine shows them, to be harmed from outside: as a device, a node or OOM would."""
+"""Faults of the processes of a pod, injected from the host: as a device, a node or the OOM killer would."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ def supervisor(pod: str) -> Process:
     """The supervisor of the pod with this UID: the first process of the worker's container.
 
     Raises:
-        TimeoutError: none runs.
+        TimeoutError: there is none.
     """
     return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), 30)
 
 
 def supervisors(pod: str) -> list[Process]:
-    """All that run for this pod: one, or none."""
+    """The supervisors of the pod that run now: one or none."""
     found = [one for one in everything() if "supervisor.pyz run" in one.command]
     return [one for one in found if one.environment.get("GANG_POD_UID") == pod and one.inner_pid == 1]
 
 
 def worker(pod: str) -> Process:
-    """The worker of the pod: what its supervisor has started.
+    """The worker of the pod: the child of its supervisor.
 
     Raises:
-        TimeoutError: none runs.
+        TimeoutError: there is none.
     """
     return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), 30)
 
 
 def workers(pod: str) -> list[Process]:
-    """The processes that the supervisor of the pod has started."""
+    """The children of the pod's supervisor."""
     return [child for one in supervisors(pod) for child in one.children]
 
 
 def sidecar(pod: str) -> Process:
-    """The sidecar of the pod: it shares the network of the supervisor.
+    """The sidecar of the pod: it has the same network namespace as the supervisor.
 
     Raises:
-        TimeoutError: none runs.
+        TimeoutError: there is none.
     """
     network = _network(supervisor(pod))
 
@@ -55,7 +55,7 @@ def sidecar(pod: str) -> Process:
 
 
 def kill(process: Process) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """SIGKILL a process, and wait for its end."""
     process.send(signal.SIGKILL)
     until(f"the end of process {process.pid}", lambda: not process.alive, 10)
 

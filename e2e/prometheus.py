@@ -1,4 +1,4 @@
-"""Debian's Prometheus and its promtool, as processes of this machine; not installed, and gone after the test."""
+"""Debian's Prometheus and promtool as local processes, unpacked and not installed; they end with the test."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ DASHBOARD: Final = REPOSITORY / "charts" / "gangctl" / "files" / "dashboard.json
 REFERENCE: Final = REPOSITORY / "docs" / "reference" / "metrics.md"
 SCRAPE_SECONDS: Final = 1
 VARIABLES: Final = {"$namespace": ".*", "$__range": "1h"}
-"""What Grafana puts in place of its variables."""
+"""The values with which Grafana replaces its variables."""
 
 
 def program(name: str) -> Path:
     """Prometheus or promtool.
 
     Raises:
-        Missing: this machine has no way to get Debian's package.
+        Missing: this machine cannot fetch the Debian package.
     """
     return toolchain.unpacked("prometheus") / "usr" / "bin" / name
 
 
 def promtool(*words: str | Path, stdin: str = "") -> tuple[int, str]:
-    """Run it; the exit code and all that it says."""
+    """Run promtool; its exit code, and all that it prints."""
     done = subprocess.run([program("promtool"), *words], input=stdin, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def queries() -> list[str]:
-    """All PromQL of the dashboard and of the reference, as Prometheus gets it."""
+    """All PromQL queries of the dashboard and of the reference, as Prometheus receives them."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     found = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     found += re.findall(r"^\| `gangctl_.*\| `([^|]+)` \|$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -52,7 +52,7 @@ def queries() -> list[str]:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     host: str
     port: int
@@ -63,24 +63,24 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in found]
 
     def value(self, expression: str) -> float | None:
-        """The only value; None if there is none."""
+        """The value of the only series; None if there is not exactly one."""
         found = self.query(expression)
         return found[0][1] if len(found) == 1 else None
 
     def exemplars(self, expression: str, since: float, until_: float) -> list[dict[str, Any]]:
-        """Exemplars of the series, with their labels."""
+        """The exemplars of the series, with the labels of their series."""
         found = self._get("query_exemplars", query=expression, start=str(since), end=str(until_))
         return [one | {"series": series["seriesLabels"]} for series in found for one in series["exemplars"]]
 
     def scraped(self) -> dict[str, str]:
-        """The last error of each target by its address: empty if there was none."""
+        """Address of each target -> its last error; empty if there was none."""
         targets = self._get("targets", state="active")["activeTargets"]
         return {
             target["labels"]["instance"]: target["lastError"] for target in targets if target["health"] != "unknown"
         }
 
     def rules(self) -> dict[str, str]:
-        """The health of each alert: ok, or not, by name."""
+        """Name of each alert -> its health, such as ok."""
         groups = self._get("rules", type="alert")["groups"]
         return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
@@ -95,7 +95,7 @@ class Prometheus:
         return answer["data"]
 
     def answers(self) -> bool:
-        """Whether it does."""
+        """Whether it answers queries."""
         try:
             self._get("query", query="1")
         except (OSError, http.client.HTTPException, ValueError):
@@ -107,17 +107,17 @@ class Prometheus:
 def prometheus(
     folder: Path, targets: Sequence[str], port: int, host: str = "127.0.0.1", enter: Sequence[str] = ()
 ) -> Iterator[Prometheus]:
-    """One that scrapes these addresses every second, keeps exemplars, and evaluates the chart's alerts.
+    """A Prometheus that scrapes these addresses every second, stores exemplars, and evaluates the chart's alerts.
 
     Args:
-        folder: where it keeps everything.
-        targets: ``host:port`` each.
-        port: where it listens.
-        host: where this process finds it.
-        enter: what a command begins with to run where the targets are.
+        folder: for its data, configuration and log.
+        targets: ``host:port`` of each.
+        port: the port that it listens on.
+        host: the address at which this process reaches it.
+        enter: the prefix of a command that makes it run where the targets are.
 
     Raises:
-        TimeoutError: it doesn't answer; its log is in the folder.
+        TimeoutError: it does not answer; its log is in the folder.
     """
     config = {
         "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"},

@@ -37,7 +37,7 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert {key: spec[key] for key in same} == {key: FULL[key] for key in same}
     assert spec["terminationGracePeriodSeconds"] == 60
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
-    assert spec["serviceAccountName"] == "somebody"
+    assert spec["serviceAccountName"] == "restarter"
     assert rendered.one("ServiceAccount")["metadata"]["annotations"] == {"a": "b"}
     assert metadata["annotations"] == {"e": "f"}
     assert metadata["labels"]["team"] == "research"

@@ -1,4 +1,4 @@
-"""Waiting for the state of an object by a watch: as it changes, without asking again and again."""
+"""Waits for a state of an object by a watch, without polling."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def watch_until(
     holds: Callable[[dict[str, Any]], T | None],
     seconds: float,
 ) -> T:
-    """Watch what `kubectl get WORDS` shows until something holds of an object (not None, not False); return that.
+    """Watch what `kubectl get WORDS` shows until a condition holds for an object; what the condition found.
 
-    A watch that ends (its server was restarted, say) is begun again.
+    A condition that returns None or False does not hold. A watch that ends, because its server was restarted for
+    example, begins again.
 
     Raises:
-        TimeoutError: nothing like that was seen in time.
+        TimeoutError: the condition did not hold in time; the message has the last object.
     """
     end = time.monotonic() + seconds
     last: dict[str, Any] = {}
@@ -59,6 +60,6 @@ def _objects(watching: subprocess.Popen[bytes], end: float) -> Iterator[dict[str
             try:
                 seen, at = decoder.raw_decode(text)
             except ValueError:
-                break  # the rest is on its way
+                break  # the rest has not arrived yet
             text = text[at:]
             yield seen

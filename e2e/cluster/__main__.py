@@ -3,15 +3,15 @@
 python -m e2e.cluster [--dir DIR] VERB ...
 
 up [--nodes 2]           start it; prints the kubeconfig
-add 3                    one node more, or a dead one again
-kill 2                   its power goes: every process on it ends at once
-freeze 2, thaw 2         it stops, and goes on
-cut 2, plug 2            its network goes, and comes back; everything on it runs on
-stop kube-apiserver      or etcd, kube-scheduler ...; start has it back
-load [--torch]           make the images from the working tree, import them on all nodes, print their names
-run 1 crictl ps          a command on a node (0: the control plane)
-down                     end it, and remove all of it
-build                    the programs alone
+add 3                    add a node, or start a killed one again
+kill 2                   cut the node's power: every process on it ends at once
+freeze 2, thaw 2         stop all processes of the node, and continue them
+cut 2, plug 2            take the node's network away, and give it back; its processes go on
+stop kube-apiserver      or etcd, kube-scheduler ...; start starts it again
+load [--torch]           build the images from the working tree, import them on all nodes, print their names
+run 1 crictl ps          run a command on a node (0: the control plane)
+down                     end the cluster and remove all of it
+build                    build the programs only
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ON_A_NODE = ("add", "kill", "freeze", "thaw", "cut", "plug")
 
 
 def main() -> None:
-    """Do what the verb says."""
+    """Run the command line."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "gangctl-e2e")
     verbs = flags.add_subparsers(dest="verb", required=True, metavar="VERB")

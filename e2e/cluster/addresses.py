@@ -1,7 +1,7 @@
-"""The addresses of a cluster: all of 198.18.0.0/15, which nobody routes, and inside the cluster's own namespaces.
+"""The addresses of a cluster. All are in 198.18.0.0/15, which is not routed, and in the cluster's own namespaces.
 
-Only one link leads out of them, to the machine around: its two addresses depend on the cluster's number, so that
-several clusters can run side by side.
+One link connects the cluster with the host. The two addresses of the link depend on the cluster's number, so several
+clusters can run side by side.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def node(index: int) -> str:
 
 
 def pods(index: int) -> str:
-    """The subnet of its pods."""
+    """The subnet of a node's pods."""
     return f"198.18.{100 + index}.0/24"
 
 
 def link(cluster: int) -> str:
-    """The device through which the machine around reaches this cluster."""
+    """The device through which the host reaches this cluster."""
     return f"gangctl-e2e{cluster}"
 
 
@@ -37,10 +37,10 @@ def link_peer(cluster: int) -> str:
 
 
 def around(cluster: int) -> str:
-    """The machine's end of that link."""
+    """The address of the host's end of the link."""
     return f"198.19.240.{4 * cluster + 1}"
 
 
 def entrance(cluster: int) -> str:
-    """The cluster's end of it: where kubectl finds the API server."""
+    """The address of the cluster's end of the link: where kubectl finds the API server."""
     return f"198.19.240.{4 * cluster + 2}"

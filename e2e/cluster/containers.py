@@ -1,4 +1,4 @@
-"""The processes of a pod as this machine sees them: to be killed, frozen, and asked when they were started."""
+"""The processes of a pod as the host sees them, so that tests can signal them and read when they started."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from e2e.cluster.processes import Process
 
 TASKS = "state/io.containerd.runtime.v2.task/k8s.io"
 ATTEMPT = "GANG_ATTEMPT"
-"""What a supervisor gives to its workers, and nobody else has."""
+"""The environment variable that only the workers of a supervisor have."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container that runs, on the machine that it runs on."""
+    """A running container, and the machine that it runs on."""
 
     id: str
     name: str
@@ -26,15 +26,15 @@ class Container:
     machine: Machine
 
     def processes(self) -> list[Process]:
-        """All of them."""
+        """All its processes."""
         return [process for process in self.machine.everything() if self.id in _cgroup(process)]
 
     @property
     def first(self) -> Process:
-        """Process 1: in a worker's container the supervisor.
+        """Process 1; in a worker's container this is the supervisor.
 
         Raises:
-            LookupError: it has ended meanwhile.
+            LookupError: the container has ended.
         """
         for process in self.processes():
             if process.inner_pid == 1:
@@ -42,30 +42,30 @@ class Container:
         raise LookupError(f"{self.name} of pod {self.pod_uid} has no process 1")
 
     def workers(self) -> list[Process]:
-        """What the supervisor has started as the user's command, one or several."""
+        """The processes that the supervisor has started: the user's command, once or several times."""
         return [child for child in self.first.children if ATTEMPT in child.environment]
 
 
 def containers(lab: Lab, pod_uid: str) -> dict[str, Container]:
-    """The containers of a pod that run, by their name in the pod; the sandbox isn't one of them."""
+    """The running containers of a pod by their name in the pod, without the sandbox."""
     found = {}
     for node in lab.nodes:
         machine = node.machine
         if machine.init is None:
             continue
         for path in (machine.here / TASKS).glob("*/config.json"):
-            with contextlib.suppress(OSError, ValueError):  # it ends just now
-                marks = json.loads(path.read_text()).get("annotations", {})
-                if marks.get("io.kubernetes.cri.sandbox-uid") == pod_uid and _is_container(marks):
-                    name = marks["io.kubernetes.cri.container-name"]
+            with contextlib.suppress(OSError, ValueError):  # the container ends at this moment
+                annotations = json.loads(path.read_text()).get("annotations", {})
+                if annotations.get("io.kubernetes.cri.sandbox-uid") == pod_uid and _is_container(annotations):
+                    name = annotations["io.kubernetes.cri.container-name"]
                     one = Container(path.parent.name, name, pod_uid, machine)
                     if one.processes():
                         found[name] = one
     return found
 
 
-def _is_container(marks: dict[str, str]) -> bool:
-    return marks.get("io.kubernetes.cri.container-type") == "container"
+def _is_container(annotations: dict[str, str]) -> bool:
+    return annotations.get("io.kubernetes.cri.container-type") == "container"
 
 
 def _cgroup(process: Process) -> str:

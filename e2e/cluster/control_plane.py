@@ -1,6 +1,6 @@
-"""The control plane: a machine with etcd, the API server, controllers, the scheduler and the cluster's DNS.
+"""The control plane: a machine with etcd, the API server, the controller manager, the scheduler and the cluster's DNS.
 
-DNS is a program here and not a pod, behind the usual service address, so that a node's death doesn't take it along.
+DNS has the usual service address, but it runs here and not in a pod, so it survives the loss of a node.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ COREFILE = """\
 }
 """
 
-LEAVING = (
-    "add table ip leaving",
-    "add chain ip leaving out { type nat hook postrouting priority srcnat ; }",
-    "add rule ip leaving out oifname entrance masquerade",
+MASQUERADE = (
+    "add table ip masquerade",
+    "add chain ip masquerade out { type nat hook postrouting priority srcnat ; }",
+    "add rule ip masquerade out oifname entrance masquerade",
 )
-"""Pods reach the machine around, on its end of the link: it has no routes to them, so they come as the entrance."""
+"""Lets pods reach the host's end of the link. The host has no routes to pods, so their packets get the address of the
+entrance."""
 
 
 class ControlPlane:
@@ -47,15 +48,15 @@ class ControlPlane:
 
     @property
     def admin(self) -> Path:
-        """The kubeconfig of who may do everything."""
+        """The kubeconfig of the administrator."""
         return self.home / "admin.kubeconfig"
 
     def config(self, name: str) -> Path:
-        """The kubeconfig of a part of the cluster."""
+        """The kubeconfig of a component of the cluster."""
         return self.home / "pki" / f"{name}.kubeconfig"
 
     def prepare(self) -> None:
-        """Keys and kubeconfigs."""
+        """Write keys, certificates and kubeconfigs."""
         pki = self.pki
         pki.prepare()
         pki.issue(
@@ -81,7 +82,7 @@ class ControlPlane:
         self.admin.write_text(pki.kubeconfig("admin", f"https://{addresses.entrance(self.number)}:6443"))
 
     def boot(self, init: Path) -> None:
-        """Switch the machine on, with the bridge that nodes are plugged into, and the link to the machine around."""
+        """Boot the machine, with the bridge that nodes are plugged into and the link to the host."""
         machine = self.machine
         machine.boot(init)
         configure_device(machine, "lo", [])
@@ -93,11 +94,11 @@ class ControlPlane:
         configure_device(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
         _ip("addr", "add", f"{addresses.around(self.number)}/30", "dev", device)
         _ip("link", "set", device, "up")
-        for rule in LEAVING:
+        for rule in MASQUERADE:
             machine.net("nft", *rule.split())
 
     def start(self, program: str) -> None:
-        """Start one of its programs, unless it runs."""
+        """Start one of its programs unless it runs already."""
         if self.machine.program(program) is None:
             self.machine.start(program, *self._arguments(program))
 
@@ -106,7 +107,7 @@ class ControlPlane:
         self.machine.stop(program)
 
     def up(self) -> None:
-        """Start everything, and wait until the API server is ready."""
+        """Start all programs, and wait until the API server is ready."""
         for program in PROGRAMS[:2]:
             self.start(program)
         self.ready()
@@ -118,7 +119,7 @@ class ControlPlane:
         """Wait for the API server.
 
         Raises:
-            TimeoutError: it isn't ready in time.
+            TimeoutError: it is not ready in time.
         """
         until("the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode, seconds)
 

@@ -1,7 +1,7 @@
-"""A device plugin with devices that don't exist, for the health of devices in a pod's status.
+"""A device plugin with devices that do not exist, to test the health of devices in a pod's status.
 
-It speaks the kubelet's device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto). Its few
-messages are written and read here by hand: protobuf's wire format needs three lines for what they hold.
+It implements the kubelet's device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto). The few
+messages are encoded and decoded here by hand: protobuf's wire format needs three lines for what they contain.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ SERVICE = f"{VERSION}.DevicePlugin"
 REGISTER = f"/{VERSION}.Registration/Register"
 FOLDER = "/var/lib/kubelet/device-plugins"
 LOOK_SECONDS = 1.0
-"""How often a stream looks whether its reader has gone."""
+"""How often a stream checks whether its reader has gone."""
 
 
 class Devices:
-    """The devices of one resource on one node; a test says how they are."""
+    """The devices of one resource on one node; a test sets their health."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._healthy = dict.fromkeys(names, True)
         self._changed = threading.Condition()
 
     def mark(self, name: str, *, healthy: bool) -> None:
-        """Say how a device is; the kubelet hears of it at once."""
+        """Set the health of a device; the kubelet is told at once."""
         with self._changed:
             self._healthy[name] = healthy
             self._changed.notify_all()
 
     def watch(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """ListAndWatch: all devices, now and at each change."""
-        said: bytes | None = None
+        """ListAndWatch: send all devices now and at each change."""
+        sent: bytes | None = None
         while context.is_active():
             with self._changed:
                 now = self._list()
-                if now == said:
+                if now == sent:
                     self._changed.wait(LOOK_SECONDS)
                     continue
-            yield (said := now)
+            yield (sent := now)
 
     def options(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
         """GetDevicePluginOptions: none."""
         return b""
 
     def allocate(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """Allocate: each container gets the names of its devices as FAKE_DEVICES."""
+        """Allocate: each container gets the names of its devices in the variable FAKE_DEVICES."""
         answers = []
         for container in _fields(request):
             names = ",".join(name.decode() for name in _fields(container))
@@ -70,7 +70,7 @@ class Devices:
 
 @contextmanager
 def devices(node: Node, resource: str, names: Sequence[str]) -> Iterator[Devices]:
-    """Give a node these devices, until the end of the block."""
+    """Give a node these devices until the end of the block."""
     folder = host_path(node.machine, FOLDER)
     socket = folder / f"{resource.replace('/', '-')}.sock"
     found = Devices(names)
@@ -98,13 +98,13 @@ def _register(kubelet: Path, endpoint: str, resource: str) -> None:
 
 
 def _field(number: int, value: str | bytes) -> bytes:
-    """A field of a message: strings, and messages within."""
+    """One field of a message: a string, or a message in it."""
     data = value.encode() if isinstance(value, str) else value
     return _number(number << 3 | 2) + _number(len(data)) + data
 
 
 def _number(value: int) -> bytes:
-    """A varint: seven bits a byte, the lowest first."""
+    """A varint: seven bits a byte, the lowest bits first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

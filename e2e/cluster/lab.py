@@ -1,6 +1,6 @@
-"""A cluster of our own in a folder: up, one node more, faults, down.
+"""A test cluster of our own in a folder: start it, add nodes, undo faults, take it down.
 
-Everything that a later command needs is in the folder, so any command finds the cluster that another has started.
+The folder has everything that a later command needs, so any command finds the cluster that another one started.
 """
 
 from __future__ import annotations
@@ -51,12 +51,17 @@ class Lab:
     ) -> Lab:
         """Start a cluster in an empty folder, and wait until all nodes are ready.
 
-        ``owner``: when this process has ended, whoever comes next may take the cluster down: see :func:`sweep`.
+        Args:
+            home: the folder of the cluster.
+            nodes: how many nodes it has.
+            api_arguments: more flags for the API server.
+            kubelet: more fields for the configuration of the kubelets.
+            owner: when this process has ended, the next test run takes the cluster down: see :func:`sweep`.
 
         Raises:
-            Missing: the machine lacks something that can't be installed or built.
-            TimeoutError: something doesn't come up: its log is in home/log.
-            RuntimeError: there is a cluster already.
+            Missing: something that the machine lacks cannot be installed or built.
+            TimeoutError: a program does not start: its log is in home/log.
+            RuntimeError: a cluster runs in the folder already.
         """
         toolchain.require_root()
         toolchain.install_packages(*versions.PACKAGES)
@@ -65,8 +70,8 @@ class Lab:
         if (home / "lab.json").exists():
             before = cls(home)
             if before.control_plane.machine.init or any(node.machine.init for node in before.nodes):
-                raise RuntimeError(f"a cluster runs in {home} already")
-            before.down()  # its remains
+                raise RuntimeError(f"a cluster runs in {home} already: use it, or take it down first")
+            before.down()  # what is left of it
         home.mkdir(parents=True, exist_ok=True)
         settings: dict[str, Any] = {
             "number": _claim_number(),
@@ -79,18 +84,18 @@ class Lab:
         try:
             lab._begin(nodes)
         except BaseException:
-            lab.halt()  # its logs stay: they say why
+            lab.halt()  # the logs stay: they show why
             raise
         return lab
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The kubeconfig of the administrator."""
         return self.control_plane.admin
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes that were ever added, also dead ones."""
+        """All nodes that were added, also killed ones."""
         found = (path.name.removeprefix("node-") for path in self.home.glob("node-*"))
         return [self.node(index) for index in sorted(int(name) for name in found if name.isdigit())]
 
@@ -99,9 +104,9 @@ class Lab:
         return Node(index, self.control_plane, self.kubelet)
 
     def add_node(self, index: int) -> Node:
-        """Switch a node on: a new one, or one that was killed, which comes back as after a reboot."""
+        """Boot a node: a new one, or one that was killed, which comes back as after a reboot."""
         node = self.node(index)
-        _remove_cgroups(node.containers())  # of its life before
+        _remove_cgroups(node.containers())  # from before it was killed
         node.boot(self.images.init())
         node.up(self.images.store, [self.images.pause()])
         return node
@@ -117,7 +122,7 @@ class Lab:
         )
 
     def load(self, *images: Image, nodes: Sequence[Node] | None = None) -> None:
-        """Import images on all nodes that are on, at the same time."""
+        """Import images on all running nodes, in parallel."""
         chosen = [node for node in nodes or self.nodes if node.machine.init]
 
         def one(node: Node) -> None:
@@ -128,7 +133,7 @@ class Lab:
             list(pool.map(one, chosen))
 
     def remove_node(self, index: int) -> None:
-        """Switch a node off, and forget it."""
+        """Kill a node, and delete it from the cluster."""
         node = self.node(index)
         node.machine.kill()
         self.control_plane.kubectl("delete", "node", node.name, "--ignore-not-found")
@@ -136,7 +141,7 @@ class Lab:
         shutil.rmtree(node.machine.here)
 
     def heal(self, nodes: int) -> None:
-        """Undo every fault: so many nodes are on and Ready afterwards, and no others."""
+        """Undo every fault: afterwards this number of nodes, and no other, is running and Ready."""
         for program in control_plane.PROGRAMS:
             self.control_plane.start(program)
         self.control_plane.ready()
@@ -151,7 +156,7 @@ class Lab:
         self.wait_ready(*range(1, nodes + 1))
 
     def halt(self) -> None:
-        """End every process; logs and keys stay."""
+        """End every process; logs and keys stay in the folder."""
         number = self.control_plane.number
         if self.control_plane.machine.init or Path(f"/sys/class/net/{addresses.link_peer(number)}").exists():
             # Otherwise the machine was restarted, and another cluster may have the number now.
@@ -160,7 +165,7 @@ class Lab:
             machine.kill()
 
     def down(self) -> None:
-        """End it, and remove all of it."""
+        """End every process, and remove the folder."""
         self.halt()
         for node in self.nodes:
             _remove_cgroups(node.containers())
@@ -187,7 +192,7 @@ class Lab:
 
 
 def sweep(homes: Iterable[Path]) -> None:
-    """Take down what was left by test runs that were killed."""
+    """Take down the clusters of test runs that were killed."""
     for home in homes:
         with contextlib.suppress(OSError, ValueError):
             owner = json.loads((home / "lab.json").read_text())["owner"]
@@ -209,7 +214,7 @@ def _claim_number() -> int:
 
 
 def _remove_cgroups(containers: list[str]) -> None:
-    """What containers leave when nobody ends them in order: empty cgroups, to be removed from the innermost."""
+    """Remove the empty cgroups of containers that were killed with their node, the innermost first."""
     for above in CGROUPS.glob("*/k8s.io"):
         tops = [above / container for container in containers]
         folders = [path for top in tops for path in [top, *top.rglob("*")] if path.is_dir()]

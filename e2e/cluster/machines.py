@@ -1,7 +1,7 @@
 """A machine of the cluster: a PID, a mount and a network namespace of its own, held by one first process.
 
-All that runs on it is inside the PID namespace, containers too. So its power is cut by one signal to the first process,
-it freezes by stopping all that is inside, and nothing of it can be left behind: the namespaces end with the process.
+All its processes are in the PID namespace, containers too. One signal to the first process cuts the power; stopping all
+processes in the namespace freezes the machine. Nothing of it can be left behind: the namespaces end with the process.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ mount in every namespace (since 3.18), and removing it is allowed because nothin
 mount points are in a tmpfs of the machine, where the host's /var/lib is a set of symbolic links.
 """
 PRIVATE = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
-"""Folders that each node must have for itself, as the kubelet and CNI expect them at these places."""
+"""Folders that each node must have for itself: the kubelet and CNI use these fixed paths."""
 
 
 class Machine:
-    """One machine by its name; ``home`` is the folder of the cluster, ``programs`` where its programs are."""
+    """One machine by its name; ``home`` is the folder of the cluster, ``programs`` the folder of its programs."""
 
     def __init__(self, name: str, home: Path, programs: Path) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Machine:
 
     @property
     def init(self) -> Process | None:
-        """The first process, None while the machine is off."""
+        """The first process; None while the machine is off."""
         return self.registry.find(self.name)
 
     @property
@@ -72,14 +72,14 @@ class Machine:
 
     @property
     def env(self) -> dict[str, str]:
-        """What its programs find in PATH."""
+        """The environment of its programs."""
         return os.environ | {
             "PATH": f"{self.programs}:/usr/sbin:/sbin:{os.environ['PATH']}",
             "CONTAINER_RUNTIME_ENDPOINT": f"unix://{self.here}/containerd.sock",  # for crictl
         }
 
     def boot(self, init: Path) -> None:
-        """Switch it on; ``init`` is a program that only waits and reaps."""
+        """Boot it; ``init`` is a program that only waits and reaps children."""
         self.here.mkdir(parents=True, exist_ok=True)
         self.log.mkdir(parents=True, exist_ok=True)
         for folder in PRIVATE:
@@ -100,18 +100,18 @@ class Machine:
         self.registry.keep(f"{self.name}.holder", holder)
 
     def inside(self, *command: str) -> list[str]:
-        """The command as it is called to run on this machine."""
+        """The command line that runs this command on the machine."""
         return ["nsenter", "--target", str(self.first.pid), "--net", "--mount", "--pid", "--", *command]
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command on it, and wait."""
+        """Run a command on it, and wait for its end."""
         done = subprocess.run(self.inside(*command), env=self.env, capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             raise RuntimeError(f"{self.name}: {' '.join(command)}: {done.stderr.strip()}")
         return done
 
     def net(self, *command: str) -> None:
-        """Run a command in its network only: process ids are the machine's around it."""
+        """Run a command in its network namespace only: process ids are those of the host."""
         subprocess.run(["nsenter", f"--net=/proc/{self.first.pid}/ns/net", "--", *command], check=True, env=self.env)
 
     def start(self, program: str, *arguments: str) -> None:
@@ -122,18 +122,18 @@ class Machine:
         self.registry.keep(f"{self.name}.{program}", entered)
 
     def program(self, program: str) -> Process | None:
-        """The process of a program that was started here (nsenter waits outside; its child is the one)."""
+        """The process of a program that was started here: the child of the nsenter that waits outside."""
         entered = self.registry.find(f"{self.name}.{program}")
         return next(iter(entered.children), None) if entered else None
 
     def stop(self, program: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """End one of its programs, and wait until it is gone."""
+        """End one of its programs, and wait for its end."""
         if found := self.program(program):
             found.send(number)
             until(f"the end of {program} on {self.name}", lambda: not found.alive, 30)
 
     def everything(self) -> list[Process]:
-        """All its processes, those in containers too."""
+        """All its processes, also those in containers."""
         return processes.inside(init) if (init := self.init) else []
 
     def mount_points(self) -> set[str]:
@@ -142,7 +142,7 @@ class Machine:
         return {line.split()[4] for line in mounts.splitlines()}
 
     def kill(self) -> None:
-        """Cut its power: every process on it ends at once, nobody is asked."""
+        """Cut its power: every process on it ends at once, without notice."""
         init = self.init
         if init is None:
             return
@@ -152,21 +152,21 @@ class Machine:
         until(f"the end of {self.name}", lambda: not any(process.alive for process in before), 30)
 
     def freeze(self) -> None:
-        """Stop everything on it, as if the hypervisor paused it: nothing answers, nothing dies."""
+        """Stop all its processes, as when a hypervisor pauses it: nothing answers, nothing ends."""
         first = self.first
         while running := [one for one in self.everything() if one != first and not _stopped(one)]:
             for process in running:  # again, because a process may fork just before it is stopped
                 process.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let everything go on."""
+        """Continue all its processes."""
         entered = [self.registry.find(name) for name in self.registry.names() if name.startswith(f"{self.name}.")]
         for process in [*self.everything(), *(one for one in entered if one)]:
             process.send(signal.SIGCONT)
 
 
 def host_path(machine: Machine, path: str) -> Path:
-    """Where this machine around has a folder that a machine of the cluster has for itself."""
+    """Where the host has a private folder of a machine."""
     private = next(folder for folder in PRIVATE if path.startswith(folder))
     return machine.here / "mounts" / private.replace("/", "+") / path.removeprefix(private).strip("/")
 
@@ -182,14 +182,14 @@ def _stopped(process: Process) -> bool:
 def add_bridge(machine: Machine, name: str) -> None:
     """Add a bridge with a hardware address of its own.
 
-    By default it has the lowest of its ports', which changes as ports come and go, and then its neighbours know a wrong
-    one for seconds.
+    By default a bridge has the lowest address of its ports. That one changes when ports come and go, and for seconds
+    its neighbours send to the wrong address.
     """
     machine.net("ip", "link", "add", name, "address", "02:00:00:67:61:6e", "type", "bridge")
 
 
-def configure_device(machine: Machine, device: str, given: Sequence[str]) -> None:
-    """Give a device its addresses, and switch it on."""
-    for address in given:
+def configure_device(machine: Machine, device: str, addresses: Sequence[str]) -> None:
+    """Give a network device its addresses, and bring it up."""
+    for address in addresses:
         machine.net("ip", "addr", "add", address, "dev", device)
     machine.net("ip", "link", "set", device, "up")

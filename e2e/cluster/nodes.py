@@ -52,7 +52,7 @@ class Node:
         self.kubelet = kubelet
 
     def boot(self, init: Path) -> None:
-        """Switch the machine on, with its network and its settings."""
+        """Boot the machine, with its network and its configuration files."""
         machine, control_plane = self.machine, self.control_plane.machine
         machine.boot(init)
         pid = str(machine.first.pid)
@@ -75,7 +75,7 @@ class Node:
         self._write_settings()
 
     def up(self, store: Store, images: list[Image]) -> None:
-        """Start its programs, with images that must be there from the beginning."""
+        """Start its programs; ``images`` are those that it needs before its first pod."""
         here = self.machine.here
         self.machine.start("containerd", "-c", f"{here}/etc/containerd.toml")
         until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode)
@@ -93,12 +93,12 @@ class Node:
         self.machine.start("kube-proxy", f"--config={here}/etc/proxy.json")
 
     def ctr(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Ask its containerd."""
+        """Run ctr against its containerd."""
         socket = f"{self.machine.here}/containerd.sock"
         return self.machine.run("ctr", "--address", socket, "--namespace", "k8s.io", *arguments, check=check)
 
     def load(self, store: Store, image: Image) -> None:
-        """Import an image; the layers that this node has already aren't sent again."""
+        """Import an image, without the layers that the node has already."""
         there = set(self.ctr("content", "ls", "-q").stdout.split())
         socket = f"{self.machine.here}/containerd.sock"
         command = ["ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", "--local", "-"]
@@ -111,23 +111,23 @@ class Node:
         ) as importing:
             assert importing.stdin is not None
             assert importing.stderr is not None
-            with contextlib.suppress(BrokenPipeError):  # then ctr has ended, and says why
+            with contextlib.suppress(BrokenPipeError):  # then ctr has ended, and its error output says why
                 store.write_archive(image, importing.stdin, without=there)
                 importing.stdin.close()
-            said = importing.stderr.read().decode()
+            error = importing.stderr.read().decode()
         if importing.returncode != 0:
-            raise RuntimeError(f"{self.name}: import of {image.name}: {said.strip()}")
+            raise RuntimeError(f"{self.name}: import of {image.name}: {error.strip()}")
 
     def containers(self) -> list[str]:
-        """The ids of its containers that run, or ran when its power went."""
+        """The ids of its containers that run, or ran when its power was cut."""
         return [path.name for path in (self.machine.here / "state/io.containerd.runtime.v2.task/k8s.io").glob("*")]
 
     def cut_off(self) -> None:
-        """Pull its network cable: everything on it runs on, nobody hears of it."""
+        """Pull its network cable: its processes go on, but nothing reaches it."""
         self.control_plane.machine.net("ip", "link", "set", self.name, "down")
 
     def plug_in(self) -> None:
-        """Put the cable back."""
+        """Plug its network cable in again."""
         self.control_plane.machine.net("ip", "link", "set", self.name, "up")
 
     def _write_settings(self) -> None:
@@ -160,7 +160,7 @@ class Node:
             "address": addresses.node(self.index),
             "containerRuntimeEndpoint": f"unix://{self.machine.here}/containerd.sock",
             "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": False,  # keeps off the machine's own cgroups: a container's is k8s.io/ID
+            "cgroupsPerQOS": False,  # leaves the host's own cgroups alone: that of a container is k8s.io/ID
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
             "failSwapOn": False,

@@ -1,4 +1,4 @@
-"""Keys, certificates and kubeconfigs of a cluster that lives for hours."""
+"""Keys, certificates and kubeconfigs of a cluster that exists for hours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LIFETIME = dt.timedelta(days=30)
 
 @dataclass(frozen=True)
 class PKI:
-    """The folder of the cluster's CA and of what it has signed."""
+    """The folder with the cluster's CA and the certificates that it signed."""
 
     folder: Path
 
     def prepare(self) -> None:
-        """Make the CA and the key of service account tokens."""
+        """Create the CA, and the key that signs service account tokens."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / "ca.crt").exists():
             return
@@ -39,7 +39,7 @@ class PKI:
         self._write("ca", key, certificate.sign(key, hashes.SHA256()))
 
     def issue(self, name: str, common: str, organisation: str = "", names: Sequence[str] = ()) -> None:
-        """A certificate for client and server, signed by the CA: ``name``.crt and ``name``.key."""
+        """Issue a certificate for clients and servers, signed by the CA: ``name``.crt and ``name``.key."""
         if (self.folder / f"{name}.crt").exists():
             return
         authority = x509.load_pem_x509_certificate(self.path("ca.crt").read_bytes())
@@ -56,7 +56,7 @@ class PKI:
         self._write(name, key, certificate.sign(signer, hashes.SHA256()))
 
     def kubeconfig(self, name: str, server: str) -> str:
-        """A kubeconfig for that certificate, with everything inside."""
+        """A kubeconfig that contains that certificate, its key and the CA."""
 
         def data(file: str) -> str:
             return base64.b64encode(self.path(file).read_bytes()).decode()
@@ -74,7 +74,7 @@ class PKI:
         return json.dumps(config, indent=1)
 
     def path(self, file: str) -> Path:
-        """Where a file of the keys is."""
+        """The path of a file in the folder."""
         return self.folder / file
 
     def _write(

@@ -1,4 +1,4 @@
-"""Processes that outlive the command which started them: kept by process id and start time, so never mistaken."""
+"""Processes that outlive the command that started them. Process id and start time identify them without doubt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NS_GET_PARENT = 0xB702
 
 @dataclass(frozen=True)
 class Process:
-    """One process of this machine; ``born`` is its start in clock ticks since boot."""
+    """One process of the host; ``born`` is its start in clock ticks since boot."""
 
     pid: int
     born: int
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this id now, if it lives."""
+        """The process that has this id now; None if there is none."""
         with contextlib.suppress(OSError, ValueError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             if fields[0] not in {"Z", "X"}:
@@ -34,25 +34,25 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs (a zombie doesn't)."""
+        """Whether it still runs (a zombie does not)."""
         return Process.of(self.pid) == self
 
     @property
     def started(self) -> float:
-        """When it was started, in seconds since the epoch, to a hundredth."""
+        """When it was started: seconds since the epoch, to a hundredth."""
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         return time.time() - uptime + self.born / os.sysconf("SC_CLK_TCK")
 
     @property
     def command(self) -> str:
-        """Its command line, or "" if it is gone."""
+        """Its command line; empty if it has ended."""
         with contextlib.suppress(OSError):
             return Path(f"/proc/{self.pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
         return ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment it was started with; empty if it is gone."""
+        """The environment that it was started with; empty if it has ended."""
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{self.pid}/environ").read_bytes().decode(errors="replace")
             return dict(one.split("=", 1) for one in text.split("\0") if "=" in one)
@@ -60,7 +60,7 @@ class Process:
 
     @property
     def children(self) -> list[Process]:
-        """The processes that it is the parent of."""
+        """The processes whose parent it is."""
         with contextlib.suppress(OSError):
             pids = [
                 int(pid)
@@ -72,7 +72,7 @@ class Process:
 
     @property
     def inner_pid(self) -> int:
-        """Its process id in its own PID namespace: 1 for a container's first process."""
+        """Its process id in its own PID namespace: 1 for the first process of a container."""
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("NSpid:"):
@@ -80,21 +80,21 @@ class Process:
         return 0
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, if it still is this process."""
+        """Send a signal, if the process still runs."""
         with contextlib.suppress(ProcessLookupError):
             if self.alive:
                 os.kill(self.pid, number)
 
 
 def everything() -> Iterator[Process]:
-    """Every process that this machine shows us."""
+    """Every process that the host shows."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (found := Process.of(int(entry.name))):
             yield found
 
 
 def inside(init: Process) -> list[Process]:
-    """Every process in the PID namespace of this one, or in one below it: a node with all its containers."""
+    """Every process in the PID namespace of this one, or in one below: a node with all its containers."""
     try:
         own = Path(f"/proc/{init.pid}/ns/pid").stat().st_ino
     except OSError:
@@ -103,7 +103,7 @@ def inside(init: Process) -> list[Process]:
 
 
 def _namespaces(pid: int) -> Iterator[int]:
-    """Its PID namespace and those above."""
+    """The process' PID namespace, and those above it."""
     try:
         at = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY)
     except OSError:
@@ -112,7 +112,7 @@ def _namespaces(pid: int) -> Iterator[int]:
         yield os.fstat(at).st_ino
         try:
             above = fcntl.ioctl(at, NS_GET_PARENT)
-        except OSError:  # ours is the last that may be seen
+        except OSError:  # the last one that this process may see
             return
         finally:
             os.close(at)
@@ -120,10 +120,10 @@ def _namespaces(pid: int) -> Iterator[int]:
 
 
 def start(log: Path, *command: str, env: dict[str, str] | None = None) -> Process:
-    """Start a process in the background that isn't our child, its output appended to the log.
+    """Start a background process that is no child of this one, and append its output to the log.
 
     Raises:
-        RuntimeError: it ended at once.
+        RuntimeError: the process ended at once.
     """
     script = 'setsid "$@" >>"$0" 2>&1 </dev/null & echo $!'
     done = subprocess.run(
@@ -136,18 +136,18 @@ def start(log: Path, *command: str, env: dict[str, str] | None = None) -> Proces
 
 
 class Registry:
-    """The processes of a cluster by name, in a folder, so that another command finds them."""
+    """The processes of a cluster by name, stored in a folder, so that another command finds them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def keep(self, name: str, process: Process) -> None:
-        """Remember it."""
+        """Store a process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(f"{process.pid} {process.born}")
 
     def find(self, name: str) -> Process | None:
-        """The process of this name if it still runs."""
+        """The process of this name, if it still runs."""
         with contextlib.suppress(OSError, ValueError):
             pid, born = (self.folder / name).read_text().split()
             kept = Process(int(pid), int(born))
@@ -155,5 +155,5 @@ class Registry:
         return None
 
     def names(self) -> list[str]:
-        """What was ever kept."""
+        """The names of all processes that were stored."""
         return sorted(path.name for path in self.folder.glob("*"))

@@ -1,10 +1,9 @@
-"""The programs of a cluster, built from Go modules: nothing is downloaded but sources, through the Go module proxy.
+"""The programs of a cluster, built from Go modules: only sources are downloaded, through the Go module proxy.
 
     python -m e2e.cluster build
 
-About 10 minutes on two cores with a cold cache, then nothing, and after a change of a version that program alone: see
-versions.py for the folders. A program appears there only when it is complete, so an interrupted build goes on where it
-was.
+The first build takes about 10 minutes on two cores. After a change of a version, only that program is built. The
+folders are in versions.py. A program appears there when it is complete, so an interrupted build continues.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
 CLIENTS = ("kubectl", "helm")
-"""What a cluster of somebody else's needs."""
+"""What the tests need for a cluster that is not our own."""
 
 
 def ready(wanted: Collection[str] = (*versions.KUBERNETES_PROGRAMS, *versions.PROGRAMS)) -> Path:
-    """The folder with all programs, or those that are wanted; what is missing is built.
+    """Build the wanted programs that are missing; the folder that has them.
 
     Raises:
-        Missing: Go is needed and can't be had, or a build fails.
+        Missing: there is no Go and no way to get one, or a build fails.
     """
     folder = versions.binaries()
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in wanted if not (folder / name).exists()]
     _make([name for name in missing if not versions.built(name).exists()])
     for name in missing:
-        with contextlib.suppress(FileExistsError):  # another run may do the same now
+        with contextlib.suppress(FileExistsError):  # another test run does the same
             (folder / name).hardlink_to(versions.built(name))
     return folder
 
@@ -78,7 +77,7 @@ def _build(go: Path, name: str, package: str) -> None:
 
 
 def _build_kubernetes(go: Path, names: list[str]) -> None:
-    """Its go.mod points at folders of its repository; the same sources are published as modules v0.x: point there."""
+    """Its go.mod points to folders of its repository. The same sources are published as modules v0.x: use those."""
     version = versions.KUBERNETES
     published = "v0." + version.partition(".")[2]
     with tempfile.TemporaryDirectory(dir=versions.cache()) as work:

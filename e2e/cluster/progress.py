@@ -1,4 +1,4 @@
-"""Progress on long work: one line when something begins that takes a while, one when it is done."""
+"""Progress of long work: one line when it begins, one when it is done."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 
 def announce(what: str) -> None:
-    """One line, past whatever captures the output of tests."""
+    """Print one line to the real standard error: pytest does not capture it."""
     print(f"e2e: {what}", file=sys.__stderr__, flush=True)
 
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Say what begins, and how many seconds it took."""
+    """Announce what begins, and how many seconds it took."""
     announce(f"{what} ...")
     began = time.monotonic()
     yield

@@ -1,7 +1,7 @@
-"""What must be on the machine before anything can be built: Debian's packages, and a Go that is new enough.
+"""What the machine must have before anything can be built: Debian packages, and a Go that is new enough.
 
-Packages are installed by apt-get, as root. A Go that is too old serves only to fetch the right one, as a module,
-through the Go module proxy; a machine without any gets Debian's for that.
+apt-get installs packages, as root. A Go that is too old only fetches the right one, as a module, through the Go module
+proxy. A machine without Go gets Debian's first.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from e2e.cluster import versions
 from e2e.cluster.progress import timed
 
 
-class Missing(Exception):  # noqa: N818 - it is said to the user as it is
-    """Something that this machine lacks, in a sentence that says what to do."""
+class Missing(Exception):  # noqa: N818 - the user sees its message, not its name
+    """This machine lacks something; the message says what, and what to do."""
 
 
 def require_root() -> None:
-    """Nodes are made of namespaces and mounts.
+    """Check for root: nodes are made of namespaces and mounts.
 
     Raises:
-        Missing: this isn't root.
+        Missing: the user is not root.
     """
     if os.geteuid() != 0:
         raise Missing("a cluster of our own needs root (namespaces, mounts): sudo make e2e, or KUBECONFIG=... make e2e")
 
 
 def install_packages(*names: str) -> None:
-    """Install what is missing of Debian's packages.
+    """Install those of these Debian packages that are missing.
 
     Raises:
         Missing: there is no apt-get, or it failed.
@@ -50,52 +50,56 @@ def install_packages(*names: str) -> None:
     if not missing:
         return
     if shutil.which("apt-get") is None:
-        raise Missing(f"these programs are needed, and there is no apt-get to install them: {' '.join(missing)}")
+        raise Missing(
+            f"these Debian packages are missing, and there is no apt-get to install them: {' '.join(missing)}"
+        )
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with timed(f"installing {' '.join(missing)}"):
         for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", *missing]):
             done = subprocess.run(["apt-get", *command], capture_output=True, text=True, env=env, check=False)
         if done.returncode != 0:
-            raise Missing(f"apt-get can't install {' '.join(missing)}: {done.stderr.strip()[-500:]}")
+            raise Missing(f"apt-get cannot install {' '.join(missing)}: {done.stderr.strip()[-500:]}")
 
 
 def unpacked(package: str) -> Path:
-    """The files of a Debian package, kept in the cache and not installed: no service of it starts, nothing is set up.
+    """The files of a Debian package, unpacked into the cache and not installed, so no service of it starts.
 
     Only for programs that need no other package.
 
     Raises:
-        Missing: it can't be had.
+        Missing: the package cannot be fetched.
     """
     kept = versions.cache() / "debian" / package
     if kept.exists():
         return kept
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Missing(f"Debian's package {package} is needed, and there is no apt-get or no dpkg-deb to fetch it")
+        raise Missing(
+            f"the Debian package {package} is needed, and there is no apt-get or no dpkg-deb to fetch and unpack it"
+        )
     kept.parent.mkdir(parents=True, exist_ok=True)
     with timed(f"fetching Debian's {package}"), tempfile.TemporaryDirectory(dir=kept.parent) as work:
-        if _apt_get(work, "download", "-qq", package) is not None:  # its lists may be old, or not there
+        if _apt_get(work, "download", "-qq", package) is not None:  # the lists may be old or missing
             error = _apt_get(work, "update", "-qq") or _apt_get(work, "download", "-qq", package)
             if error is not None:
-                raise Missing(f"apt-get can't download {package}: {error}")
+                raise Missing(f"apt-get cannot download {package}: {error}")
         (archive,) = Path(work).glob("*.deb")
         subprocess.run(["dpkg-deb", "-x", archive, Path(work) / "files"], check=True)
-        with contextlib.suppress(OSError):  # another run may do the same now
+        with contextlib.suppress(OSError):  # another test run does the same
             (Path(work) / "files").rename(kept)
     return kept
 
 
 def _apt_get(folder: str, *words: str) -> str | None:
-    """Run it there; what it says if it fails."""
+    """Run apt-get in a folder; its error output if it fails."""
     done = subprocess.run(["apt-get", *words], capture_output=True, text=True, check=False, cwd=folder)
     return done.stderr.strip()[-500:] if done.returncode else None
 
 
 def go() -> Path:
-    """A Go that is new enough: the installed one, or one from the module proxy, kept in the cache.
+    """A Go that is new enough: the installed one, or one from the module proxy, which the cache keeps.
 
     Raises:
-        Missing: there is none and none can be had.
+        Missing: there is none, and none can be fetched.
     """
     installed = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin:/usr/lib/go/bin")
     if installed and _version(installed) >= _numbers(versions.GO):
@@ -113,8 +117,8 @@ def go() -> Path:
 
 
 def _version(program: str) -> tuple[int, ...]:
-    said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=_local()).stdout
-    return _numbers(said)
+    printed = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=_local()).stdout
+    return _numbers(printed)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -139,13 +143,15 @@ def _fetch(bootstrap: str, kept: Path) -> None:
             check=False,
         )
         if done.returncode != 0:
-            raise Missing(f"Go {versions.GO} can't be had from the module proxy: {(done.stderr or done.stdout)[-500:]}")
+            raise Missing(
+                f"Go {versions.GO} cannot be fetched from the module proxy: {(done.stderr or done.stdout)[-500:]}"
+            )
         source = Path(json.loads(done.stdout)["Dir"])
         half = kept.with_suffix(".half")
         shutil.rmtree(half, ignore_errors=True)
         shutil.copytree(source, half)
-        for path in half.rglob("_go.mod"):  # a module can't hold another one's go.mod under that name
+        for path in half.rglob("_go.mod"):  # a module cannot contain the go.mod of another one
             path.rename(path.with_name("go.mod"))
-        for program in (*half.glob("bin/*"), *half.glob("pkg/tool/*/*")):  # a module's files aren't executable
+        for program in (*half.glob("bin/*"), *half.glob("pkg/tool/*/*")):  # the files of a module are not executable
             program.chmod(0o755)
         half.rename(kept)

@@ -1,4 +1,4 @@
-"""What a cluster is made of, and where it is kept: each version of a program is built once on a machine."""
+"""The versions of a cluster's programs, and where they are kept: a machine builds each version once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 GO = "1.26.8"
-"""Fetched through the Go module proxy where no Go of this version or newer is installed."""
+"""Fetched through the Go module proxy where neither this version nor a newer one is installed."""
 
 KUBERNETES = "1.36.3"
 KUBERNETES_PROGRAMS = (
@@ -27,9 +27,9 @@ PROGRAMS = {
     "crictl": "sigs.k8s.io/cri-tools/cmd/crictl@v1.36.0",
     "coredns": "github.com/coredns/coredns@v1.15.0",
     "helm": "helm.sh/helm/v4/cmd/helm@v4.3.1",
-    "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one@v1.62.0",  # later ones need a module that nobody serves
+    "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one@v1.62.0",  # later ones need a module that no proxy has
 }
-"""Program -> Go package and version. Kubernetes itself needs more than a line: programs.py."""
+"""Program -> Go package and version. Kubernetes needs more than a line: programs.py."""
 
 PACKAGES = (
     "ca-certificates",
@@ -47,22 +47,22 @@ PACKAGES = (
 
 
 def cache() -> Path:
-    """Where builds and images outlive a run: GANGCTL_E2E_CACHE, or gangctl-e2e in the user's cache folder."""
+    """The folder for builds and images: GANGCTL_E2E_CACHE, or gangctl-e2e in the user's cache folder."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return Path(os.environ.get("GANGCTL_E2E_CACHE", home / "gangctl-e2e"))
 
 
 def version(name: str) -> str:
-    """The version that is wanted of a program."""
+    """The wanted version of a program."""
     return PROGRAMS[name].rpartition("@")[2].removeprefix("v") if name in PROGRAMS else KUBERNETES
 
 
 def built(name: str) -> Path:
-    """Where a program is kept in the version that is wanted."""
+    """The file of a program in the wanted version."""
     return cache() / "programs" / f"{name}-{version(name)}"
 
 
 def binaries() -> Path:
-    """A folder in which all programs of this set have their plain names."""
+    """The folder in which all programs of these versions have their plain names."""
     wanted = " ".join(built(name).name for name in sorted((*KUBERNETES_PROGRAMS, *PROGRAMS)))
     return cache() / f"bin-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"

@@ -1,7 +1,7 @@
-"""The images of the tests: what is in each, made once for each content.
+"""Builds the images of the tests, each one once for its content.
 
-Debian with Python is the lowest layer of all, so a node gets it once. Dependencies are the next, our code is the last:
-a change of the code makes a small layer in seconds.
+The lowest layer of all images is Debian with Python, so a node gets it once. The next one has the dependencies, and the
+last one our code: after a change of the code, a small layer is built in seconds.
 
     python -m e2e.images.build [--torch] [--archives FOLDER]
 """
@@ -26,14 +26,14 @@ from e2e.images.store import PAUSE, Image, Layer, Store, key
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REPOSITORY = "docker.io/gangctl"
-"""As the chart names them."""
+"""The chart's values have the same."""
 
 SITE = "opt/gangctl/lib"
 WORKSPACE = "opt/gangctl/examples"
 EXAMPLES = ("train_plain.py", "train_torch.py")
 COMPILE = "python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
 CODE_KEPT = 5
-"""So many states of our code stay in the cache."""
+"""How many versions of our code stay in the cache."""
 
 TORCH = """
 apt-get update -qq
@@ -43,14 +43,14 @@ python3 -c 'import torch.distributed'
 
 
 class Images:
-    """All images, from the working tree as it is."""
+    """All images, from the working tree."""
 
     def __init__(self) -> None:
         self.store = Store(versions.cache() / "images")
         self.debian = Debian(self.store)
 
     def made(self, name: str) -> Image:
-        """The image of this name below the repository."""
+        """Build the image with this name below the repository."""
         makers = {
             "controller": self.controller,
             "sidecar": self.sidecar,
@@ -64,23 +64,23 @@ class Images:
         return Image(name=PAUSE, layers=(self._program(),), command=("/pause",))
 
     def controller(self) -> Image:
-        """The controller, and the command line."""
+        """The controller, with the command line."""
         layers, tag = self._ours("controller", [ROOT / "client", ROOT / "sidecar", ROOT])
         return _ours("controller", tag, layers, ("python", "-m", "gangctl.controller.kube"))
 
     def sidecar(self) -> Image:
-        """The sidecar, which also brings the supervisor."""
+        """The sidecar, with the supervisor."""
         layers, tag = self._ours("sidecar", [ROOT / "client", ROOT / "sidecar"])
         return _ours("sidecar", tag, layers, ("python", "-m", "gangsidecar.agent"))
 
     def examples(self) -> Image:
-        """What a user's image may be at least: Python, and the examples."""
+        """The least that a user's image has: Python, with the examples."""
         _, base = self.debian.base()
         layer = self._scripts()
         return Image(name=f"{REPOSITORY}/examples:{_tag(base, layer)}", layers=(base, layer))
 
     def examples_torch(self) -> Image:
-        """The same with Debian's PyTorch: 1.6 GB."""
+        """The same image with Debian's PyTorch: 1.6 GB."""
         root, base = self.debian.base()
         name = key("torch", base.digest, TORCH)
         with ExitStack() as progress:
@@ -91,7 +91,7 @@ class Images:
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
 
     def init(self) -> Path:
-        """The program that waits and reaps, as a file of this machine."""
+        """The program that waits and reaps children, as a file of the host."""
         self._program()
         return self._program_folder() / "pause"
 
@@ -167,7 +167,7 @@ def _package(source: Path) -> Path:
 
 
 def _content(sources: list[Path]) -> Iterable[str | bytes]:
-    """What the wheels are made of."""
+    """What the wheels are built from."""
     for source in sources:
         package = _package(source)
         files = [
@@ -182,7 +182,7 @@ def _content(sources: list[Path]) -> Iterable[str | bytes]:
 
 
 def _install(requirements: Path, target: Path) -> None:
-    """The pinned dependencies for the image's Python, without running it."""
+    """Install the pinned dependencies for the image's Python, without running that Python."""
     machine = platform.machine()
     platforms = [
         f"--platform={kind}_{machine}"
@@ -201,7 +201,7 @@ def _install(requirements: Path, target: Path) -> None:
 
 
 def _install_ours(sources: list[Path], target: Path) -> None:
-    """Our wheels, as the real images install them."""
+    """Install our wheels as the released images do."""
     with tempfile.TemporaryDirectory() as wheels:
         _pip("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", *map(str, sources))
         found = [str(path) for path in Path(wheels).glob("*.whl")]
@@ -216,10 +216,10 @@ def _pip(*arguments: str) -> None:
 
 
 def main() -> None:
-    """Make them."""
+    """Build all images."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--torch", action="store_true", help="PyTorch's as well")
-    flags.add_argument("--archives", type=Path, help="write each as an archive into this folder")
+    flags.add_argument("--torch", action="store_true", help="build the image with PyTorch as well")
+    flags.add_argument("--archives", type=Path, help="write an archive of each image into this folder")
     options = flags.parse_args()
     toolchain.require_root()
     toolchain.install_packages(*versions.PACKAGES)

@@ -1,4 +1,4 @@
-"""Debian root file systems, by debootstrap, from the mirror that this machine's own apt uses."""
+"""Debian root file systems, made by debootstrap from the mirror that this machine's apt uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.cluster.toolchain import Missing
 from e2e.images.store import Layer, Store, key
 
 SUITE = "trixie"
-"""Its Python is 3.13, the one of the real images."""
+"""Its Python is 3.13, as in the released images."""
 
 PRUNED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/log")
 
@@ -34,7 +34,7 @@ class Debian:
         self.store = store
 
     def base(self) -> tuple[Path, Layer]:
-        """Minimal Debian with python3: its root, and the layer of it.
+        """Minimal Debian with python3: its root folder, and its layer.
 
         Raises:
             Missing: debootstrap failed.
@@ -55,9 +55,9 @@ class Debian:
         return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
 
     def above(self, name: str, lower: list[Path], script: str, prepared: Path | None = None) -> tuple[Path, Layer]:
-        """What a shell script, run as root inside the lower roots, changes: as a folder, and as a layer.
+        """What a shell script changes when root runs it in the lower root folders: as a folder, and as a layer.
 
-        ``prepared``: a folder whose content is there before the script runs, and belongs to the layer.
+        ``prepared``: a folder whose content is added before the script runs, and belongs to the layer.
 
         Raises:
             Missing: the script failed.
@@ -128,16 +128,16 @@ def prune(root: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The proxy that apt uses is one for debootstrap as well."""
-    said = subprocess.run(
+    """The environment of debootstrap: it uses the same HTTP proxy as apt."""
+    printed = subprocess.run(
         ["apt-config", "shell", "PROXY", "Acquire::http::Proxy"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    proxy = said.removeprefix("PROXY=").strip("'")
+    proxy = printed.removeprefix("PROXY=").strip("'")
     return os.environ | ({"http_proxy": proxy} if proxy else {})
 
 
 def _mark_deleted(layer: Path) -> None:
-    """An overlay marks a deleted file by a device 0:0, an image by an empty file `.wh.NAME`."""
+    """Turn the marks of deleted files from an overlay's (a device 0:0) into an image's (an empty file `.wh.NAME`)."""
     for folder, _, files in os.walk(layer):
         for file in files:
             path = Path(folder) / file

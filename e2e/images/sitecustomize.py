@@ -1,7 +1,8 @@
-"""Debian's PyTorch is built without libuv, and its torchrun asks for libuv whatever is set, in agent and children.
+"""Makes torchrun work with Debian's PyTorch, which is built without libuv.
 
-So the default is changed in every process, as soon as `torch.distributed` has been imported. This takes the place of
-Debian's own sitecustomize, which would be found first and does nothing here.
+Its torchrun asks for libuv whatever is set, in the agent and in its children. So this changes the default in every
+process when `torch.distributed` has been imported. It replaces Debian's own sitecustomize, which does nothing here and
+would be found first.
 """
 
 import importlib.abc
@@ -11,7 +12,7 @@ from typing import Any
 
 
 class Loader(importlib.abc.Loader):
-    """Runs the real loader, and then changes TCPStore's default."""
+    """Runs the real loader, then changes the default of TCPStore."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
@@ -32,7 +33,7 @@ class Loader(importlib.abc.Loader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Meets the import of `torch.distributed`, once."""
+    """Intercepts the first import of `torch.distributed`."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "torch.distributed":

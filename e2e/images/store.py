@@ -1,7 +1,7 @@
-"""Images without a container engine: blobs by digest in a folder, and archives made of them that containerd imports.
+"""Images without a container engine: blobs by digest in a folder, and archives of them that containerd imports.
 
-The format is the OCI image layout (opencontainers/image-spec, image-layout.md). Layers are plain tars: they never
-travel.
+The format is the OCI image layout (opencontainers/image-spec, image-layout.md). Layers are tars without compression:
+they stay on this machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DIGEST = re.compile("[0-9a-f]{64}")
 PAUSE = "localhost/gangctl-e2e/pause:1"
 ALIAS = "e2e"
-"""A tag that every image has besides the one of its content: for manifests that stay as they are."""
+"""A second tag of every image, besides the one of its content, for manifests that do not change."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A name, its layers from the lowest to the highest, and how a container of it starts."""
+    """A name, the layers from the lowest to the highest, and how a container starts."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -48,7 +48,7 @@ class Image:
 
 
 class Store:
-    """The blobs in a folder, with the layers that are known by a key of what they were made from."""
+    """The blobs in a folder. A layer is found by a key of what it was made from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Store:
         self.blobs.mkdir(parents=True, exist_ok=True)
 
     def known(self, key: str) -> Layer | None:
-        """The layer that was made from this, if it is there."""
+        """The layer with this key; None if the store does not have it."""
         record = self.folder / f"{key}.json"
         if not record.exists():
             return None
@@ -64,7 +64,7 @@ class Store:
         return layer if self._blob(layer.digest).exists() else None
 
     def add(self, key: str, root: Path, *, owned_by_root: bool) -> Layer:
-        """Keep a folder's content as a layer. ``owned_by_root``: whoever owns it here, in the image root does."""
+        """Store a folder's content as a layer. ``owned_by_root``: in the image, root owns all files."""
         owner = ["--owner=0", "--group=0"] if owned_by_root else []
         command = ["tar", "-C", str(root), "--sort=name", "--numeric-owner", *owner, "-cf", "-", "."]
         digest = hashlib.sha256()
@@ -86,7 +86,7 @@ class Store:
         return layer
 
     def forget(self, what: str, newest: int) -> None:
-        """Remove the layers of this kind, with their folders, but for the newest."""
+        """Remove all layers of a kind but the newest ones, and their folders."""
         records = sorted(self.folder.glob(f"{what}-*.json"), key=lambda path: path.stat().st_mtime)
         for record in records[:-newest]:
             record.unlink()
@@ -100,7 +100,7 @@ class Store:
                     blob.unlink()
 
     def write_archive(self, image: Image, out: IO[bytes], *, without: Collection[str] = ()) -> None:
-        """Write the image as an archive, but for the blobs that its reader has."""
+        """Write the image as an archive, without the blobs that the reader has already."""
         config = json.dumps(_config(image)).encode()
         manifest = json.dumps(_manifest(image, config)).encode()
         index = json.dumps(_index(image, manifest)).encode()
@@ -114,7 +114,7 @@ class Store:
                     archive.add(self._blob(layer.digest), f"blobs/{layer.digest.replace(':', '/')}")
 
     def archive(self, image: Image, folder: Path) -> Path:
-        """Write the whole image as a file, for those who load it themselves."""
+        """Write the whole image to a file, for users who load it themselves."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{image.name.rpartition('/')[2].replace(':', '-')}.tar"
         with path.open("wb") as file:
@@ -126,7 +126,7 @@ class Store:
 
 
 def key(what: str, *parts: str | bytes) -> str:
-    """A name for what is made from these parts."""
+    """A key for what is made from these parts."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()

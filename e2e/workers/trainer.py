@@ -1,7 +1,7 @@
-"""A worker for tests of traces: how long each part of its start takes is known, and it says so through gangclient.
+"""A worker for tests of traces. Each part of its start takes a known time, which it reports through gangclient.
 
-It reports steps, saves a checkpoint now and then, and sends one span of its own, without any library for that. SIGUSR1
-makes it exit with EXIT_CODE, SIGUSR2 makes it ask for a restart. What it did and when stands in its member's file.
+It reports steps, saves a checkpoint now and then, and sends a span of its own without a tracing library. On SIGUSR1 it
+exits with EXIT_CODE, on SIGUSR2 it requests a restart. It notes what it did, and when, in a file of its member.
 """
 
 import http.client
@@ -28,10 +28,10 @@ asked = threading.Event()
 
 
 def main() -> None:
-    """Start slowly, load, train for ever."""
+    """Start slowly, load a checkpoint, train without end."""
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(int(os.environ["EXIT_CODE"])))
     signal.signal(signal.SIGUSR2, ask)
-    say("started", at=born())
+    note("started", at=born())
     gang = gangclient.connect()
     time.sleep(IMPORT_SECONDS)
     begin = time.time_ns()
@@ -40,12 +40,12 @@ def main() -> None:
     if gang.restore:
         step = gang.restore.step
         gang.checkpoint_loaded(LOAD_SECONDS)
-        tell("trainer.load", begin)
+        send_span("trainer.load", begin)
     while True:
         time.sleep(STEP_SECONDS)
         step += 1
         gang.progress(step, seconds=STEP_SECONDS)
-        say("step", step)
+        note("step", step)
         if RANK == 0 and (step == FIRST_SAVE or step % SAVE_EVERY == 0):
             save(step)
         if asked.is_set():
@@ -54,33 +54,33 @@ def main() -> None:
 
 
 def ask(_number: int, _frame: "FrameType | None") -> None:
-    """The loop does it: a handler must not wait."""
+    """Let the loop do it: a signal handler must not wait."""
     asked.set()
 
 
-def say(what: str, step: int = 0, at: "float | None" = None) -> None:
-    """Note it, with the time."""
+def note(what: str, step: int = 0, at: "float | None" = None) -> None:
+    """Append a line with the time to the member's file."""
     noted = {"what": what, "attempt": ATTEMPT, "step": step, "time": time.time() if at is None else at}
     with (DIRECTORY / MEMBER).open("a") as file:
         file.write(json.dumps(noted) + "\n")
 
 
 def born() -> float:
-    """When this process was made: Python itself takes a while to start on a busy machine."""
+    """When this process began: on a busy machine Python takes a while to start."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age
 
 
 def save(step: int) -> None:
-    """A checkpoint with nothing in it."""
+    """Save an empty checkpoint."""
     folder = DIRECTORY / f"step-{step}"
     folder.mkdir(exist_ok=True)
     (folder / "DONE").touch()
 
 
-def tell(name: str, begin: int) -> None:
-    """A span below the incident, as any tracing library would send it: OTLP as JSON over HTTP."""
+def send_span(name: str, begin: int) -> None:
+    """Send a span below the incident as a tracing library does: OTLP as JSON over HTTP."""
     url = urlsplit(os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"])
     _, trace, parent, _ = os.environ["TRACEPARENT"].split("-")
     span = {
@@ -98,7 +98,7 @@ def tell(name: str, begin: int) -> None:
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=10)
     connection.request("POST", "/v1/traces", json.dumps(body), {"Content-Type": "application/json"})
     if connection.getresponse().status != http.client.OK:
-        sys.exit("the span was refused")
+        sys.exit("the collector refused the span")
 
 
 if __name__ == "__main__":
