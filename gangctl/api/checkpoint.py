@@ -1,4 +1,4 @@
-"""Where checkpoints are, and when an older one is tried."""
+"""Where checkpoints are stored, and when gangctl falls back to an older one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gangctl.api.model import Constraint, Model, TierName
 
 
 class DirectorySource(Model):
-    """A directory is looked at: each step is a folder in it, and the layout says what marks a step complete."""
+    """gangctl lists a directory: each step is a subdirectory, and the layout tells which steps are complete."""
 
     constraints = (
         Constraint(
-            "layout Pattern needs a pattern (such as step-{step}) and complete (the file that marks a step complete)",
+            "layout Pattern needs pattern (such as step-{step}) and complete (the file that marks a step complete)",
             lambda source: source.layout != "Pattern" or bool(source.pattern and source.complete),
             "self.layout != 'Pattern' || (has(self.pattern) && has(self.complete))",
             ("layout", "pattern", "complete"),
         ),
         Constraint(
-            "pattern and complete belong to layout Pattern; the other layouts know their own",
+            "pattern and complete belong to layout Pattern; the other layouts define their own",
             lambda source: source.layout == "Pattern" or (source.pattern is None and source.complete is None),
             "self.layout == 'Pattern' || (!has(self.pattern) && !has(self.complete))",
             ("layout", "pattern", "complete"),
@@ -29,28 +29,30 @@ class DirectorySource(Model):
 
     type: Literal["Directory"]
     directory: Annotated[str, Field(min_length=1, max_length=1024)]
-    """The directory that holds the steps, as the worker container sees it."""
+    """Path of the directory that holds the steps, as seen by the worker container."""
     layout: Literal["TorchDCP", "HuggingFace", "Megatron", "Orbax", "Pattern"]
-    """How steps are named and marked complete. Choose the library that writes the checkpoints, or Pattern."""
+    """How steps are named and marked complete. Select the library that writes the checkpoints, or Pattern."""
     pattern: Annotated[str, Field(pattern=r"^[^/{}]*\{step\}[^/{}]*$", max_length=255)] | None = None
-    """Name of a step's folder with {step} for its number, such as step-{step}. Only with layout Pattern."""
+    """Name of a step's subdirectory, with {step} in place of the number, such as step-{step}. Only with layout
+    Pattern."""
     complete: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Name of the file in a step's folder whose presence marks the step complete, such as DONE: written last. Only with
-    layout Pattern."""
+    """Name of the file whose presence in a step's subdirectory marks the step complete, such as DONE. The framework
+    must write it last. Only with layout Pattern."""
 
 
 class ApiSource(Model):
-    """Each rank registers its checkpoints at the sidecar's API when it has completed them."""
+    """Each rank registers a checkpoint through the sidecar's API when the checkpoint is complete."""
 
     type: Literal["API"]
 
 
 class Tier(Model):
-    """One place that checkpoints are kept in."""
+    """One storage tier for checkpoints."""
 
     constraints = (
         Constraint(
-            "a tier with scope Member needs source type API: only the member's own framework knows what it holds",
+            "a tier with scope Member needs source type API, because only the member's own framework knows "
+            "which checkpoints it holds",
             lambda tier: tier.scope != "Member" or isinstance(tier.source, ApiSource),
             "self.scope != 'Member' || self.source.type == 'API'",
             ("source.type", "scope"),
@@ -58,17 +60,17 @@ class Tier(Model):
     )
 
     name: TierName
-    """Name of the tier, unique in the gang: 1 to 15 lower-case letters, digits and dashes, a letter first. The
-    framework names it when it registers a checkpoint."""
+    """Name of the tier, unique in the gang: 1 to 15 lower-case letters, digits and dashes, starting with a letter. The
+    framework passes this name when it registers a checkpoint."""
     scope: Literal["Shared", "Member"]
-    """Who can read it. Shared: every member (a network file system, an object store). Member: only the member that
-    wrote it (memory, a local disk); it is lost with the pod."""
+    """Which members can read the tier. Shared: every member (a network file system, an object store). Member: only the
+    member that wrote the checkpoint (memory, a local disk); its content is lost with the pod."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
-    """How gangctl knows which steps are complete."""
+    """How gangctl finds out which steps are complete."""
 
 
 class Checkpoint(Model):
-    """Where checkpoints are and when an older one is tried."""
+    """Where checkpoints are stored, and when gangctl falls back to an older one."""
 
     constraints = (
         Constraint(
@@ -80,8 +82,8 @@ class Checkpoint(Model):
     )
 
     fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
-    """After how many restarts in a row from the same restore point, without a step beyond it, the next older one is
-    tried. A corrupt newest checkpoint can't stop the gang for ever then."""
+    """Number of consecutive restarts from the same restore point, without a step beyond it, after which gangctl tries
+    the next older one. This keeps a corrupt newest checkpoint from blocking the gang forever."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
-    """From 1 to 4 places. The newest step that every rank can load wins, wherever it is; of equal steps a Member tier
-    is taken first, since it is nearer."""
+    """Storage tiers: from 1 to 4. The newest step that every rank can load is used, whichever tier holds it. If two
+    tiers hold the same step, a Member tier is preferred because it is nearer."""

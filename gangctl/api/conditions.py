@@ -1,4 +1,4 @@
-"""The types of a GangJob's conditions. Machines read these; ``status.phase`` is a summary for people."""
+"""Condition types of a GangJob. Programs read conditions; ``status.phase`` is a summary for people."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """Each is True, False or Unknown, with a reason of :class:`gangctl.api.reasons.Reason` and a sentence."""
+    """Each is True, False or Unknown, with a reason from :class:`gangctl.api.reasons.Reason` and a message."""
 
     ACCEPTED = "Accepted"
-    """The cluster takes the gang's pods; False says what it has against them, and how to go on."""
+    """The cluster admits the gang's pods. If False, the message has the cluster's objections and what to do."""
     READY = "Ready"
-    """Every needed member runs its worker."""
+    """Every required member runs its worker."""
     PROGRESSING = "Progressing"
-    """The gang runs or is on its way to run; False: it waits for somebody or has ended."""
+    """The gang runs or is about to run. If False, the gang has ended or waits for an action by a user."""
     SUSPENDED = "Suspended"
-    """No pods, because `spec.suspend` is true or a replacement took too long."""
+    """The gang has no pods, because `spec.suspend` is true or a replacement took too long."""
     RESTARTING = "Restarting"
-    """From a fault to the start of the next attempt's last worker."""
+    """A restart is in progress: from the fault until the last worker of the next attempt has started."""
     DEGRADED = "Degraded"
-    """It runs, and somebody should look: a hang that is only observed, an ignored restore point, no spare left."""
+    """The gang runs but needs attention: a hang that is only observed, an ignored restore point, or no spare left."""
     FINISHED = "Finished"
-    """True once, when the gang has ended either way: what `kubectl wait` needs."""
+    """The gang has ended, successfully or not. Use this condition with `kubectl wait`."""
     SUCCEEDED = "Succeeded"
-    """It has ended as the success policy says."""
+    """The gang has ended and the success policy is satisfied."""
     FAILED = "Failed"
-    """It has ended otherwise."""
+    """The gang has ended without success."""

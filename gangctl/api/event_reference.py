@@ -18,38 +18,40 @@ _INTRODUCTION: Final = f"""\
 
 # Events
 
-What gangctl says of a gang while it happens: `kubectl describe gangjob NAME`, or
+gangctl emits Kubernetes Events for a gang. To see them, run `kubectl describe gangjob NAME`, or:
 
 ```
 kubectl events --for gangjob/NAME
 kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Warning --all-namespaces
 ```
 
-An Event is sent after the status that says the same was stored, never before, in the background and, within a
-namespace, in order. It is news for people: machines read the conditions. If the API server can't take it now, it is
-tried again for about ten seconds (a minute if no answer comes) and then lost, with a line in the controller's log. No
-decision ever waits for one, nor does another namespace's. What a leader wrote just before it ended may never be told:
-the next one continues from the status, and doesn't tell it twice.
+The controller emits an Event only after the status with the same message is stored. It emits Events in the background
+and, within a namespace, in order. Events are for people; programs read the conditions. If the API server does not
+accept an Event, the controller retries for about ten seconds (a minute if the server does not answer), then drops the
+Event and logs it. Decisions never wait for an Event, and neither do the Events of other namespaces. Events that a
+leader decided on just before it ended may be missing: the next leader continues from the status and does not repeat
+them.
 
-- `regarding` is the GangJob. `related` is the pod it is about, if it is about one: that of the incarnation meant, which
-  may be gone by now (then without its UID).
-- `reason` and `type` are those of the table below. They are stable: alerts may be made of them.
-- `action` is what the controller does about it.
-- `note` is the sentence of the decision. Where it belongs to an incident it ends with ` (trace ID)`, and the annotation
-  `{ANNOTATION_TRACE_ID}` has the ID alone: look it up in Jaeger, or with `gangctl trace NAME`.
+- `regarding` is the GangJob. `related` is the pod that the Event is about, if any: the pod of that incarnation. It may
+  already be gone; then it has no UID.
+- `reason` and `type` are listed below. They are stable, so you can alert on them.
+- `action` is what the controller does.
+- `note` is the message. If it belongs to an incident, it ends with ` (trace ID)`, and the annotation
+  `{ANNOTATION_TRACE_ID}` has the ID alone: look it up in Jaeger, or run `gangctl trace NAME`.
 
-**The same, said again, is one Event.** What has the same type, reason, note and pod is counted in the `series` of the
-first Event (`count`, `lastObservedTime`; kubectl shows `x3 over 5m`) for as long as the API server keeps it: an hour
-after it was last said, by default. That holds across a change of the leader. Incidents differ in their trace, so each
-has Events of its own.
+**Repeated Events are counted.** Events with the same type, reason, note and pod are one Event with a `series` (`count`,
+`lastObservedTime`; kubectl shows `x3 over 5m`), for as long as the API server keeps it: by default an hour after the
+last occurrence. Counting continues after a change of leader. Each incident has its own trace, and therefore its own
+Events.
 
-**A flood is paced.** A gang may send 25 Events of one reason at once, and one in five minutes after that. What is more
-is left out: the next Event of this reason says how many, the incidents in the status have them, and so do the
-controller's log and metrics. Repeats that are only counted are never left out, but told later.
+**Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. Further
+Events are dropped. The next Event with this reason says how many were dropped; the status, the controller's log and its
+metrics still have every incident. Repeats that are only counted are delayed but never dropped.
 
-On one machine (`gangctl run`) events are appended to `events.jsonl` in the gang's folder: no series, no pacing.
+On one machine (`gangctl run`), Events are appended to `events.jsonl` in the folder of the gang, without series and
+limits.
 
-Notes are one line of at most 1024 bytes; control characters in them are written out, as in `\\x1b`.
+A note is one line of at most 1024 bytes. Control characters are escaped, as in `\\x1b`.
 """
 
 
@@ -58,7 +60,7 @@ def page() -> str:
     said = meanings(Reason)
     parts = [_INTRODUCTION]
     for title, warned in (("Warning", True), ("Normal", False)):
-        lines = [f"## Type {title}", "", "| reason | when | action | what to do |", "| --- | --- | --- | --- |"]
+        lines = [f"## Type {title}", "", "| reason | meaning | action | what to do |", "| --- | --- | --- | --- |"]
         for reason, told in EVENTS.items():
             if told.is_warning is warned:
                 lines.append(f"| `{reason}` | {said[reason]} | `{told.action}` | {told.todo} |")

@@ -1,4 +1,4 @@
-"""The GangJob: what a user writes below ``spec``. The status is in ``status.py``."""
+"""The GangJob: the fields that a user writes in ``spec``. The status is in ``status.py``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _GROUP_OF = "(has({0}.processGroup) ? {0}.processGroup : {0}.name)"
 
 
 class Spec(Model):
-    """What the user wants of the gang. Everything below roles has a default."""
+    """Desired state of the gang. Every field except roles has a default."""
 
     constraints = (
         Constraint(
@@ -111,8 +111,8 @@ class Spec(Model):
             ("roles",),
         ),
         Constraint(
-            "the roles of a process group with launch Torchrun must all have it, with the same processesPerPod: "
-            "torchrun knows one number of processes for all its nodes",
+            "all roles of a process group must have launch Torchrun if one has, with the same processesPerPod, "
+            "because torchrun has one number of processes for all nodes",
             _torchrun_groups_agree,
             f"self.roles.all(a, a.launch != 'Torchrun' || self.roles.all(b, {_GROUP_OF.format('a')} != "
             f"{_GROUP_OF.format('b')} || (b.launch == 'Torchrun' && b.processesPerPod == a.processesPerPod)))",
@@ -139,78 +139,81 @@ class Spec(Model):
     reserved: ClassVar[Mapping[str, Reserved]] = {
         "podGroupRef": Reserved(
             {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            "gang scheduling by Kubernetes' PodGroup API; use Kueue or a scheduler plugin in the pod template",
+            "gang scheduling by the Kubernetes PodGroup API; use Kueue or a scheduler plugin in the pod template",
         ),
     }
 
     suspend: bool = False
-    """Whether the gang has no pods. Attempt and restore point stay, and setting it back to false starts a new attempt
-    that isn't charged. Queues such as Kueue set it; the roles can only be changed while it is true."""
+    """If true, the gang has no pods. Attempt and restore point are kept; setting it back to false starts a new attempt,
+    which is not charged. Queues such as Kueue set this field. The roles can be changed only while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """Any text, at most 253 characters. Changing it starts one new attempt, which isn't charged; it is also the way on
-    for a gang that is held."""
+    """Any text of at most 253 characters. A change starts one new attempt, which is not charged. It also releases a
+    gang that is held."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
-    """Groups of equal members: from 1 to 8. Ranks are given out in the order of the roles. May change only while
-    suspend is true."""
+    """Groups of equal members: from 1 to 8. Ranks are assigned in the order of the roles. The roles can be changed only
+    while suspend is true."""
     success_policy: SuccessPolicy = Field(default_factory=AllRoles)
-    """When the gang has succeeded. Only processes that ended by themselves count, never ones that were stopped."""
+    """When the gang has succeeded. Only processes that exited by themselves count, not processes that gangctl
+    stopped."""
     pod_failure_policy: PodFailurePolicy = Field(default_factory=PodFailurePolicy)
-    """Which fault leads to what: the shape of a Job's field of the same name."""
+    """Which fault leads to which action. The field has the shape of the podFailurePolicy of a Job."""
     recovery: Recovery = Field(default_factory=Recovery)
-    """Deadlines, graces and budgets of a recovery."""
+    """Deadlines, grace periods and the restart budget of a recovery."""
     checkpoint: Checkpoint | None = None
-    """Where checkpoints are. Absent (the default) = gangctl knows of none: the framework loads what it finds itself."""
+    """Where checkpoints are stored. If absent, gangctl does not manage checkpoints, and the framework loads what it
+    finds itself."""
     progress: Progress = Field(default_factory=Progress)
-    """How progress is seen and when its absence is a hang."""
+    """How progress is measured, and when missing progress counts as a hang."""
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
-    """Whether pods are packed together or spread, beside what the template asks for. Local mode has one place only."""
+    """Whether pods are packed together or spread, in addition to what the template requests. No effect in local mode,
+    which has one node only."""
     network: Network = Field(default_factory=Network)
-    """Ports that the ranks of an attempt may meet at."""
+    """Ports that the ranks of an attempt may use for their rendezvous."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """After how long the gang fails, in seconds since it started, as in a Job; suspended time doesn't count. Absent
-    (the default) = never."""
+    """Seconds since its start after which the gang fails, as in a Job. Suspended time does not count. If absent, there
+    is no deadline."""
     ttl_seconds_after_finished: Seconds | None = None
-    """After how long a gang that has ended is deleted, in seconds, as in a Job. Absent (the default) = never."""
+    """Seconds after its end after which the gang is deleted, as in a Job. If absent, it is not deleted."""
 
 
 class Metadata(Model):
-    """The part of Kubernetes' ObjectMeta that gangctl reads; the rest is kept."""
+    """The part of the Kubernetes ObjectMeta that gangctl reads; all other fields are kept."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, Field(pattern=rf"^[a-z0-9]([-a-z0-9]{{0,{MAX_GANG_NAME - 2}}}[a-z0-9])?$")]
-    """Name of the gang: at most 42 lower-case letters, digits and dashes, because pods' names begin with it."""
+    """Name of the gang: at most 42 lower-case letters, digits and dashes, because it is the prefix of pod names."""
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "default"
     """Namespace of the gang."""
     uid: str = ""
-    """Given by the API server."""
+    """Assigned by the API server."""
     generation: int = 1
-    """Raised by the API server with each change of the spec."""
+    """Incremented by the API server with each change of the spec."""
     resource_version: str = ""
     """For optimistic locking."""
     creation_timestamp: Timestamp = 0.0
-    """When the gang was created."""
+    """Time at which the gang was created."""
     deletion_timestamp: Timestamp | None = None
-    """When it was marked to be deleted; absent = it wasn't."""
+    """Time at which deletion was requested; absent if it was not."""
 
 
 class GangJob(Model):
     """A gang of pods that run together or not at all.
 
-    When one of them fails, all go back to a checkpoint together, inside the pods that are still good.
+    If one of them fails, all workers restart together from a checkpoint, inside the pods that are still healthy.
     """
 
     constraints = (
         Constraint(
             f"metadata.name must have at most {MAX_GANG_NAME} characters and no dots, "
-            "because the names of pods begin with it",
+            "because it is the prefix of pod names",
             lambda job: len(job.metadata.name) <= MAX_GANG_NAME and "." not in job.metadata.name,
             f"size(self.metadata.name) <= {MAX_GANG_NAME} && !self.metadata.name.contains('.')",
             ("metadata.name",),
         ),
         Constraint(
-            f"metadata.name and the name of the role together are too long: "
-            f"a pod's name (GANG-ROLE-INDEX-INCARNATION, five digits at the end) has at most {MAX_POD_NAME} characters",
+            f"metadata.name and the name of the role are too long together: a pod name "
+            f"(GANG-ROLE-INDEX-INCARNATION, with five digits at the end) has at most {MAX_POD_NAME} characters",
             lambda job: all(
                 longest_pod_name(job.metadata.name, role.name, role.replicas + role.spares) <= MAX_POD_NAME
                 for role in job.spec.roles
@@ -222,12 +225,12 @@ class GangJob(Model):
     )
 
     api_version: Literal["gangctl.io/v1alpha1"]
-    """Version of this schema."""
+    """API version of this schema."""
     kind: Literal["GangJob"]
     """Kind of this object."""
     metadata: Metadata
-    """Standard metadata of Kubernetes."""
+    """Standard Kubernetes metadata."""
     spec: Spec
-    """What the user wants."""
+    """Desired state of the gang."""
     status: Status = Field(default_factory=Status)
-    """What the controller has seen and decided. Written by the controller only."""
+    """Observed state of the gang. Only the controller writes it."""

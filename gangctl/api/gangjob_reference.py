@@ -24,11 +24,11 @@ _INTRODUCTION: Final = f"""\
 
 # The {KIND} reference
 
-Every field of `{API_VERSION}`, `kind: {KIND}`. Durations are whole seconds where the name ends in `Seconds`. A field
-that is absent is off or has its default; null is never a value. `kubectl explain gangjob.spec` says the same.
+All fields of `{API_VERSION}`, `kind: {KIND}`. Fields whose names end in `Seconds` are whole seconds. A field that is
+absent is off or has its default; null is not a value. `kubectl explain gangjob.spec` shows the same text.
 
-Fields marked \\* are required where the map that holds them is written. A manifest that breaks a rule is refused, with
-the path of the field.
+Fields marked \\* are required if the object that contains them is present. A manifest that breaks a rule is rejected
+with the path of the field.
 """
 
 
@@ -59,12 +59,12 @@ def _section(path: str, node: Schema) -> str:
     lines = [f"## `{path}`", ""]
     if "description" in node:
         lines += [node["description"], ""]
-    lines += ["| field | what may stand there | description |", "| --- | --- | --- |"]
+    lines += ["| field | type and range | description |", "| --- | --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
         lines.append(f"| `{name}`{mark} | {_cell(_type(field))} | {_cell(field.get('description', ''))} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
-        lines.append("| ... | | Every other field of Kubernetes is kept as written. |")
+        lines.append("| ... | | All other Kubernetes fields are kept as written. |")
     said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
     rules = [rule["message"] for rule in node.get(RULES, ()) if rule["rule"] not in said]
     if rules:

@@ -1,4 +1,4 @@
-"""Where pods go, and which ports their ranks meet at."""
+"""Where pods are placed, and which ports ranks use for their rendezvous."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from gangctl.api.model import Model, kind
 
 
 class NoPlacement(Model):
-    """Pods are placed as their template says."""
+    """The pod template alone decides placement."""
 
     strategy: Literal["None"] = "None"
 
 
 class Placement(Model):
-    """Pods are packed into one topology domain (Pack) or spread over several (Spread)."""
+    """Pods are packed into one topology domain (Pack) or spread across several (Spread)."""
 
     strategy: Literal["Pack", "Spread"]
     mode: Literal["Preferred", "Required"] = "Preferred"
-    """Preferred: the scheduler does what it can. Required: a pod that has no such place waits."""
+    """Preferred: the scheduler tries to satisfy the strategy. Required: a pod stays pending until the strategy can be
+    satisfied."""
     topology_key: Annotated[str, Field(min_length=1, max_length=316)] = "kubernetes.io/hostname"
-    """Label of nodes that names their domain: a rack, a zone, an NVLink domain."""
+    """Node label that identifies the topology domain, such as a rack, a zone or an NVLink domain."""
 
 
 PlacementPolicy = Annotated[
@@ -32,10 +33,10 @@ PlacementPolicy = Annotated[
 
 
 class Network(Model):
-    """Where rank 0's supervisor looks for a free MASTER_PORT at each attempt."""
+    """Port range in which the supervisor of rank 0 picks a free MASTER_PORT for each attempt."""
 
     base_port: Annotated[int, Field(ge=1024, le=64_000)] = 29_400
-    """First port that is tried. Change it when something else on the pods' network uses these ports."""
+    """First port of the range. Change it if something else on the pods' network uses these ports."""
     port_count: Annotated[int, Field(ge=1, le=1024)] = 64
-    """How many ports from basePort on are tried. Each attempt takes another free one, so a late socket of the last
-    attempt hurts nobody."""
+    """Number of ports in the range. Each attempt uses a different free port, so a late socket of the previous attempt
+    does no harm."""

@@ -1,4 +1,4 @@
-"""What counts as success, and which fault leads to what action."""
+"""What counts as success, and which action each fault leads to."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gangctl.api.signals import SIGNALS
 
 
 class AllRoles(Model):
-    """Every process of every role has ended with 0."""
+    """Every process of every role has exited with 0."""
 
     type: Literal["AllRoles"] = "AllRoles"
 
 
 class Roles(Model):
-    """Every process of the roles named in `roles` has ended with 0; the rest is stopped then."""
+    """Every process of the roles listed in `roles` has exited with 0; the other roles are then stopped."""
 
     type: Literal["Roles"]
     roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=8)]
-    """Names of the roles whose end is the gang's success: from 1 to 8."""
+    """Names of the roles whose successful end makes the gang succeed: from 1 to 8."""
 
 
 class NeverSucceeds(Model):
-    """The gang serves until it is deleted; an exit with 0 is a fault like any other."""
+    """The gang runs until it is deleted; an exit with 0 is a fault like any other."""
 
     type: Literal["Never"]
 
@@ -38,10 +38,10 @@ SuccessPolicy = Annotated[
 
 
 class Action(StrEnum):
-    """What a rule does with the fault it matches."""
+    """What a rule does about the fault that it matches."""
 
     FAIL_JOB = "FailJob"
-    """The gang fails, without another attempt."""
+    """The gang fails without another attempt."""
     IGNORE = "Ignore"
     """The gang recovers, and the budget isn't charged."""
     COUNT = "Count"
@@ -49,7 +49,7 @@ class Action(StrEnum):
 
 
 class RuleLevel(StrEnum):
-    """The least that is thrown away when a rule acts."""
+    """The minimum level of the restart when a rule matches."""
 
     PROCESS = "Process"
     POD = "Pod"
@@ -57,7 +57,7 @@ class RuleLevel(StrEnum):
 
 
 class OnReason(StrEnum):
-    """What `onReasons` can match: faults that are neither an exit code nor a signal."""
+    """Values of `onReasons`: faults that are neither an exit code nor a signal."""
 
     OOM_KILLED = "OOMKilled"
     EVICTED = "Evicted"
@@ -81,17 +81,17 @@ SignalName = Annotated[str, AfterValidator(_is_signal), Field(json_schema_extra=
 
 
 class OnExitCodes(Model):
-    """Matches the exit code of a worker's process; 128+n matches a process ended by signal n as well."""
+    """Matches the exit code of a worker process. The value 128+n also matches a process that signal n ended."""
 
     constraints = (
         Constraint(
-            "with operator In the values may not contain 0, which is no failure (as in a Job)",
+            "with operator In, values must not contain 0, because 0 is no failure (as in a Job)",
             lambda codes: codes.operator != "In" or 0 not in codes.values,
             "self.operator != 'In' || !(0 in self.values)",
             ("values", "operator"),
         ),
         Constraint(
-            "the values must be sorted and each stand there once (as in a Job)",
+            "the values must be sorted and without duplicates (as in a Job)",
             lambda codes: codes.values == tuple(sorted(set(codes.values))),
             "self.values.isSorted()",
             ("values",),
@@ -99,46 +99,48 @@ class OnExitCodes(Model):
     )
 
     container_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """The rule matches only if this is the role's worker container. Absent (the default) = whatever its name is.
-    Other containers' exit codes are not looked at."""
+    """Name of the container to match, which must be the role's worker container. If absent, the worker container
+    matches whatever its name. Exit codes of other containers are ignored."""
     operator: Literal["In", "NotIn"]
-    """In: the exit code is one of the values. NotIn: it is none of them."""
+    """In: the exit code is one of the values. NotIn: the exit code is none of them."""
     values: Annotated[
         tuple[Annotated[int, Field(ge=0, le=255)], ...],
         Field(min_length=1, max_length=255, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
-    """Exit codes from 0 to 255, sorted and each once, at most 255 of them; no 0 with In."""
+    """Exit codes from 0 to 255: sorted, without duplicates, at most 255. The value 0 is not allowed with In."""
 
 
 class OnPodCondition(Model):
-    """Matches a condition of the pod."""
+    """Matches a pod condition."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """Type of the condition, such as DisruptionTarget."""
     status: Literal["True", "False", "Unknown"] = "True"
-    """Status that the condition must have."""
+    """Status of the condition."""
 
 
 class OnDeviceHealth(Model):
-    """Matches the health of a device that the pod was given (`allocatedResourcesStatus`)."""
+    """Matches the health of a device that is allocated to the pod (`allocatedResourcesStatus`)."""
 
     resource_names: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=316)], ...], Field(max_length=16)
     ] = ()
-    """Resources whose devices are looked at, such as nvidia.com/gpu: at most 16. Empty = all."""
+    """Names of the resources to consider, such as nvidia.com/gpu: at most 16. If empty, all resources are
+    considered."""
     health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
-    """Which health matches. Unknown only says that the device's plugin is silent, which often passes by itself."""
+    """Health values that match. Unknown means only that the device plugin does not respond, which is often
+    temporary."""
 
 
 _MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons"
 
 
 class Rule(Model):
-    """One entry of the policy. All matchers of it must hold."""
+    """One rule of the policy. All of its matchers must match."""
 
     constraints = (
         Constraint(
-            f"{_MATCHERS}: without any it would never match",
+            f"{_MATCHERS}: without a matcher, it would never match",
             lambda rule: bool(
                 rule.on_exit_codes
                 or rule.on_signals
@@ -153,40 +155,40 @@ class Rule(Model):
     )
 
     name: RuleName | None = None
-    """Name of the rule, shown in incidents, events and spans wherever it acts. Absent = it is shown by its place,
-    as rules[3]."""
+    """Name of the rule, shown in incidents, events and spans. If absent, the rule is shown by its index, such as
+    rules[3]."""
     action: Annotated[
         Action,
         Refused(
             {
                 "FailIndex": "the members of a gang run together or not at all, so no index can fail alone; "
-                "use FailJob to end the gang, or level Pod to replace the member's pod"
+                "use FailJob to end the gang, or level Pod to replace the pod of the member"
             }
         ),
     ]
-    """What the fault leads to. FailJob: the gang fails. Ignore: it recovers and the budget isn't charged. Count: it
-    recovers and the budget is charged. A Job's FailIndex is refused."""
+    """What to do about the fault. FailJob: the gang fails. Ignore: the gang recovers, and the budget is not charged.
+    Count: the gang recovers, and the budget is charged. The FailIndex of a Job is not allowed."""
     level: RuleLevel = RuleLevel.PROCESS
-    """The least that is thrown away. Process: all workers start again inside their pods. Pod: the pod of the member at
-    fault is replaced as well. Gang: all pods are. Repeated faults raise it by themselves."""
+    """Minimum level of the restart. Process: all workers restart inside their pods. Pod: the pod of the member at fault
+    is also replaced. Gang: all pods are replaced. Repeated faults raise the level automatically."""
     roles: Annotated[tuple[RoleName, ...], Field(max_length=8)] = ()
-    """The rule looks only at faults of members of these roles: at most 8. Empty = all roles."""
+    """Roles that the rule applies to: at most 8. If empty, it applies to all roles."""
     on_exit_codes: OnExitCodes | None = None
-    """Matches the exit code of a worker's process. Written as in a Job; 128+n matches a process that signal n ended
-    as well."""
+    """Matches the exit code of a worker process, with the syntax of a Job. The value 128+n also matches a process that
+    signal n ended."""
     on_signals: Annotated[tuple[SignalName, ...], Field(max_length=31)] = ()
-    """Matches the signal that ended a worker's process, by Linux' names: SIGKILL, SIGSEGV, SIGBUS and so on. Signals
+    """Matches the signal that ended a worker process, by its Linux name, such as SIGKILL, SIGSEGV or SIGBUS. Signals
     that gangctl itself sent never match."""
     on_pod_conditions: Annotated[tuple[OnPodCondition, ...], Field(max_length=20)] = ()
-    """Matches a condition of the pod of the member at fault: one of these, at most 20. Written as in a Job."""
+    """Matches if the pod of the member at fault has one of these conditions, with the syntax of a Job: at most 20."""
     on_device_health: OnDeviceHealth | None = None
-    """Matches the health of a device of the pod."""
+    """Matches the health of a device of the pod of the member at fault."""
     on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=10)] = ()
-    """Matches what is neither an exit code nor a signal, by the reason that the incident shows."""
+    """Matches a fault that is neither an exit code nor a signal, by the reason of the incident."""
 
 
 class PodFailurePolicy(Model):
-    """Rules in order. The first one that matches wins; if none does, the fault is counted."""
+    """Ordered rules. The first rule that matches decides; if no rule matches, the fault is counted."""
 
     constraints = (
         Constraint(
@@ -201,5 +203,6 @@ class PodFailurePolicy(Model):
     )
 
     rules: Annotated[tuple[Rule, ...], Field(max_length=20)] = ()
-    """The rules, at most 20. All matchers of a rule must hold; the first rule that matches wins; no match = Count
-    (disruptions such as a preemption are not charged then either). A Job's rules can be pasted here."""
+    """The rules: at most 20. All matchers of a rule must match, and the first rule that matches decides. If no rule
+    matches, the action is Count, except that disruptions such as a preemption are not charged. The rules of a Job can
+    be pasted here."""

@@ -1,4 +1,4 @@
-"""How progress is seen, and when its absence is a hang."""
+"""How progress is measured, and when missing progress counts as a hang."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _finds_step(pattern: str) -> bool:
 
 
 class ApiProgress(Model):
-    """Ranks report their steps at the sidecar's API."""
+    """Ranks report their steps through the sidecar's API."""
 
     type: Literal["API"] = "API"
 
@@ -28,7 +28,7 @@ class LogProgress(Model):
 
     constraints = (
         Constraint(
-            "the pattern must be a regular expression of Python with a group named step, such as step (?P<step>[0-9]+)",
+            "the pattern must be a Python regular expression with a group named step, such as step (?P<step>[0-9]+)",
             lambda source: _finds_step(source.pattern),
             "self.pattern.contains('(?P<step>')",
             ("pattern",),
@@ -37,15 +37,15 @@ class LogProgress(Model):
 
     type: Literal["Log"]
     pattern: Annotated[str, Field(min_length=1, max_length=1024)]
-    """A regular expression of Python with a group named step, such as step (?P<step>[0-9]+); searched in each line."""
+    """Python regular expression with a group named step, such as step (?P<step>[0-9]+). It is searched in each line."""
 
 
 class FileProgress(Model):
-    """The modification time of a file is the progress; no step is known then."""
+    """The modification time of a file is the progress; steps are unknown."""
 
     type: Literal["File"]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """The file that a rank touches at each step, as the worker container sees it."""
+    """Path of the file that a rank touches at each step, as seen by the worker container."""
 
 
 ProgressSource = Annotated[
@@ -55,19 +55,20 @@ ProgressSource = Annotated[
 
 
 class Progress(Model):
-    """How progress is seen and when its absence is a hang."""
+    """How progress is measured, and when missing progress counts as a hang."""
 
     source: ProgressSource = Field(default_factory=ApiProgress)
-    """Where progress is read."""
+    """Where progress is read from."""
     timeout_seconds: PositiveSeconds | None = None
-    """When no rank has reported progress for this long, in seconds, the gang hangs. Absent (the default) = no hang
-    detection. Several times the longest step, or a slow step is taken for a hang."""
+    """Seconds without progress by any rank after which the gang counts as hung. If absent, hangs are not detected. Use
+    several times the longest step; otherwise a slow step counts as a hang."""
     startup_timeout_seconds: PositiveSeconds = 1800
-    """The same from the start of a worker to its first step, in seconds: imports, compilation, loading."""
+    """Seconds without progress from the start of a worker to its first step (imports, compilation, loading), after
+    which the gang counts as hung."""
     checkpoint_timeout_seconds: PositiveSeconds = 1800
-    """The same while a rank says that it is in phase Checkpoint, in seconds."""
+    """Seconds without progress while a rank reports phase Checkpoint, after which the gang counts as hung."""
     evaluation_timeout_seconds: PositiveSeconds = 3600
-    """The same while a rank says that it is in phase Evaluation, in seconds."""
+    """Seconds without progress while a rank reports phase Evaluation, after which the gang counts as hung."""
     on_hang: Literal["Observe", "Restart"] = "Observe"
-    """What a hang leads to. Observe: an event, a condition and a metric. Restart: a fault with the reason Hang. Look at
-    what Observe finds before you choose Restart."""
+    """What to do about a hang. Observe: emit an event, set a condition and count a metric. Restart: treat it as a fault
+    with reason Hang. Check what Observe finds before you select Restart."""

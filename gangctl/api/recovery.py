@@ -1,4 +1,4 @@
-"""Deadlines, graces and budgets of a recovery."""
+"""Deadlines, grace periods and the restart budget of a recovery."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, Seconds,
 
 
 class Windowed(Model):
-    """At most `maxRestarts` charged restarts within `windowSeconds`; older ones are forgotten."""
+    """At most `maxRestarts` charged restarts within `windowSeconds`; older ones no longer count."""
 
     type: Literal["Windowed"] = "Windowed"
     max_restarts: Annotated[int, Field(ge=0, le=200)] = 10
-    """How many charged restarts the window may hold. 0 = the first charged fault ends the gang."""
+    """Maximum number of charged restarts within the window. If 0, the first charged fault ends the gang."""
     window_seconds: PositiveSeconds = 3600
-    """Length of the sliding window, in seconds. Make it longer than maxRestarts attempts that fail at once would
-    take, or a gang that never works restarts for ever."""
+    """Length of the sliding window in seconds. It must be longer than the time that maxRestarts attempts take if each
+    fails at once; otherwise a gang that never works restarts forever."""
 
 
 class Unlimited(Model):
-    """Restarts are counted and never run out."""
+    """Restarts are counted but not limited."""
 
     type: Literal["Unlimited"]
 
@@ -33,7 +33,7 @@ Budget = Annotated[
 
 
 class Recovery(Model):
-    """Deadlines, graces and budgets of a recovery."""
+    """Deadlines, grace periods and the restart budget of a recovery."""
 
     constraints = (
         Constraint(
@@ -45,48 +45,49 @@ class Recovery(Model):
     )
 
     budget: Budget = Field(default_factory=Windowed)
-    """How many restarts the gang may have. Disruptions (preemption, drain, node shutdown), rules with action Ignore and
-    restarts that somebody asked for are not charged."""
+    """How many restarts the gang may have. Disruptions (preemption, drain, node shutdown), faults that a rule ignores
+    and requested restarts are not charged."""
     evidence_window_seconds: Annotated[int, Field(ge=0, le=300)] = 5
-    """How long FailJob waits for stronger evidence, such as a lost device that explains the exit code, in seconds.
-    Stopping the other workers waits for nothing. Raise it where devices' health is reported late."""
+    """Seconds that FailJob waits for stronger evidence, such as a lost device that explains the exit code. The other
+    workers are stopped without waiting. Raise the value if device health is reported late."""
     stop_grace_period_seconds: Seconds = 15
-    """Time from SIGTERM to SIGKILL of a worker's whole process tree after a fault, in seconds. The restart waits for
-    it, so keep it short; a worker that ends at once costs nothing."""
+    """Seconds from SIGTERM to SIGKILL of a worker's process tree after a fault. The restart waits for it, so keep it
+    short; a worker that ends at once costs no time."""
     planned_stop_grace_period_seconds: Seconds = 120
-    """The same where nobody failed (suspend, drain, preemption notice), in seconds: time for a last checkpoint."""
+    """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption notice): time for a last
+    checkpoint."""
     barrier_timeout_seconds: PositiveSeconds = 600
-    """How long the gang waits for all members to be ready, in seconds, counted only while every needed pod is scheduled
-    and started. Past it, the members that are missing are replaced; past it again, the whole gang; then it fails."""
+    """Seconds that the gang waits for all members to be ready, counted only while every required pod is scheduled and
+    started. After the first timeout the missing members are replaced, after the second the whole gang, and after the
+    third the gang fails."""
     pod_start_timeout_seconds: PositiveSeconds = 1800
-    """How long a scheduled pod may take until its supervisor has spoken, in seconds; then that pod alone is replaced.
-    Raise it for images or volumes that take longer to arrive."""
+    """Seconds from the scheduling of a pod to the first message of its supervisor, after which only this pod is
+    replaced. Raise the value for large images or slow volumes."""
     scheduling_timeout_seconds: PositiveSeconds | None = None
-    """How long the gang may wait for its place in the cluster, in seconds. Absent (the default) = for ever: that is
-    Pending and no fault."""
+    """Seconds that the gang may wait for its pods to be scheduled. If absent, it waits without limit in phase Pending,
+    which is not a fault."""
     replacement_timeout_seconds: PositiveSeconds = 1800
-    """How long a replacement pod may take while the others wait and hold their devices, in seconds; then
-    onReplacementTimeout says what happens."""
+    """Seconds that a replacement pod may take while the other pods wait and keep their devices. Afterwards
+    onReplacementTimeout applies."""
     on_replacement_timeout: Literal["Hold", "Suspend", "Fail"] = "Hold"
-    """What happens when a replacement took too long. Hold: everything stays for a look. Suspend: the pods are deleted
-    and their devices given back. Fail: the gang fails."""
+    """What to do when a replacement takes too long. Hold: all pods stay for inspection. Suspend: the pods are deleted
+    and their devices released. Fail: the gang fails."""
     lost_pod_grace_seconds: Seconds = 30
-    """How long after the end of its grace period the pod of a lost node is taken to be dead, in seconds. Until then no
-    other worker starts, because it might still run."""
+    """Seconds after the end of its grace period after which the pod of a lost node counts as dead. Until then no worker
+    starts, because the old one might still run."""
     isolation_timeout_seconds: Annotated[int, Field(ge=10, le=YEAR)] | None = None
-    """After how long without its controller a sidecar stops its worker, in seconds (strict fencing). Absent (the
-    default) = never: workers train on while the controller is away. Set it where two workers of different attempts must
-    never write to the same files, not even on a partitioned node."""
+    """Seconds without a connection to the controller after which a sidecar stops its worker (strict fencing). If
+    absent, workers continue to train while the controller is away. Set it if two workers of different attempts must
+    never write to the same files, even if a node is partitioned."""
     orphan_timeout_seconds: Annotated[int, Field(ge=5, le=YEAR)] = 600
-    """After how long without a controller a supervisor that runs no worker ends by itself, in seconds."""
+    """Seconds without a connection to the controller after which a supervisor that runs no worker exits."""
     replace_after: Annotated[int, Field(ge=1, le=100)] = 2
-    """When the same member is the cause this often within the budget's window, its pod is replaced."""
+    """Number of faults of the same member, within the window of the budget, after which its pod is replaced."""
     avoid_node_seconds: Seconds = 3600
-    """How long a replaced pod keeps off the node of the old one, in seconds. It is a requirement if a device or the
-    node itself was at fault, else a preference."""
+    """Seconds that a replacement pod avoids the node of the old pod. This is a requirement if a device or the node was
+    at fault, and a preference otherwise."""
     on_exhausted: Literal["Fail", "Hold"] = "Fail"
-    """What happens when the budget is used up. Fail: the gang fails. Hold: its pods stay for a look, with no worker
-    running, until restartToken changes or holdTimeoutSeconds have passed."""
+    """What to do when the budget is exhausted. Fail: the gang fails. Hold: the pods stay for inspection, without
+    workers, until restartToken changes or holdTimeoutSeconds have passed."""
     hold_timeout_seconds: PositiveSeconds | None = None
-    """How long a gang is held before it fails, in seconds; only with onExhausted Hold. Absent (the default) = for
-    ever."""
+    """Seconds that a gang is held before it fails. Only with onExhausted Hold. If absent, it is held without limit."""

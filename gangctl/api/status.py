@@ -1,7 +1,7 @@
-"""The GangJob's status: everything that correctness needs to survive a controller, and a summary for people.
+"""The status of a GangJob: all state that must survive a restart of the controller, and a summary for people.
 
-Texts for people and names that others chose are cut to their bounds (see ``model.py``): a status can always be written.
-Lists are not cut here, since a cut list would be another decision; whoever fills one keeps to its bound.
+Messages, and names from outside, are cut to their limits (see ``model.py``), so that a status can always be written.
+Lists are not cut here, because a shorter list would change decisions; the code that fills a list keeps its limit.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
 
 
 class GangPhase(StrEnum):
-    """A summary for people; machines read conditions."""
+    """Phase of a gang: a summary for people. Programs read conditions."""
 
     NEW = ""
-    """Not seen by a controller yet."""
+    """No controller has seen the gang yet."""
     SUSPENDED = "Suspended"
-    """No pods, because somebody wants none."""
+    """The gang has no pods, because it is suspended or a replacement took too long."""
     PENDING = "Pending"
-    """Pods wait for their place in the cluster."""
+    """Pods wait to be scheduled."""
     GATHERING = "Gathering"
-    """Members stop or start: the attempt begins when every needed one is ready."""
+    """Members stop or start. The attempt starts when every required member is ready."""
     RUNNING = "Running"
-    """Every needed member was told to run the attempt."""
+    """Every required member received the order to run the attempt."""
     HELD = "Held"
-    """Nothing runs, the pods stay for a look."""
+    """No worker runs, and the pods stay for inspection."""
     SUCCEEDED = "Succeeded"
-    """Ended as the success policy says."""
+    """The gang has ended, and the success policy is satisfied."""
     FAILED = "Failed"
-    """Ended otherwise."""
+    """The gang has ended without success."""
 
 
 class IncidentLevel(StrEnum):
-    """What was thrown away, from least to most."""
+    """What a restart replaces, from least to most."""
 
     PROCESS = "Process"
     CONTAINER = "Container"
@@ -45,253 +45,253 @@ class IncidentLevel(StrEnum):
 
 
 class Condition(Model):
-    """As Kubernetes' metav1.Condition."""
+    """A condition, as in Kubernetes' metav1.Condition."""
 
     type: Label
     """Type of the condition, such as Ready, Finished or Failed."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Status of the condition."""
     reason: Label
-    """Why, in one CamelCase word."""
+    """Reason of the last transition, in one CamelCase word."""
     message: Sentence = ""
-    """Why, in a sentence: what was seen, what happens next, what can be done."""
+    """Message for people: what was seen, what happens next and what to do."""
     observed_generation: int = 0
-    """The generation of the GangJob that it was decided for."""
+    """Generation of the GangJob that the condition was set for."""
     last_transition_time: Timestamp
-    """When its status last changed."""
+    """Time of the last change of status."""
 
 
 class RoleStatus(Model):
-    """Counts of one role's members."""
+    """Member counts of one role."""
 
     name: Label
     """Name of the role."""
     desired: int
-    """How many members it needs."""
+    """Number of members that the role requires."""
     ready: int = 0
-    """How many of them are ready for the attempt or run it."""
+    """Number of members that are ready for the attempt or run it."""
     succeeded: int = 0
-    """How many of them have ended with 0."""
+    """Number of members that exited with 0."""
 
 
 class RestorePoint(Model):
     """The checkpoint that every rank of the attempt loads."""
 
     step: int
-    """Its step."""
+    """Step of the checkpoint."""
     tier: Label
     """The tier that it is in."""
     path: Text = ""
-    """Its folder in a shared tier; empty for a Member tier, where each member knows its own."""
+    """Path of the checkpoint in a Shared tier. Empty for a Member tier, where each member knows its own path."""
 
 
 class Master(Model):
-    """Where rank 0 of a process group listens; fixed for the attempt."""
+    """Address of rank 0 of a process group; fixed for the attempt."""
 
     process_group: Label
     """Name of the process group."""
     address: Name
-    """Address of the pod that holds rank 0."""
+    """Address of the pod that has rank 0."""
     port: int
-    """A port that was free there when the attempt began."""
+    """Port that was free on this pod when the attempt started."""
 
 
 class ProgressStatus(Model):
-    """The highest step any rank has reported in this attempt."""
+    """A step that a rank has reported."""
 
     attempt: int
-    """The attempt that it was reported in."""
+    """Attempt in which the step was reported."""
     step: int
-    """The step."""
+    """Number of the step."""
     time: Timestamp
-    """When it was reported. Brought up to date at most every 30 seconds."""
+    """Time of the report. Updated at most every 30 seconds."""
 
 
 class Spent(Model):
-    """What the time since the gang was first seen went to, in seconds.
+    """What the time since the gang was first seen was spent on, in seconds.
 
-    Of a gang that never reports a step nothing is known to be training: it has no goodput.
+    A gang that never reports a step has no known training time, and therefore no goodput.
     """
 
     training: float = 0.0
-    """From the first training step of an attempt to its end."""
+    """From the first training step of an attempt to the end of the attempt."""
     lost_progress: float = 0.0
-    """The part of training that had to be done again."""
+    """The part of training that had to be repeated."""
     start_up: float = 0.0
-    """Gathering, starting and getting to the first step where no incident had led to the attempt."""
+    """Gathering, starting and reaching the first step, in attempts that did not follow an incident."""
     recovery: float = 0.0
-    """The same after an incident, from its fault on."""
+    """The same after an incident, counted from its fault."""
     suspended: float = 0.0
-    """Suspended, its pods being ended included."""
+    """Suspended, including the termination of the pods."""
     pending: float = 0.0
-    """Waiting for a place in the cluster, and for all pods to start."""
+    """Waiting for all pods to be scheduled and started."""
     held: float = 0.0
-    """Held for a look."""
+    """Held for inspection."""
 
 
 class Restarts(Model):
-    """Counts of attempts after the first."""
+    """Counts of the attempts after the first."""
 
     counted: int = 0
     """Restarts that were charged to the budget."""
     uncounted: int = 0
-    """Restarts that were not: disruptions, rules with action Ignore, restarts that somebody asked for."""
+    """Restarts that were not charged: disruptions, rules with action Ignore, requested restarts."""
     in_window: int = 0
-    """Charged restarts that are still in the budget's window."""
+    """Charged restarts within the window of the budget."""
 
 
 class Cause(Model):
-    """The settled (or so far strongest) evidence of an incident."""
+    """Cause of an incident: the strongest evidence found."""
 
     reason: Label
-    """What happened, in one CamelCase word: ExitCode, Signal, OOMKilled, DeviceLost, NodeLost, Hang and so on."""
+    """Reason in one CamelCase word, such as ExitCode, Signal, OOMKilled, DeviceLost, NodeLost or Hang."""
     member: Label = ""
-    """The member at fault; empty if it is nobody's."""
+    """Member at fault; empty if no member is."""
     incarnation: int = 0
-    """The incarnation of the member's pod."""
+    """Incarnation of the member's pod."""
     rank: int | None = None
-    """The rank that the worker had."""
+    """Rank of the worker process."""
     exit_code: int | None = None
-    """The exit code of its process, if that is the reason."""
+    """Exit code of the process, if that is the reason."""
     signal: Label | None = None
-    """The signal that ended its process, if that is the reason."""
+    """Signal that ended the process, if that is the reason."""
     device: Name | None = None
-    """The device at fault, if one is."""
+    """Device at fault, if any."""
     node: Name | None = None
     """The node of the pod."""
     rule: Label | None = None
-    """The rule of the pod failure policy that matched: its name, or its place as rules[3]."""
+    """Rule of the pod failure policy that matched: its name, or its index such as rules[3]."""
     message: Sentence = ""
-    """What was seen, in a sentence."""
+    """What was seen, in one sentence."""
     time: Timestamp
     """When it happened."""
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
-    """Members whose ends came at the same moment as this one, as far as can be told."""
+    """Members that ended at the same moment, as far as can be determined."""
 
 
 class PhaseMilliseconds(Model):
-    """How long each phase of the incident took; absent while it isn't over, or when it didn't take place."""
+    """Duration of each phase of the incident. Absent while the phase is not over, or if it did not take place."""
 
     detect: int | None = None
-    """From the fault to the first write of the status, in milliseconds."""
+    """Milliseconds from the fault to the first write of the status."""
     stop: int | None = None
-    """Until the last worker had stopped, in milliseconds."""
+    """Milliseconds until the last worker had stopped."""
     replace: int | None = None
-    """Until the last replaced pod was ready, in milliseconds."""
+    """Milliseconds until the last replacement pod was ready."""
     barrier: int | None = None
-    """Until the attempt was decided and written, in milliseconds."""
+    """Milliseconds until the attempt was decided and written to the status."""
     start: int | None = None
-    """Until the last worker was started, in milliseconds."""
+    """Milliseconds until the last worker had started."""
     first_step: int | None = None
-    """Until every member had made its first training step, in milliseconds: the workers' own start-up. Members that
-    report none within 10 seconds of the first are not waited for."""
+    """Milliseconds until every member had completed its first training step: the start-up of the workers. Members that
+    report no step within 10 seconds of the first one are not counted."""
 
 
 class IncidentMember(Model):
-    """What one member that matters did in one phase of an incident."""
+    """One phase of an incident, as one relevant member took part in it."""
 
     member: Label
     """Name of the member."""
     incarnation: int = 0
-    """Incarnation of its pod."""
+    """Incarnation of the member's pod."""
     node: Name = ""
     """Node of the pod."""
     device: Name | None = None
-    """The device at fault, if one of its is."""
+    """Device of the member that is at fault, if any."""
     part: Literal["Cause", "Replaced", "Slowest"]
-    """Why it is listed: it is at fault, its pod was replaced, or the others waited for it."""
+    """Why the member is listed: it is at fault, its pod was replaced, or the others waited for it."""
     phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
-    """What is measured: until its last process was gone, until its new pod was ready, until its worker was started,
-    the load of the restore point, or from its start (or, where the framework says how long the step took, from the
-    step's) to its first training step."""
+    """What is measured. Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its
+    worker had started. CheckpointLoad: loading the restore point. FirstStep: from the start of the worker, or of the
+    step if the framework reports its duration, to the end of the first training step."""
     begin_milliseconds: int = 0
-    """When that began, in milliseconds after the incident's beginning, on the controller's clock."""
+    """Start of the phase in milliseconds after the start of the incident, on the controller's clock."""
     milliseconds: int = 0
-    """How long it took, in milliseconds."""
+    """Duration in milliseconds."""
 
 
 class Incident(Model):
-    """From the first fault to the first training step after it."""
+    """An incident: from the first fault to the first training step after it."""
 
     attempt: int
-    """The attempt that this incident led to."""
+    """Attempt that the incident led to."""
     time: Timestamp
-    """When it began."""
+    """Start of the incident."""
     cause: Cause
-    """What it is put down to."""
+    """Cause of the incident."""
     level: IncidentLevel = IncidentLevel.PROCESS
-    """How much was thrown away."""
+    """What the restart replaced."""
     charged: bool = False
-    """Whether it was charged to the budget."""
+    """Whether the incident was charged to the budget."""
     settled: bool = False
-    """Whether cause, level and charge are decided; stronger evidence may still correct them for a few seconds."""
+    """Whether cause, level and charge are decided. Stronger evidence may still correct them for a few seconds."""
     settled_time: Timestamp | None = None
-    """When they were decided."""
+    """Time of that decision."""
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
-    """What it led to; Open = it isn't over."""
+    """What the incident led to. Open: it is not over."""
     planned: bool = False
-    """Nobody failed: workers had the longer grace for a last checkpoint."""
+    """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
-    """How long each phase took."""
+    """Duration of each phase."""
     restored_step: int | None = None
-    """The step that the next attempt was restored from; absent = from the beginning."""
+    """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None
-    """How many steps have to be done again; absent where progress isn't known."""
+    """Number of steps that must be repeated; absent if progress is unknown."""
     lost_seconds: float | None = None
-    """How long the failed attempt had trained for those steps, in seconds; absent where that isn't known."""
+    """Seconds that the failed attempt had trained for those steps; absent if unknown."""
     members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()
-    """The members that matter: the one at fault, the replaced, the slowest of each phase."""
+    """Members of interest: the one at fault, the replaced ones, and the slowest of each phase."""
     trace_id: Label = Field("", alias="traceID")
-    """The trace of the incident."""
+    """ID of the trace of the incident."""
     linked_trace_id: Label = Field("", alias="linkedTraceID")
-    """The trace of the incident that this one followed at once; empty if there is none."""
+    """ID of the trace of the previous incident, if this one followed at once; empty otherwise."""
 
 
 class LedgerEntry(Model):
-    """What the budget and the ladder remember of one settled incident."""
+    """One settled incident, as the budget and the ladder remember it."""
 
     time: Timestamp
-    """When it began."""
+    """Start of the incident."""
     attempt: int
-    """The attempt that it led to."""
+    """Attempt that the incident led to."""
     member: Label = ""
-    """The member at fault."""
+    """Member at fault."""
     incarnation: int = 0
-    """The incarnation of its pod at the time."""
+    """Incarnation of its pod at that time."""
     charged: bool
-    """Whether it was charged to the budget."""
+    """Whether the incident was charged to the budget."""
     restored_step: int | None = None
-    """The restore point of the attempt that failed."""
+    """Restore point of the attempt that failed."""
     progressed: bool | None = None
-    """Whether a step beyond it was reported; absent = unknown, which never counts as without progress."""
+    """Whether a step beyond the restore point was reported. Absent if unknown, which never counts as no progress."""
 
 
 class Replaced(Model):
-    """A member that differs from the default: its incarnation, and the nodes it keeps off."""
+    """A member whose incarnation or nodes to avoid differ from the default."""
 
     member: Label
     """Name of the member."""
     incarnation: int
     """Incarnation of its current pod."""
     attempt: int = 0
-    """The first attempt that a worker in its current pod can belong to."""
+    """First attempt that a worker in the current pod can belong to."""
     time: Timestamp
-    """When it was replaced last."""
+    """Time of the last replacement."""
     since: Timestamp = 0.0
-    """When the first of the replacements in a row was made."""
+    """Time of the first of the consecutive replacements."""
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
-    """Nodes that its pod keeps off."""
+    """Nodes that the member's pod avoids."""
     required: bool = False
-    """Avoiding is a requirement (evidence against node or device), not a preference."""
+    """Whether avoiding the nodes is a requirement (evidence against a node or device) or a preference."""
     failures: int = 0
-    """Replacements in a row that failed before they were ready: the back-off."""
+    """Number of consecutive replacements that failed before they were ready, for the back-off."""
 
 
 class Awaited(Model):
-    """A pod of an earlier incarnation that may still run a worker: nobody starts before it is known to be gone."""
+    """A pod of an earlier incarnation that may still run a worker. No worker starts until it is gone."""
 
     member: Label
-    """Name of the member whose pod it was."""
+    """Name of the member that the pod belonged to."""
     incarnation: int
     """Incarnation of the pod."""
     pod: Label
@@ -299,123 +299,123 @@ class Awaited(Model):
     node: Name = ""
     """Node of the pod."""
     vanished_time: Timestamp | None = None
-    """When it was first missed without having been seen terminated."""
+    """Time at which the pod was first missing without having been seen terminated."""
 
 
 class AwaitedAll(Model):
-    """Too many pods to be listed: nobody starts before the last of them has been gone for the grace of a lost pod."""
+    """More pods than can be listed. No worker starts until lostPodGraceSeconds after the last is gone."""
 
     incarnation: int
-    """All pods of this incarnation or an earlier one that aren't their members' current ones."""
+    """All pods of this incarnation or an earlier one that are not the current pods of their members."""
     vanished_time: Timestamp | None = None
-    """Since when none of them is seen to run a worker."""
+    """Time since which none of them is seen to run a worker."""
 
 
 class HeldRank(Model):
-    """A rank that a spare holds."""
+    """A rank that a spare has taken over."""
 
     place: Label
-    """The member whose rank it is by default."""
+    """Member that has the rank by default."""
     member: Label
-    """The spare that holds it."""
+    """Spare that has taken over the rank."""
 
 
 class RejectedStep(Model):
-    """A Shared step that doesn't exist until what marks it complete changes."""
+    """A step of a Shared tier that is ignored until the file that marks it complete changes."""
 
     tier: Label
-    """The tier that it is in."""
+    """Tier of the step."""
     step: int
     """The step."""
     marker: Text = ""
-    """Identity of what marked it complete when it was rejected."""
+    """Identity of the completion marker when the step was rejected."""
 
 
 class RecordedStep(Model):
-    """A step of a Shared tier that every rank has registered: a lost pod takes its registrations with it, not this."""
+    """A step of a Shared tier that every rank has registered. Registrations are lost with their pods, this is not."""
 
     tier: Label
-    """The tier that it is in."""
+    """Tier of the step."""
     step: int
     """The step."""
     path: Text = ""
-    """Where it is, if that was said."""
+    """Path of the checkpoint, if a rank reported one."""
     marker: Text = ""
     """Identity of the registration."""
 
 
 class Status(Model):
-    """Written by the controller only."""
+    """Observed state of a gang. Only the controller writes it."""
 
     observed_generation: int = 0
-    """The generation of the spec that the controller has last acted on."""
+    """Generation of the spec that the controller last acted on."""
     phase: GangPhase = GangPhase.NEW
-    """A summary for people; machines read conditions."""
+    """Phase of the gang: a summary for people. Programs read conditions."""
     phase_time: Timestamp = 0.0
-    """When the phase or the attempt last changed."""
+    """Time of the last change of phase or attempt."""
     message: Sentence = ""
-    """Why the status is what it is: the reason for the last decision, in a sentence."""
+    """Reason for the last decision, in one sentence."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """Accepted, Ready, Progressing, Suspended, Restarting, Degraded, Finished, Succeeded, Failed."""
     attempt: int = 0
-    """The number of the current try of the whole gang. It never goes down."""
+    """Number of the current attempt of the whole gang. It never decreases."""
     started_attempt: int = 0
-    """The newest attempt that was started: what came after it was held or suspended before. 0 = none was."""
+    """Newest attempt that was started; later ones were held or suspended before their start. 0 if none was."""
     attempt_generation: int = 0
-    """The generation of the spec whose roles and templates this attempt runs."""
+    """Generation of the spec whose roles and templates this attempt runs."""
     start_time: Timestamp | None = None
-    """When the gang was first active, or active again after it was suspended."""
+    """Time at which the gang became active, or active again after it was suspended."""
     completion_time: Timestamp | None = None
-    """When it ended."""
+    """Time at which the gang ended."""
     ready: Label = ""
-    """Members that are ready or run, of those that are needed, as in 7/8."""
+    """Number of members that are ready or run, and of those required, such as 7/8."""
     roles: Annotated[tuple[RoleStatus, ...], Field(max_length=8)] = ()
-    """Counts for each role."""
+    """Member counts of each role."""
     restore_point: RestorePoint | None = None
-    """The checkpoint that every rank of the attempt loads; absent = from the beginning."""
+    """Checkpoint that every rank of the attempt loads; absent if the attempt starts from the beginning."""
     masters: Annotated[tuple[Master, ...], Field(max_length=8)] = ()
-    """Where rank 0 of each process group listens in this attempt."""
+    """Address of rank 0 of each process group in this attempt."""
     hosts: Annotated[tuple[Name, ...], Field(max_length=512)] = ()
-    """Addresses of this attempt's members, in the order of roles and indexes: what host files are made of. Empty in
-    gangs that need more than 512 members."""
+    """Addresses of the members of this attempt, in the order of roles and indexes, for host files. Empty in gangs that
+    require more than 512 members."""
     progress: ProgressStatus | None = None
-    """The highest step any rank has reported in this attempt."""
+    """Highest step that any rank has reported in this attempt."""
     first_step: ProgressStatus | None = None
-    """The first training step that any rank has reported in the newest attempt that made one."""
+    """First training step that any rank has reported in the newest attempt that reported one."""
     spent: Spent = Field(default_factory=Spent)
-    """What the time until accountedTime went to."""
+    """What the time until accountedTime was spent on."""
     accounted_time: Timestamp = 0.0
-    """Until when time is accounted for in spent; the epoch if it isn't yet."""
+    """Time until which spent accounts for the gang's time; the epoch if it does not yet."""
     restarts: Restarts = Field(default_factory=Restarts)
-    """Counts of attempts after the first."""
+    """Restart counts."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()
     """The last 10 incidents, newest first."""
     ledger: Annotated[tuple[LedgerEntry, ...], Field(max_length=1000)] = ()
-    """What the budget and the ladder remember of settled incidents."""
+    """Settled incidents, as the budget and the ladder remember them."""
     base_incarnation: int = 0
-    """The incarnation of every pod that isn't in replaced; raised when the whole gang is recreated."""
+    """Incarnation of every pod that is not in replaced. Incremented when the whole gang is recreated."""
     given_back: bool = False
-    """Suspended because a replacement took too long: it goes on when restartToken changes, or suspend is set and taken
-    back."""
+    """Whether the gang is suspended because a replacement took too long. It continues when restartToken changes, or
+    when suspend is set to true and back to false."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
-    """The restart token that was last acted on."""
+    """Restart token that was last acted on."""
     roles_hash: Label = ""
-    """Hash of the roles that the pods were made of."""
+    """Hash of the roles that the pods were made from."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
-    """Checkpoint steps that can't be used."""
+    """Checkpoint steps that cannot be used."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
-    """Newest steps of Shared tiers with source API that were registered by every rank."""
+    """Newest steps of Shared tiers with source API that every rank has registered."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
-    """Members whose incarnation differs from the default."""
+    """Members whose incarnation or nodes to avoid differ from the default."""
     awaited: Annotated[tuple[Awaited, ...], Field(max_length=1000)] = ()
     """Pods of earlier incarnations that may still run a worker."""
     awaited_all: AwaitedAll | None = None
-    """The same for more pods than can be listed."""
+    """Summary of awaited pods, if there are more than can be listed."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
-    """Ranks that spares hold."""
+    """Ranks that spares have taken over."""
     barrier_timeouts: int = 0
-    """How often the barrier's deadline passed while gathering this attempt."""
+    """Number of times that the deadline of the barrier passed in this attempt."""
     deadline_time: Timestamp | None = None
-    """Since when the barrier's next deadline is counted, at the earliest; set when the last one passed."""
+    """Earliest time from which the next deadline of the barrier is counted; set when the last one passed."""
     observed_time: Timestamp = 0.0
-    """When the summary (progress, ready, the timings of the last incident) was last brought up to date."""
+    """Time of the last update of the summary: progress, ready, timings of the last incident."""
