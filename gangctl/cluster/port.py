@@ -1,7 +1,8 @@
-"""What the controller needs of a world: jobs, pods and nodes to look at, and a few things that it may do to them.
+"""What the controller needs of a cluster: gangs, pods and nodes to read, and the few writes that it makes.
 
-Reading is free: it looks at what :meth:`Cluster.watch` keeps fresh. Whatever is written is seen by later reads of the
-same process. Everything may raise :class:`~gangctl.cluster.errors.ClusterError`, and nothing else that is foreseen.
+The rule: a read makes no request; it returns what :meth:`Cluster.watch` keeps fresh. A write is visible to all later
+reads of the same process. Every method may raise :class:`~gangctl.cluster.errors.ClusterError`; any other exception is
+a bug.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Whose supervisor speaks on a connection: one pod of one member of one gang."""
+    """The pod that a sidecar's connection belongs to: one incarnation of one member of one gang."""
 
     gang: str
     """UID of the GangJob."""
@@ -30,89 +31,89 @@ class MemberIdentity:
 
 
 class RefusalReason(StrEnum):
-    """Why a token doesn't say whose supervisor speaks."""
+    """Why a token is refused."""
 
     NO_TOKEN = "NoToken"  # noqa: S105 - no password
     MALFORMED = "Malformed"
-    """It is none of the cluster's tokens, by its form."""
+    """It doesn't have the form of a service account token."""
     BAD_SIGNATURE = "BadSignature"
     UNKNOWN_KEY = "UnknownKey"
-    """It was signed with a key that isn't the cluster's, or not yet, or not any more."""
+    """It was signed with a key that the cluster doesn't publish now."""
     EXPIRED = "Expired"
     NOT_YET_VALID = "NotYetValid"
     WRONG_ISSUER = "WrongIssuer"
     WRONG_AUDIENCE = "WrongAudience"
-    """It is meant for somebody else."""
+    """It was issued for another audience."""
     NOT_BOUND = "NotBound"
-    """It isn't bound to a pod: anybody could have it."""
+    """It isn't bound to a pod, so any process could have it."""
     UNKNOWN_POD = "UnknownPod"
-    """Its pod isn't there, or not yet."""
+    """Its pod doesn't exist, or isn't known yet."""
     POD_GONE = "PodGone"
     NOT_A_MEMBER = "NotAMember"
-    """Its pod isn't what a gang's pod is."""
+    """Its pod isn't a member of a gang."""
     CANNOT_VERIFY = "CannotVerify"
-    """Nobody who could tell is there."""
+    """The API server can't be asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A token that isn't taken."""
+    """The answer to a token that isn't accepted."""
 
     reason: RefusalReason
     text: str
-    """What is wrong with it, for the log and for who sent it. The token isn't in it."""
-    again: bool = False
-    """Whether the same token may well be taken in a moment."""
+    """What is wrong with the token, for the log and for the sender. It must not contain the token."""
+    retryable: bool = False
+    """Whether the same token may be accepted a moment later."""
 
 
 class Cluster(Protocol):
-    """One world. A gang is named by its UID: a second one of the same name is another gang."""
+    """One cluster. A gang is identified by its UID: a second one of the same name is another gang."""
 
     @property
     def listening_since(self) -> float:
-        """Since when it has watched without a break, in seconds since the epoch."""
+        """Since when all watches have been fresh without a break, in seconds since the epoch."""
 
     def gang(self, uid: str) -> GangJob | None:
-        """The gang as it is stored; None if it is gone."""
+        """The stored gang; None if it is gone."""
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
-        """All pods of the gang, those that are ending among them."""
+        """All pods of the gang, including those that are terminating."""
 
     def lost_nodes(self) -> frozenset[str]:
         """Names of nodes that don't answer."""
 
     def refusals(self, uid: str) -> tuple[str, ...] | None:
-        """Why the world takes no pods of this gang, in its own words, a sentence for each role or pod that was refused.
+        """Why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.
 
-        Empty = it takes them; None = that isn't known yet. What was refused is asked again from time to time, since
+        Empty = the cluster admits them; None = not known yet. A rejection is checked again from time to time, since
         quotas and policies change without the gang.
         """
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
-        """Whose token this is, or why it is nobody's."""
+        """The pod that this token belongs to, or why the token is refused."""
 
     async def watch(self, changed: Callable[[str], None]) -> None:
-        """Keep what is read fresh until cancelled; ``changed`` is called with the UID of a gang that looks different.
+        """Keep all reads fresh until cancelled; call ``changed`` with the UID of each gang that has changed.
 
-        It is called once for every gang that is there at the start, too.
+        ``changed`` is also called once for every gang that exists at the start.
         """
 
     async def write_status(self, job: GangJob, status: Status) -> GangJob:
-        """Store the status durably, if the stored object is still ``job``; the object as it is stored then.
+        """Store the status durably, if the stored object is still ``job``, and return the stored object.
 
         Raises:
-            Conflict: it isn't any more. :meth:`gang` shows the fresh one by now.
-            Retryable: it could not be stored; the last good one is untouched.
+            Conflict: the stored object is another one. :meth:`gang` already returns it.
+            Retryable: the status could not be stored; the stored object is unchanged.
         """
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a member's pod; no effect if the pod of this name is there."""
+        """Create a member's pod; no effect if a pod of this name exists."""
 
     async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
-        """Begin to end a pod, within its grace; no effect if it is gone, is ending, or has another UID."""
+        """Delete a pod with its grace period; no effect if it is gone, is terminating, or has another UID."""
 
     async def delete_gang(self, job: GangJob) -> None:
-        """Begin to delete the gang itself, and with it its pods; no effect if it is gone or has another UID."""
+        """Delete the gang and with it its pods; no effect if it is gone or has another UID."""
 
     async def emit(self, job: GangJob, event: Event) -> None:
-        """Tell people."""
+        """Record an event for people."""

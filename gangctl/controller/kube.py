@@ -149,7 +149,7 @@ class Controller:
         if not await _unless(ended, self._begin()):
             return
         async with asyncio.TaskGroup() as tasks:
-            keeping = tasks.create_task(self._certificates.keep())
+            keeping = tasks.create_task(self._certificates.run())
             async with self._hub.serve(self._options.host, self._options.hub_port, self._certificates.context) as url:
                 log.info("it listens on %s, for sidecars as %s", url, self._options.address)
                 electing = tasks.create_task(self._election.run(self._lead))

@@ -35,7 +35,7 @@ class UpgradeGate:
         identity = await self._identity(request)
         if isinstance(identity, Refusal):
             self._refusals.add(identity.reason, str(request.remote), identity.text)
-            return _refused(503 if identity.again else 401, f"{identity.reason}: {identity.text}")
+            return _refused(503 if identity.retryable else 401, f"{identity.reason}: {identity.text}")
         if (leader := self._leader()) is not None:  # It lost its Lease during the authentication.
             return self._refuse_as_standby(leader)
         return identity

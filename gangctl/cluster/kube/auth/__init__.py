@@ -1,1 +1,1 @@
-"""Who a sidecar is, and the certificates that it trusts."""
+"""Authentication of sidecars by their tokens, and the certificates that sidecars trust."""

@@ -1,8 +1,8 @@
 """The Secret with the hub's certificates, and the TLS context that follows it.
 
-The rule: a Secret that is ours is kept in order, one that somebody else has filled is used as it is and never written,
-and nothing is shown to sidecars that they would not take. Any replica may write: of two at a time one wins, and the
-other one takes what the winner has stored.
+The rule: gangctl renews the certificates of its own Secret. It uses a Secret that a user has filled as it is, and must
+never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: if two write at
+once, one succeeds and the other one uses what is stored.
 """
 
 from __future__ import annotations
@@ -23,77 +23,77 @@ from gangctl.cluster.kube.client import Client, NotFound
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 600.0
-"""How often it is looked whether something is due, or somebody else has changed it."""
-TRIES: Final = 5
-"""Writes that others are faster than, before it is tried again later."""
+REFRESH_SECONDS: Final = 600.0
+"""Time between two checks whether a renewal is due, or the Secret has changed."""
+MAX_ATTEMPTS: Final = 5
+"""Maximum number of writes that conflict with others in one refresh."""
 LABEL: Final = "app.kubernetes.io/managed-by"
-OURS: Final = "gangctl"
+MANAGER: Final = "gangctl"
 CA, CA_KEY, CHAIN, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
 class CertificateRotator:
-    """One Secret."""
+    """Rotates the certificates in one Secret."""
 
     def __init__(self, client: Client, namespace: str, name: str, names: Sequence[str]) -> None:
-        """``name``: of the Secret; ``names``: what the hub is called. Sidecars look for the first."""
+        """``name``: of the Secret; ``names``: host names and addresses of the hub. Sidecars check the first one."""
         self.context = _context()
-        """For the listener. Whoever connects after a renewal is shown the new certificate."""
+        """For the listener. A connection after a renewal gets the new certificate."""
         self.ca = ""
-        """What sidecars have to trust, PEM; empty until there is a certificate to show."""
+        """The authorities that sidecars trust, PEM; empty until there is a serving certificate."""
         self._client = client
         self._folder = f"/api/v1/namespaces/{namespace}/secrets"
-        self._called = f"Secret {namespace}/{name}"
+        self._title = f"Secret {namespace}/{name}"
         self._namespace = namespace
         self._name = name
         self._names = tuple(names)
-        self._shown = CertificateBundle()
+        self._served = CertificateBundle()
 
     async def refresh(self) -> None:
-        """Read the Secret, make what is missing or due, and show what it holds.
+        """Read the Secret, create or renew what is missing or due, and serve with it.
 
         Raises:
-            Retryable: the API server is away, or others write it all the time.
-            Terminal: it can't be read or written, or what somebody else has put there is of no use.
+            Retryable: the API server is away, or the writes of other processes conflict with this one's.
+            Terminal: the Secret can't be read or written, or a user has filled it with unusable certificates.
         """
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             secret = await self._read()
-            found = _kept(secret)
-            if not _is_ours(secret, found):
-                self._show(
-                    found, f"Correct it; or delete it, and gangctl makes its own. It is not labelled {LABEL}={OURS}"
+            found = _parse(secret)
+            if not _is_managed(secret, found):
+                self._serve(
+                    found, f"Correct it, or delete it and gangctl creates its own. It lacks the label {LABEL}={MANAGER}"
                 )
                 return
-            kept, why = rotate(found, self._names, datetime.now(UTC))
+            bundle, why = rotate(found, self._names, datetime.now(UTC))
             if not why:
-                self._show(kept, "Delete it, and it is made anew")
+                self._serve(bundle, "Delete it, and gangctl creates it again")
                 return
             try:
-                await self._write(secret, kept)
+                await self._write(secret, bundle)
             except Conflict:
-                continue  # another replica was faster: what it has stored is as good
-            log.info("%s is written, because %s", self._called, why)
-            self._show(kept, "Delete it, and it is made anew")
+                continue  # another replica was faster: use what it has stored
+            log.info("%s was written because %s", self._title, why)
+            self._serve(bundle, "Delete it, and gangctl creates it again")
             return
-        raise Retryable(f"{self._called} is written by others all the time")
+        raise Retryable(f"{self._title} could not be written: other processes change it all the time")
 
-    async def keep(self) -> NoReturn:
-        """Keep it in order until cancelled. What was shown last goes on to be shown meanwhile."""
+    async def run(self) -> NoReturn:
+        """Refresh regularly until cancelled. The last good certificate is served meanwhile."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS)
             try:
                 await self.refresh()
             except ClusterError as error:
-                log.warning("the hub's certificate can't be looked after: %s", error)
+                log.warning("the hub's certificate can't be refreshed: %s", error)
 
-    def _show(self, kept: CertificateBundle, remedy: str) -> None:
-        if kept == self._shown:
+    def _serve(self, bundle: CertificateBundle, remedy: str) -> None:
+        if bundle == self._served:
             return
-        problem = _rehearsed(kept, self._names[0])
+        problem = _handshake_problem(bundle, self._names[0])
         if problem:
-            raise Terminal(f"{self._called} is of no use: {problem}. {remedy}")
-        _load(self.context, kept)
-        self._shown, self.ca = kept, kept.ca.decode()
+            raise Terminal(f"{self._title} can't be used: {problem}. {remedy}")
+        _load(self.context, bundle)
+        self._served, self.ca = bundle, bundle.ca.decode()
 
     async def _read(self) -> dict[str, Any] | None:
         try:
@@ -103,44 +103,44 @@ class CertificateRotator:
         try:
             return dict(json.loads(answer))
         except ValueError as error:
-            raise Retryable(f"the API server's answer for {self._called} can't be read: {error}") from error
+            raise Retryable(f"the API server's answer for {self._title} can't be read: {error}") from error
 
-    async def _write(self, secret: dict[str, Any] | None, kept: CertificateBundle) -> None:
-        known = secret or {}
-        metadata = {**(known.get("metadata") or {}), "name": self._name, "namespace": self._namespace}
-        metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: OURS}
-        data = {CA: kept.ca, CA_KEY: kept.ca_key, CHAIN: kept.chain, KEY: kept.key}
+    async def _write(self, secret: dict[str, Any] | None, bundle: CertificateBundle) -> None:
+        stored = secret or {}
+        metadata = {**(stored.get("metadata") or {}), "name": self._name, "namespace": self._namespace}
+        metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: MANAGER}
+        data = {CA: bundle.ca, CA_KEY: bundle.ca_key, CHAIN: bundle.chain, KEY: bundle.key}
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            **known,
+            **stored,
             "metadata": metadata,
             "data": {
-                **(known.get("data") or {}),
+                **(stored.get("data") or {}),
                 **{name: base64.b64encode(one).decode() for name, one in data.items()},
             },
         }
         method, path = ("POST", self._folder) if secret is None else ("PUT", f"{self._folder}/{self._name}")
         try:
-            # A replica that doesn't lead needs it as well, to answer sidecars at all.
+            # A replica that doesn't lead needs the certificate as well, to redirect sidecars.
             await self._client.request(method, path, body=json.dumps(body).encode(), unguarded=True)
         except NotFound as error:
-            if secret is None:  # there is no such namespace
+            if secret is None:  # the namespace doesn't exist
                 raise
-            raise Conflict(f"{self._called} was deleted meanwhile") from error
+            raise Conflict(f"{self._title} was deleted meanwhile") from error
 
 
-def _kept(secret: dict[str, Any] | None) -> CertificateBundle:
+def _parse(secret: dict[str, Any] | None) -> CertificateBundle:
     data = (secret or {}).get("data") or {}
     ca, ca_key, chain, key = (base64.b64decode(data.get(name) or "") for name in (CA, CA_KEY, CHAIN, KEY))
     return CertificateBundle(ca, ca_key, chain, key)
 
 
-def _is_ours(secret: dict[str, Any] | None, found: CertificateBundle) -> bool:
-    """One that is empty may be filled, whoever made it."""
+def _is_managed(secret: dict[str, Any] | None, found: CertificateBundle) -> bool:
+    """Whether gangctl may write the Secret: it has gangctl's label, or is empty."""
     labels = ((secret or {}).get("metadata") or {}).get("labels") or {}
-    return found == CertificateBundle() or labels.get(LABEL) == OURS
+    return found == CertificateBundle() or labels.get(LABEL) == MANAGER
 
 
 def _context() -> ssl.SSLContext:
@@ -150,29 +150,29 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _load(context: ssl.SSLContext, kept: CertificateBundle) -> None:
-    """The ssl module reads certificates and keys from files alone: this one is in memory, and gone at once.
+def _load(context: ssl.SSLContext, bundle: CertificateBundle) -> None:
+    """Load certificate and key through a file in memory: the ssl module reads them from files only.
 
     Raises:
-        ssl.SSLError: they are of no use.
+        ssl.SSLError: they can't be used.
     """
     number = os.memfd_create("gangctl-tls")
     try:
-        os.write(number, kept.chain.rstrip() + b"\n" + kept.key)
+        os.write(number, bundle.chain.rstrip() + b"\n" + bundle.key)
         context.load_cert_chain(f"/proc/self/fd/{number}")
     finally:
         os.close(number)
 
 
-def _rehearsed(kept: CertificateBundle, name: str) -> str:
-    """What a sidecar would say to it, found out by one handshake in memory; empty if it would be content."""
+def _handshake_problem(bundle: CertificateBundle, name: str) -> str:
+    """Why a sidecar would refuse these certificates, found by a handshake in memory; empty if it accepts them."""
     server_context, client_context = _context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        _load(server_context, kept)
+        _load(server_context, bundle)
     except (ssl.SSLError, OSError, ValueError) as error:
         return f"{CHAIN} and {KEY} can't be used together ({error})"
     try:
-        client_context.load_verify_locations(cadata=kept.ca.decode("ascii"))
+        client_context.load_verify_locations(cadata=bundle.ca.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         return f"{CA} has no certificate that sidecars could trust ({error})"
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -184,5 +184,5 @@ def _rehearsed(kept: CertificateBundle, name: str) -> str:
         except ssl.SSLWantReadError:
             continue
         except ssl.SSLError as error:
-            return f"sidecars don't take {CHAIN} as that of {name} ({error})"
+            return f"sidecars don't accept {CHAIN} for {name} ({error})"
     return ""

@@ -1,4 +1,4 @@
-"""What a service account token says: its form, its times, whom it is meant for, and to which pod it is bound."""
+"""The claims of a service account token: their form, validity period, audience, and the pod that they are bound to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangctl.cluster.kube.watch.decoding import Raw, why
 from gangctl.cluster.port import Refusal, RefusalReason
 
 LEEWAY_SECONDS: Final = 10
-"""So far the clocks of the API server and of this machine may be apart."""
+"""Maximum difference between the clocks of the API server and of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class TokenClaims:
     uid: str
     """UID of the pod."""
     expires: float = 0.0
-    """Seconds since the epoch; of a reviewed one it isn't known."""
+    """Seconds since the epoch; 0 if a TokenReview gave the claims, which doesn't contain it."""
 
 
 class _Named(Raw):
@@ -43,7 +43,7 @@ class _Bound(Raw):
     pod: _Named | None = None
 
 
-class _Said(Raw):
+class _Registered(Raw):
     iss: str
     aud: str | tuple[str, ...]
     sub: str
@@ -51,27 +51,29 @@ class _Said(Raw):
     nbf: float = 0.0
 
 
-def read(said: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
-    """The claims of a token, if they are a pod's and for us at ``now`` (seconds since the epoch).
+def read(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
+    """The pod that a token is bound to, if the token is valid for ``audience`` at ``now`` (seconds since the epoch).
 
-    A token that is meant for others as well isn't taken: each of them could come here with it.
+    A token with a second audience is refused: a server of that audience could use it here.
     """
-    bound = said.get("kubernetes.io")
+    bound = claims.get("kubernetes.io")
     try:
-        token = _Said.model_validate(said)
+        token = _Registered.model_validate(claims)
         account = None if bound is None else _Bound.model_validate(bound)
     except ValidationError as error:
-        return Refusal(RefusalReason.MALFORMED, f"its claims can't be read: {why(error)}")
+        return Refusal(RefusalReason.MALFORMED, f"the token's claims can't be read: {why(error)}")
     if token.exp + LEEWAY_SECONDS <= now:
-        return Refusal(RefusalReason.EXPIRED, f"it has expired {now - token.exp:.0f} s ago")
+        return Refusal(RefusalReason.EXPIRED, f"the token expired {now - token.exp:.0f} s ago")
     if token.nbf - LEEWAY_SECONDS > now:
-        return Refusal(RefusalReason.NOT_YET_VALID, f"it begins in {token.nbf - now:.0f} s", again=True)
+        return Refusal(
+            RefusalReason.NOT_YET_VALID, f"the token becomes valid in {token.nbf - now:.0f} s", retryable=True
+        )
     if token.aud not in (audience, (audience,)):
         return Refusal(
-            RefusalReason.WRONG_AUDIENCE, f"it is meant for {token.aud!r:.100}, and not for {audience} alone"
+            RefusalReason.WRONG_AUDIENCE, f"the token's audience is {token.aud!r:.100} instead of {audience} alone"
         )
     if account is None or account.pod is None or not account.pod.uid:
-        return Refusal(RefusalReason.NOT_BOUND, "it isn't bound to a pod")
+        return Refusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
     if token.sub != f"system:serviceaccount:{account.namespace}:{account.serviceaccount.name}":
-        return Refusal(RefusalReason.MALFORMED, "its subject isn't the service account that it is bound to")
+        return Refusal(RefusalReason.MALFORMED, "the token's subject isn't the service account that it is bound to")
     return TokenClaims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid, expires=token.exp)
