@@ -28,8 +28,8 @@ from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import server
 from gangsidecar import wire
+from tests.cluster.kube.auth.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.kube.fakeapi import serving as api_serving
-from tests.cluster.kube.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.local import until
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 

@@ -2,10 +2,10 @@
 
 Pure, except for the randomness of keys.
 
-The rule: the authority that sidecars trust outlives the certificates that they are shown. A serving certificate is valid
-for 90 days and is renewed after two thirds of that time, or when its names change. The authority is valid for ten years,
-because a pod carries its certificate for its whole life. After two thirds of that time a new authority takes over; the
-old one cross-signs it, so that older pods trust what they are shown.
+The rule: the authority that sidecars trust outlives the certificates that they are shown. A serving certificate is
+valid for 90 days and is renewed after two thirds of that time, or when its names change. The authority is valid for ten
+years, because a pod carries its certificate for its whole life. After two thirds of that time a new authority takes
+over; the old one cross-signs it, so that older pods trust what they are shown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def rotate(bundle: CertificateBundle, names: Sequence[str], now: datetime) -> tu
     trusted = [one for one in _certificates(bundle.ca) if now < one.not_valid_after_utc]
     cross_signed: list[x509.Certificate] = []
     if authority is None:
-        why = "there was no authority yet" if bundle == CertificateBundle() else "the authority was broken or had expired"
+        why = (
+            "there was no authority yet" if bundle == CertificateBundle() else "the authority was broken or had expired"
+        )
         authority = _new_authority(now)
     elif _is_due(authority.certificate, now):
         why = "the authority is due for renewal"

@@ -1,8 +1,8 @@
 """The Secret with the hub's certificates, and the TLS context that follows it.
 
 The rule: gangctl renews the certificates of its own Secret. It uses a Secret that a user has filled as it is, and must
-never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: if two write at
-once, one succeeds and the other one uses what is stored.
+never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: of two writes
+at once, one succeeds, and the other replica uses what is stored.
 """
 
 from __future__ import annotations

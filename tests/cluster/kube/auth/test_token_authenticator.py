@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from gangctl.cluster.kube.auth import token_authenticator
+from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.port import MemberIdentity, Refusal
+from tests.cluster.kube.auth.authentication import WORKER, Authentication
+from tests.cluster.kube.auth.tokens import (
+    AUDIENCE,
+    CLUSTER_KEY,
+    GANG,
+    NAMESPACE,
+    bound,
+    claims,
+    ec_key,
+    pod,
+    rsa_key,
+    sign,
+    token,
+    unsigned,
+)
+
+
+async def test_a_signed_token_authenticates_its_member(here: Authentication) -> None:
+    assert await here.who(token()) == WORKER
+    assert await here.who(token(3)) == MemberIdentity(GANG, "worker-3", 0, "pod-3")
+
+
+def public_pem() -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    pem: bytes = CLUSTER_KEY.private.public_key().public_bytes(serialization.Encoding.PEM, form)
+    return pem
+
+
+def signed_with_the_public_key() -> str:
+    """The known attack: HS256 with the public key as the secret."""
+    import hashlib  # noqa: PLC0415
+    import hmac  # noqa: PLC0415
+
+    said = unsigned(claims(), {"alg": "HS256", "typ": "JWT", "kid": CLUSTER_KEY.name}).rstrip(".")
+    signature = hmac.new(public_pem(), said.encode(), hashlib.sha256).digest()
+    return f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+def tampered() -> str:
+    head, body, signature = token().split(".")
+    said = json.loads(base64.urlsafe_b64decode(body + "=="))
+    said["kubernetes.io"]["pod"] = {"name": "g-worker-1-0", "uid": "pod-1"}
+    return f"{head}.{base64.urlsafe_b64encode(json.dumps(said).encode()).rstrip(b'=').decode()}.{signature}"
+
+
+INVALID_TOKENS = [
+    ("", "Malformed"),
+    ("garbage", "Malformed"),
+    ("a.b.c", "Malformed"),
+    ("é" * 40, "Malformed"),
+    ("x" * 1_000_000, "Malformed"),
+    (unsigned(claims(), {"alg": "none", "kid": CLUSTER_KEY.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": "None", "kid": CLUSTER_KEY.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": ["RS256"], "kid": CLUSTER_KEY.name}), "BadSignature"),
+    (unsigned(claims(), {"alg": "RS256", "kid": 7}), "Malformed"),
+    (unsigned(claims(), {"alg": "RS256", "kid": CLUSTER_KEY.name, "crit": ["b64"], "b64": False}), "Malformed"),
+    (f"{base64.urlsafe_b64encode(b'[' * 9000).decode()}.e30.e30", "Malformed"),
+    (signed_with_the_public_key(), "BadSignature"),
+    (tampered(), "BadSignature"),
+    (sign(claims(), rsa_key(CLUSTER_KEY.name)), "BadSignature"),
+    (sign(claims(), ec_key(CLUSTER_KEY.name)), "BadSignature"),
+    (sign(claims(), rsa_key("unknown")), "UnknownKey"),
+    (jwt.encode(claims(), CLUSTER_KEY.private, algorithm="RS256"), "UnknownKey"),
+    (sign(claims(aud=["https://kubernetes.default.svc"])), "WrongAudience"),
+    (sign(claims(aud=[AUDIENCE, "vault"])), "WrongAudience"),
+    (sign(claims(aud=[])), "WrongAudience"),
+    (sign(claims(aud=None)), "Malformed"),
+    (sign(claims(exp=None)), "Malformed"),
+    (sign(claims(exp=int(time.time()) - 60)), "Expired"),
+    (sign(claims(nbf=int(time.time()) + 600)), "NotYetValid"),
+    (sign(claims(iss="https://another.cluster")), "WrongIssuer"),
+    (sign(claims(iss=None)), "WrongIssuer"),
+    (sign({name: one for name, one in claims().items() if name != "kubernetes.io"}), "NotBound"),
+    (sign(bound(pod=None)), "NotBound"),
+    (sign(bound(pod={"name": "g-worker-0-0", "uid": ""})), "NotBound"),
+    (sign(bound(pod="g-worker-0-0")), "Malformed"),
+    (sign(bound(serviceaccount={"name": "another", "uid": "x"})), "Malformed"),
+    (sign(bound(pod={"name": "g-worker-0-0", "uid": "unknown-pod"})), "UnknownPod"),
+    (sign(bound(pod={"name": "g-worker-1-0", "uid": "pod-0"})), "NotAMember"),
+    (sign({**bound(namespace="other"), "sub": "system:serviceaccount:other:default"}), "NotAMember"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+@pytest.mark.parametrize(("shown", "reason"), INVALID_TOKENS, ids=range(len(INVALID_TOKENS)))
+async def test_an_invalid_token_is_refused_with_its_reason(here: Authentication, shown: str, reason: str) -> None:
+    assert await here.why(shown) == reason
+    assert here.issuer.reviewed == []
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (pod(terminated=True), "PodGone"),
+        (pod(member="worker-1"), "NotAMember"),
+        (pod(incarnation=1), "NotAMember"),
+        (pod(gang="uid-other", owner="uid-other"), "NotAMember"),
+        (pod(gang="uid-gone", owner="uid-gone"), "PodGone"),
+        (pod(owner="uid-other"), "NotAMember"),
+        (pod(owner=""), "NotAMember"),
+        (pod(namespace="other"), "NotAMember"),
+        (pod(name="x-worker-0-0"), "NotAMember"),
+    ],
+)
+async def test_the_labels_of_a_pod_alone_are_not_trusted(here: Authentication, found: KubePod, reason: str) -> None:
+    here.pods["pod-0"] = found
+    here.gangs["uid-other"] = (NAMESPACE, "other")
+    assert await here.why(token()) == reason
+    assert isinstance(await here.who(token(1)), MemberIdentity), "other pods are not affected"
+
+
+async def test_a_gang_in_another_namespace_has_no_such_member(here: Authentication) -> None:
+    here.gangs[GANG] = ("other", "g")
+    assert await here.why(token()) == "NotAMember"
+
+
+async def test_a_terminating_pod_is_authenticated(here: Authentication) -> None:
+    here.pods["pod-0"] = pod(deleting=True)
+    assert await here.who(token()) == WORKER
+
+
+async def test_an_unknown_pod_may_retry_and_a_deleted_pod_may_not(
+    here: Authentication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = here.pods.pop("pod-0")
+    found = await here.who(token())
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.retryable) == ("UnknownPod", True)
+    here.pods["pod-0"] = late
+    assert await here.who(token()) == WORKER
+    del here.pods["pod-0"]
+    found = await here.who(token())
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.retryable) == ("PodGone", False)
+    monkeypatch.setattr(token_authenticator, "APPEARING_SECONDS", 0.0)
+    del here.pods["pod-1"]
+    assert await here.why(token(1)) == "PodGone", "the time in which it may appear is over"
+
+
+async def test_a_cached_token_is_refused_once_it_has_expired(here: Authentication) -> None:
+    short = sign(claims(exp=time.time() - 9.8))  # the clocks may be 10 s apart
+    assert await here.who(short) == WORKER
+    async with asyncio.timeout(5):
+        while await here.who(short) == WORKER:  # noqa: ASYNC110 - time has to pass
+            await asyncio.sleep(0.02)
+    assert await here.why(short) == "Expired"
+
+
+async def test_the_caches_are_bounded(here: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_authenticator, "MAX_VERIFIED", 3)
+    monkeypatch.setattr(token_authenticator, "MAX_UNKNOWN_PODS", 3)
+    for at in range(12):
+        assert await here.who(sign(claims(at % 4, jti=str(at))))
+    assert len(here.authenticator._verified) == 3  # noqa: SLF001 - memory can't be seen otherwise
+    assert len(here.authenticator._unknown_until) == 3  # noqa: SLF001
