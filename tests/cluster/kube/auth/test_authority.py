@@ -21,7 +21,7 @@ def certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def accepts(bundle: CertificateBundle, trusted: bytes, tmp_path: Any, name: str = NAMES[0]) -> bool:
-    """Whether who trusts these authorities accepts the serving certificate as that of ``name``, in the strictest mode."""
+    """Whether a client that trusts these authorities accepts the certificate for ``name``, in strict mode."""
     pair = tmp_path / "pair.pem"
     pair.write_bytes(bundle.chain + bundle.key)
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
