@@ -1,4 +1,4 @@
-"""What tests on a cluster share: the cluster, gangctl on it, a namespace for each test, faults that are undone."""
+"""Fixtures of tests on a cluster: the cluster, gangctl on it, a namespace for each test, faults that are undone."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CLUSTER = pytest.StashKey[Cluster]()
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does: with everything taken down."""
+    """Let SIGTERM end a run as Ctrl-C does, with everything taken down."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager
 def uncaptured(config: pytest.Config) -> Iterator[None]:
-    """What takes long says so where it is seen, not in the captured output of a test."""
+    """Show the progress of long work, instead of capturing it as output of a test."""
     capturing = config.pluginmanager.getplugin("capturemanager")
     if capturing is None:
         yield
@@ -44,7 +44,7 @@ def uncaptured(config: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster; of our own unless KUBECONFIG says otherwise."""
+    """The cluster of KUBECONFIG, else one of our own."""
     with ExitStack() as until_the_end:
         with uncaptured(request.config):
             try:
@@ -57,13 +57,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def kubectl(cluster: Cluster) -> Callable[..., str]:
-    """``kubectl("get", "pods", stdin="")`` gives what it prints, and raises RuntimeError with what it said."""
+    """``kubectl("get", "pods", stdin="")`` returns what it prints, and raises RuntimeError with its error output."""
     return cluster.kubectl
 
 
 @pytest.fixture(scope="session")
 def helm(cluster: Cluster) -> Callable[..., str]:
-    """``helm("list")``, likewise."""
+    """``helm("list")`` does the same for Helm."""
 
     def run(*words: str) -> str:
         return installation.helm(cluster, *words)
@@ -73,7 +73,7 @@ def helm(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Installed]:
-    """Gangctl by its chart, available. In a cluster of our own it sends traces to a Jaeger, whatever is tested."""
+    """Gangctl, installed by its chart and available. In a cluster of our own it sends traces to a Jaeger."""
     collector = "" if cluster.lab is None else Jaeger(cluster.lab).start().endpoint
     with uncaptured(request.config):
         installed = installation.install(cluster, collector)
@@ -83,8 +83,8 @@ def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Itera
 
 
 @pytest.fixture(scope="session")
-def jaeger(cluster: Cluster, gangctl_installed: Installed) -> Jaeger:  # noqa: ARG001 - it is started with it
-    """Where the traces of the installed gangctl are."""
+def jaeger(cluster: Cluster, gangctl_installed: Installed) -> Jaeger:  # noqa: ARG001 - gangctl sends traces to it
+    """The Jaeger with the traces of the installed gangctl."""
     if cluster.lab is None:
         pytest.skip("a Jaeger that pods can reach needs a cluster of our own: run without KUBECONFIG")
     return Jaeger(cluster.lab)
@@ -92,14 +92,14 @@ def jaeger(cluster: Cluster, gangctl_installed: Installed) -> Jaeger:  # noqa: A
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own, gone afterwards with all that is in it."""
+    """A namespace for this test; it is deleted afterwards."""
     with cluster.namespace(request.node.name) as name:
         yield name
 
 
 @pytest.fixture
-def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - it is deleted after faults are undone
-    """The machinery below the cluster, for faults of nodes and of the control plane; they are undone afterwards."""
+def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - faults are undone before it is deleted
+    """The machinery below the cluster, for faults of nodes and of the control plane. They are undone afterwards."""
     if cluster.lab is None:
         pytest.skip("faults of nodes need a cluster of our own: run without KUBECONFIG")
     yield cluster.lab
@@ -108,7 +108,7 @@ def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - it
 
 @pytest.fixture
 def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
-    """A directory that all pods can mount and the test can read: a hostPath of this machine."""
+    """A directory that all pods can mount and the test can read: a hostPath of the host."""
     if cluster.lab is None:
         pytest.skip("a directory that the test shares with all pods needs a cluster of our own")
     with tempfile.TemporaryDirectory(prefix="gangctl-e2e-shared-") as folder:
@@ -118,7 +118,7 @@ def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG
 
 @pytest.fixture(scope="session")
 def torch(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    """The image with PyTorch, which takes a while the first time."""
+    """The image with PyTorch; the first build takes minutes."""
     with uncaptured(request.config):
         return cluster.image("examples-torch")
 
@@ -126,8 +126,8 @@ def torch(cluster: Cluster, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def submit(
     request: pytest.FixtureRequest,
-    shared_dir: Path,  # noqa: ARG001 - it outlives the gang
-    gangctl_installed: Installed,  # noqa: ARG001 - somebody has to look after it
+    shared_dir: Path,  # noqa: ARG001 - it must outlive the gang
+    gangctl_installed: Installed,  # noqa: ARG001 - a controller must look after the gang
     cluster: Cluster,
     namespace: str,
 ) -> Iterator[Callable[[dict[str, Any]], Gang]]:
@@ -148,19 +148,19 @@ def submit(
 
 @pytest.fixture
 def machine_address(lab: Lab) -> str:
-    """Where programs of the cluster's control plane reach this process."""
+    """The address at which programs on the control plane reach this process."""
     return addresses.around(lab.control_plane.number)
 
 
 @pytest.fixture
 def api_server(lab: Lab) -> tuple[str, str]:
-    """URL of the API server as this process sees it, and the file with the certificate to trust."""
+    """URL of the API server for this process, and the file with its CA."""
     return f"https://{addresses.entrance(lab.control_plane.number)}:6443", str(lab.control_plane.pki.folder / "ca.crt")
 
 
 @pytest.fixture
 async def api_proxy(api_server: tuple[str, str], machine_address: str) -> AsyncIterator[ApiProxy]:
-    """A proxy before the API server, which can be told to misbehave."""
+    """A proxy in front of the API server, for faults."""
     async with proxy(*api_server, machine_address) as found:
         yield found
 
@@ -169,7 +169,7 @@ async def api_proxy(api_server: tuple[str, str], machine_address: str) -> AsyncI
 async def local_controllers(
     lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path
 ) -> AsyncIterator[controllers.LocalControllers]:
-    """Controllers as processes of this machine, in place of the Deployment's."""
+    """Controllers as local processes, in place of the Deployment."""
     enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
     async with controllers.local_controllers(
         cluster.kubectl, addresses.CONTROL, enter, tmp_path, gangctl_installed.sidecar
@@ -179,9 +179,9 @@ async def local_controllers(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what may explain a failure, before fixtures take it down, and say where."""
+    """Save the artifacts of a failed test before its fixtures are torn down, and report the folder."""
     report = yield
     one = item.config.stash.get(CLUSTER, None)
     if report.failed and report.when != "teardown" and one is not None:
-        report.sections.append(("kept for a look", str(keep(one, item.name))))
+        report.sections.append(("artifacts", str(keep(one, item.name))))
     return report

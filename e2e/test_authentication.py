@@ -1,4 +1,4 @@
-"""Who isn't a member's sidecar is refused and counted, and running gangs don't notice."""
+"""The hub refuses every client that is not a member's sidecar, and running gangs are not disturbed."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def bound_to(pod: str, uid: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def gang(submit: Submit, shared_dir: Path) -> Gang:
-    """One that runs, with a peer to be harmed."""
+    """A running gang."""
     found = submit(sleepers("mine", replicas=2, directory=str(shared_dir), recovery={"replaceAfter": 100}))
     found.runs(1)
     return found
 
 
 @pytest.fixture
-def knock(lab: Any, kubectl: Kubectl) -> Callable[[str], tuple[int, str]]:
-    """``knock(token)``: code and text of what the hub answers, through its Service, over its TLS."""
+def connect(lab: Any, kubectl: Kubectl) -> Callable[[str], tuple[int, str]]:
+    """``connect(token)`` returns the status code and the text of the hub's answer, through its Service and its TLS."""
     address = kubectl("get", "service", "gangctl", "-n", "gangctl-system", "-o", "jsonpath={.spec.clusterIP}")
     ca = json.loads(kubectl("get", "secret", "gangctl-tls", "-n", "gangctl-system", "-o", "json"))["data"]["ca.crt"]
 
     def do(given: str) -> tuple[int, str]:
-        script = KNOCK.replace("ADDRESS", address).replace("CA", ca)
+        script = CONNECT.replace("ADDRESS", address).replace("CA", ca)
         done = lab.node(1).machine.run("python3", "-c", script, given, check=False)
         assert done.returncode == 0, done.stderr
         code, _, text = done.stdout.partition(" ")
@@ -56,10 +56,10 @@ def knock(lab: Any, kubectl: Kubectl) -> Callable[[str], tuple[int, str]]:
     return do
 
 
-KNOCK = """
+CONNECT = """
 import base64, http.client, socket, ssl, sys
 context = ssl.create_default_context(cadata=base64.b64decode('CA').decode())
-for _ in range(20):  # a standby sends us to the leader
+for _ in range(20):  # a standby directs the client to the leader
     connection = http.client.HTTPSConnection('ADDRESS', 8443, timeout=10, context=context)
     sock = socket.create_connection(('ADDRESS', 8443), 10)
     connection.sock = context.wrap_socket(sock, server_hostname='gangctl.gangctl-system.svc')
@@ -76,47 +76,49 @@ print(answer.status, text)
 """
 
 
-def test_only_a_members_own_token_opens_the_hub(
-    kubectl: Kubectl, namespace: str, gang: Gang, knock: Callable[[str], tuple[int, str]]
+def test_the_hub_accepts_only_the_token_of_a_member(
+    kubectl: Kubectl, namespace: str, gang: Gang, connect: Callable[[str], tuple[int, str]]
 ) -> None:
     uid = gang.uids()["worker-0"]
     kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(stranger("stranger", {})))
     other = json.loads(kubectl("get", "pod", "stranger", "-n", namespace, "-o", "json"))["metadata"]["uid"]
     mine = bound_to("mine-worker-0-0", uid)
     answers = {
-        "no token": knock("")[0],
-        "garbage": knock("garbage")[0],
-        "another audience": knock(token(kubectl, namespace, "--audience=vault", *mine))[0],
-        "bound to nothing": knock(token(kubectl, namespace, f"--audience={AUDIENCE}"))[0],
-        "a pod of no gang": knock(token(kubectl, namespace, f"--audience={AUDIENCE}", *bound_to("stranger", other)))[0],
+        "no token": connect("")[0],
+        "garbage": connect("garbage")[0],
+        "another audience": connect(token(kubectl, namespace, "--audience=vault", *mine))[0],
+        "bound to nothing": connect(token(kubectl, namespace, f"--audience={AUDIENCE}"))[0],
+        "a pod of no gang": connect(token(kubectl, namespace, f"--audience={AUDIENCE}", *bound_to("stranger", other)))[
+            0
+        ],
     }
     assert {what: code for what, code in answers.items() if code not in {401, 403, 503}} == {}
-    assert knock(token(kubectl, namespace, f"--audience={AUDIENCE}", *mine))[0] == 101
+    assert connect(token(kubectl, namespace, f"--audience={AUDIENCE}", *mine))[0] == 101
     assert gang.status["attempt"] == 1
 
 
-def test_a_pod_that_only_says_that_it_is_a_member_is_refused(
-    kubectl: Kubectl, namespace: str, gang: Gang, knock: Callable[[str], tuple[int, str]]
+def test_the_hub_refuses_a_pod_that_only_has_the_labels_of_a_member(
+    kubectl: Kubectl, namespace: str, gang: Gang, connect: Callable[[str], tuple[int, str]]
 ) -> None:
     labels = gang.pods()["worker-0"]["metadata"]["labels"]
     kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(stranger("liar", labels)))
     uid = json.loads(kubectl("get", "pod", "liar", "-n", namespace, "-o", "json"))["metadata"]["uid"]
-    code, text = knock(token(kubectl, namespace, f"--audience={AUDIENCE}", *bound_to("liar", uid)))
+    code, text = connect(token(kubectl, namespace, f"--audience={AUDIENCE}", *bound_to("liar", uid)))
     assert code in {401, 403, 503}, text
     assert gang.status["attempt"] == 1
 
 
-def test_the_token_of_a_deleted_pod_is_worth_nothing(
-    kubectl: Kubectl, namespace: str, gang: Gang, knock: Callable[[str], tuple[int, str]]
+def test_the_hub_refuses_the_token_of_a_deleted_pod(
+    kubectl: Kubectl, namespace: str, gang: Gang, connect: Callable[[str], tuple[int, str]]
 ) -> None:
     uid = gang.uids()["worker-1"]
     old = token(kubectl, namespace, f"--audience={AUDIENCE}", *bound_to("mine-worker-1-0", uid))
     kubectl("delete", "pod", "mine-worker-1-0", "-n", namespace)
     gang.runs(2)
-    assert knock(old)[0] in {401, 403, 503}
+    assert connect(old)[0] in {401, 403, 503}
 
 
-async def test_a_flood_of_garbage_disturbs_no_gang(
+async def test_a_flood_of_garbage_connections_disturbs_no_gang(
     local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
 ) -> None:
     first = await local_controllers.start("first", api_proxy.url)
@@ -168,5 +170,5 @@ while True:
 
 
 def stranger(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """A pod that somebody else has made, with the same service account."""
+    """A pod that is no member, with the same service account."""
     return {**POD, "metadata": {"name": name, "labels": labels}, "spec": {"containers": [PAUSE]}}

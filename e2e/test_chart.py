@@ -1,4 +1,4 @@
-"""The chart renders to what it says, with Helm alone: no cluster is needed."""
+"""The rendered chart is correct. The tests need Helm, but no cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETS: dict[str, dict[str, Any]] = {
     "one namespace": {"watchNamespace": "research", "networkPolicy": {"enabled": True}},
     "another name": {"fullnameOverride": "restarter"},
     "another part of the name": {"nameOverride": "restarter"},
-    "others make the rights": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
+    "rights from elsewhere": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
     "a subchart": {"global": {"imageRegistry": "ignored"}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
 }
@@ -39,13 +39,13 @@ def rendered(helm: Helm, request: pytest.FixtureRequest) -> Rendered:
     return helm.rendered(request.param)
 
 
-def test_helm_finds_nothing_wrong(helm: Helm) -> None:
+def test_helm_lint_accepts_the_chart(helm: Helm) -> None:
     for values in SETS.values():
         said = helm.run("lint", "--strict", CHART, values=values)
         assert said.code == 0, said.out + said.err
 
 
-def test_every_object_says_whose_it_is_and_none_is_rendered_twice(rendered: Rendered) -> None:
+def test_every_object_has_its_labels_and_is_rendered_once(rendered: Rendered) -> None:
     names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in rendered.objects]
     assert len(names) == len(set(names))
     for one in rendered.objects:
@@ -56,7 +56,7 @@ def test_every_object_says_whose_it_is_and_none_is_rendered_twice(rendered: Rend
         assert all(isinstance(value, str) and len(value) <= 63 for value in labels.values())
 
 
-def test_whatever_selects_the_controller_selects_its_pods(rendered: Rendered) -> None:
+def test_every_selector_selects_the_controllers_pods(rendered: Rendered) -> None:
     labels = rendered.pod["metadata"]["labels"]
     selectors = [
         rendered.one("Deployment")["spec"]["selector"]["matchLabels"],
@@ -73,7 +73,7 @@ def test_whatever_selects_the_controller_selects_its_pods(rendered: Rendered) ->
         assert len(selector) == 3
 
 
-def test_the_controller_passes_the_restricted_level(rendered: Rendered) -> None:
+def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendered: Rendered) -> None:
     # https://kubernetes.io/docs/concepts/security/pod-security-standards/
     spec, controller = rendered.pod["spec"], rendered.controller
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
@@ -89,7 +89,7 @@ def test_the_controller_passes_the_restricted_level(rendered: Rendered) -> None:
     assert [mount["mountPath"] for mount in controller["volumeMounts"]] == ["/tmp"]
 
 
-def test_ports_and_probes_fit_together(rendered: Rendered) -> None:
+def test_ports_and_probes_agree(rendered: Rendered) -> None:
     ports = {port["name"]: port["containerPort"] for port in rendered.controller["ports"]}
     assert f"--hub-port={ports['hub']}" in rendered.controller["args"]
     assert f"--health-port={ports['health']}" in rendered.controller["args"]
@@ -102,7 +102,7 @@ def test_ports_and_probes_fit_together(rendered: Rendered) -> None:
     assert probes["readiness"] == {"path": "/readyz", "port": "health"}
 
 
-def test_the_controller_gets_all_it_asks_for(helm: Helm) -> None:
+def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
     rendered = helm.rendered()
     environment = rendered.environment
     assert json.loads(environment.pop("GANGCTL_SIDECAR_RESOURCES")) == {
@@ -133,7 +133,7 @@ def test_the_controller_gets_all_it_asks_for(helm: Helm) -> None:
     assert rendered.one("Deployment")["spec"]["replicas"] == 2
 
 
-def test_the_controller_knows_every_flag_that_it_is_given(helm: Helm) -> None:
+def test_the_controller_has_every_flag_that_the_chart_sets(helm: Helm) -> None:
     command = [sys.executable, "-m", "gangctl.controller.kube", "--help"]
     told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
     flags = {argument.partition("=")[0] for argument in helm.rendered().controller["args"]}
@@ -152,7 +152,7 @@ def test_the_controller_knows_every_flag_that_it_is_given(helm: Helm) -> None:
         ("a" * 53, {}, "a" * 52),
     ],
 )
-def test_one_name_is_the_service_s_the_lease_s_the_secret_s_and_the_certificate_s(
+def test_service_lease_secret_and_certificate_have_the_same_name(
     helm: Helm, release: str, values: dict[str, Any], name: str
 ) -> None:
     rendered = helm.rendered(values, release)
@@ -164,19 +164,19 @@ def test_one_name_is_the_service_s_the_lease_s_the_secret_s_and_the_certificate_
     assert named == {"leases": [name], "secrets": [f"{name}-tls"]}
 
 
-def test_a_name_that_no_service_can_have_is_refused_with_what_to_do(helm: Helm) -> None:
+def test_the_chart_refuses_a_name_that_no_service_can_have_and_names_the_way_out(helm: Helm) -> None:
     said = helm.template(release="2nd")
     assert said.code != 0
     assert "fullnameOverride" in said.err
 
 
-def test_a_budget_is_made_for_more_than_one_replica(helm: Helm) -> None:
+def test_more_than_one_replica_gets_a_disruption_budget(helm: Helm) -> None:
     assert helm.rendered().one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
     for values in ({"replicaCount": 1}, {"replicaCount": 0}, {"podDisruptionBudget": {"enabled": False}}):
         assert not helm.rendered(values).all("PodDisruptionBudget"), values
 
 
-def test_only_pods_of_gangs_reach_the_hub_if_the_network_policy_is_on(helm: Helm) -> None:
+def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) -> None:
     assert not helm.rendered().all("NetworkPolicy")
     for values, namespaces in (
         (SETS["full"], {}),
@@ -191,7 +191,7 @@ def test_only_pods_of_gangs_reach_the_hub_if_the_network_policy_is_on(helm: Helm
         assert [port["port"] for port in health["ports"]] == ["health"]
 
 
-def test_the_notes_say_what_to_do_next_and_their_gang_is_valid(helm: Helm) -> None:
+def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
     said = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client")
     assert said.code == 0, said.err
     notes = said.out.partition("NOTES:")[2]
@@ -222,7 +222,7 @@ def _own_rules(rendered: Rendered) -> list[Object]:
     return rules
 
 
-def test_nothing_of_the_prometheus_operator_is_rendered_unless_it_is_asked_for(helm: Helm) -> None:
+def test_objects_of_the_prometheus_operator_are_rendered_only_on_request(helm: Helm) -> None:
     kinds = {one["kind"] for one in helm.rendered().objects}
     assert not {"ServiceMonitor", "PrometheusRule", "ConfigMap"} & kinds
     assert helm.rendered().pod["metadata"]["annotations"] == {
@@ -237,7 +237,7 @@ def test_nothing_of_the_prometheus_operator_is_rendered_unless_it_is_asked_for(h
     assert "annotations" not in helm.rendered(twice).pod["metadata"]
 
 
-def test_a_service_monitor_finds_the_metrics_of_every_replica_and_keeps_the_gangs_namespace(helm: Helm) -> None:
+def test_the_service_monitor_selects_every_replica_and_keeps_the_namespace_label_of_a_gang(helm: Helm) -> None:
     rendered = helm.rendered(FULL)
     monitor = rendered.one("ServiceMonitor")
     selected = monitor["spec"]["selector"]["matchLabels"]
@@ -252,7 +252,7 @@ def test_a_service_monitor_finds_the_metrics_of_every_replica_and_keeps_the_gang
     assert monitor["metadata"]["labels"]["release"] == "monitoring"
 
 
-def test_rules_and_dashboard_are_rendered_as_their_files_say(helm: Helm) -> None:
+def test_rules_and_dashboard_are_rendered_as_in_their_files(helm: Helm) -> None:
     rendered = helm.rendered(FULL)
     rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
     assert rendered.one("PrometheusRule")["spec"] == rules

@@ -1,4 +1,4 @@
-"""The chart gives the controller the rights that it uses, and not one more."""
+"""The chart gives the controller exactly the rights that it uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_controller_has_exactly_these_rights(helm: Helm) -> None:
     assert _rights(helm.rendered()) == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN)}
 
 
-def test_with_one_namespace_it_writes_nothing_anywhere_else(helm: Helm) -> None:
+def test_with_one_watched_namespace_the_controller_has_no_write_rights_elsewhere(helm: Helm) -> None:
     assert _rights(helm.rendered({"watchNamespace": "research"})) == {
         EVERYWHERE: _listed(CLUSTER),
         "research": _listed(GANGS),
@@ -50,7 +50,7 @@ def test_with_one_namespace_it_writes_nothing_anywhere_else(helm: Helm) -> None:
     }
 
 
-def test_with_its_own_namespace_alone_the_two_roles_do_not_meet(helm: Helm) -> None:
+def test_with_its_own_namespace_watched_the_controller_has_two_separate_roles(helm: Helm) -> None:
     assert _rights(helm.rendered({"watchNamespace": NAMESPACE})) == {
         EVERYWHERE: _listed(CLUSTER),
         NAMESPACE: _listed(GANGS) | _listed(OWN),
@@ -58,7 +58,7 @@ def test_with_its_own_namespace_alone_the_two_roles_do_not_meet(helm: Helm) -> N
 
 
 @pytest.mark.parametrize("watched", ["", "research", NAMESPACE])
-def test_nothing_that_leads_to_more_rights_is_among_them(helm: Helm, watched: str) -> None:
+def test_no_right_leads_to_more_rights(helm: Helm, watched: str) -> None:
     rendered = helm.rendered({"watchNamespace": watched})
     for role in (*rendered.all("ClusterRole"), *rendered.all("Role")):
         for rule in role["rules"]:
@@ -72,7 +72,7 @@ def test_nothing_that_leads_to_more_rights_is_among_them(helm: Helm, watched: st
             assert not ("pods" in _resources(rule) and {"patch", "update"} & set(rule["verbs"]))
 
 
-def test_roles_for_people_are_added_to_the_cluster_s_own(helm: Helm) -> None:
+def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> None:
     rendered = helm.rendered()
     people = {one["metadata"]["name"]: one for one in rendered.all("ClusterRole") if ":" not in one["metadata"]["name"]}
     assert {name: _aggregated(one) for name, one in people.items()} == {
@@ -91,7 +91,7 @@ def test_roles_for_people_are_added_to_the_cluster_s_own(helm: Helm) -> None:
     )
 
 
-def test_who_brings_his_own_rights_gets_none(helm: Helm) -> None:
+def test_the_chart_creates_no_rights_when_they_come_from_elsewhere(helm: Helm) -> None:
     rendered = helm.rendered({"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}})
     kinds = {one["kind"] for one in rendered.objects}
     assert not kinds & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount"}
@@ -107,7 +107,7 @@ def test_only_the_controller_gets_a_token(helm: Helm) -> None:
 
 
 def _rights(rendered: Rendered) -> dict[str, set[str]]:
-    """Namespace, or everywhere -> what the controller's service account may do, as its bindings say."""
+    """Namespace, or everywhere -> the rights of the controller's service account by its bindings."""
     account = rendered.pod["spec"]["serviceAccountName"]
     rights: dict[str, set[str]] = {}
     for binding in (*rendered.all("ClusterRoleBinding"), *rendered.all("RoleBinding")):

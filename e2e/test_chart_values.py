@@ -1,4 +1,4 @@
-"""The chart's values: each arrives where it belongs and is documented; a wrong one is refused. No cluster is needed."""
+"""The chart's values: each one has its effect and its documentation, a wrong one is refused. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def helm() -> Helm:
     return Helm(helm_program())
 
 
-def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
+def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     rendered = helm.rendered(FULL)
     spec, metadata, controller = rendered.pod["spec"], rendered.pod["metadata"], rendered.controller
     assert rendered.one("Deployment")["spec"]["replicas"] == 3
@@ -41,7 +41,7 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert rendered.one("ServiceAccount")["metadata"]["annotations"] == {"a": "b"}
     assert metadata["annotations"] == {"e": "f"}
     assert metadata["labels"]["team"] == "research"
-    assert metadata["labels"]["app.kubernetes.io/name"] == "gangctl"  # or nothing would select it
+    assert metadata["labels"]["app.kubernetes.io/name"] == "gangctl"  # else no selector would match
     assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://collector.example:4318/otlp"
     assert environment["OTEL_EXPORTER_OTLP_HEADERS"] == "collector/otlp"
     assert (environment["OTEL_TRACES_SAMPLER"], environment["OTEL_TRACES_SAMPLER_ARG"]) == ("traceidratio", "0.25")
@@ -49,21 +49,21 @@ def test_every_value_arrives_where_it_belongs(helm: Helm) -> None:
     assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"c": "d"})
 
 
-def test_what_extra_env_names_is_not_named_twice(helm: Helm) -> None:
+def test_extra_env_replaces_a_variable_of_the_chart(helm: Helm) -> None:
     own = [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://mine:4318"}]
     rendered = helm.rendered({"tracing": {"endpoint": "http://ours:4318", "sampler": "always_on"}, "extraEnv": own})
     found = [(one["name"], one.get("value")) for one in rendered.controller["env"] if one["name"].startswith("OTEL_")]
     assert found == [("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://mine:4318")]
 
 
-def test_a_secret_that_is_missing_costs_headers_and_nothing_else(helm: Helm) -> None:
+def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> None:
     rendered = helm.rendered({"tracing": {"endpoint": "http://c:4318", "headersSecret": {"name": "otlp"}}})
     (one,) = (one for one in rendered.controller["env"] if one["name"] == "OTEL_EXPORTER_OTLP_HEADERS")
     assert one["valueFrom"]["secretKeyRef"] == {"name": "otlp", "key": "headers", "optional": True}
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"tracing": {"samplerArg": "1.5"}}, "/tracing/samplerArg"),
         ({"replicas": 3}, "'replicas'"),
@@ -101,10 +101,10 @@ def test_a_secret_that_is_missing_costs_headers_and_nothing_else(helm: Helm) -> 
     ],
     ids=str,
 )
-def test_a_wrong_value_is_refused_and_named(helm: Helm, values: dict[str, Any], said: str) -> None:
+def test_the_chart_refuses_a_wrong_value_and_names_it(helm: Helm, values: dict[str, Any], message: str) -> None:
     refused = helm.template(values)
     assert refused.code != 0
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_the_reference_lists_every_value_with_its_default() -> None:
@@ -119,7 +119,7 @@ def test_the_reference_lists_every_value_with_its_default() -> None:
 
 
 def _leaves(root: Object, schema: Object, value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Where the schema goes no deeper: the path, and the default as JSON."""
+    """The path of each value that the schema does not divide further, and its default as JSON."""
     if "$ref" in schema:
         schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
     if "properties" not in schema or value == {}:

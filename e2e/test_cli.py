@@ -1,4 +1,4 @@
-"""The command line on a real cluster, also as kubectl's plugin: what it shows, and what its levers and harm do."""
+"""The command line on a real cluster, as kubectl's plugin: what it shows, and what its verbs do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAYS = 'echo "rank $RANK, attempt $GANG_ATTEMPT"; trap "echo bye; exit 0" TERM; 
 
 @dataclass(frozen=True)
 class Cli:
-    """The command line in a folder without gangs of its own, as `kubectl gang` and as itself."""
+    """`kubectl gang`, in a folder without local gangs."""
 
     cluster: Cluster
     folder: Path
@@ -51,7 +51,7 @@ class Cli:
 
     @contextmanager
     def following(self, *words: str) -> Iterator[Callable[[str], bool]]:
-        """A command that goes on, on a terminal; gives whether it has shown a text by now."""
+        """Run a command on a terminal; gives a function that tells whether the command has shown a text yet."""
         ours, theirs = pty.openpty()
         command = ["kubectl", "gang", *words, "-n", self.namespace]
         env = self.env | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
@@ -87,7 +87,9 @@ def speaking(name: str, directory: str, **more: Any) -> dict[str, Any]:
     return gang(name, container, replicas=2, directory=directory, recovery={"replaceAfter": 100}, **more)
 
 
-def test_levers_move_a_gang_and_the_status_shows_it(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+def test_restart_suspend_and_resume_change_a_gang_and_status_shows_it(
+    submit: Submit, shared_dir: Path, cli: Cli
+) -> None:
     one = submit(sleepers("levers", replicas=2, directory=str(shared_dir)))
     one.runs(1)
     uids = one.uids()
@@ -117,7 +119,7 @@ def test_levers_move_a_gang_and_the_status_shows_it(submit: Submit, shared_dir: 
     assert one.uids().keys() == uids.keys()
 
 
-def test_a_watched_status_moves_by_itself(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+def test_status_watch_redraws_after_a_change(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(sleepers("watched", replicas=2, directory=str(shared_dir)))
     one.runs(1)
     with cli.following("status", "watched", "--watch") as shows:
@@ -126,7 +128,7 @@ def test_a_watched_status_moves_by_itself(submit: Submit, shared_dir: Path, cli:
         until("it is drawn anew", lambda: shows("attempt 2 ") and shows("because: "), 30)
 
 
-def test_logs_are_found_by_rank_member_and_role(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+def test_logs_selects_by_rank_member_and_role(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(speaking("loud", str(shared_dir)))
     one.runs(1)
     until("both speak", lambda: cli("logs", "loud").count(", attempt 1\n") == 2, 30)
@@ -146,7 +148,7 @@ def test_logs_are_found_by_rank_member_and_role(submit: Submit, shared_dir: Path
     assert (previous.returncode, "previous terminated container" in previous.stderr) == (2, True)
 
 
-def test_harm_to_a_worker_is_one_restart_in_place(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+def test_inject_into_a_worker_makes_one_restart_in_place(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(speaking("harmed", str(shared_dir)))
     one.runs(1)
     uids, starts = one.uids(), one.container_starts()
@@ -165,7 +167,7 @@ def test_harm_to_a_worker_is_one_restart_in_place(submit: Submit, shared_dir: Pa
     assert one.status["attempt"] == 3
 
 
-def test_harm_to_gangctls_own_processes(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+def test_inject_kills_the_sidecar_and_the_supervisor(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(speaking("own", str(shared_dir)))
     one.runs(1)
     uids = one.uids()
@@ -186,7 +188,7 @@ def test_harm_to_gangctls_own_processes(submit: Submit, shared_dir: Path, cli: C
     assert (stopped.returncode, "nothing inside can stop" in stopped.stderr) == (2, True)
 
 
-def test_another_controller_takes_over_from_one_that_is_killed(
+def test_another_controller_takes_over_after_inject_kills_the_leader(
     submit: Submit, shared_dir: Path, cli: Cli, gangctl_installed: Installed
 ) -> None:
     one = submit(sleepers("led", replicas=2, directory=str(shared_dir)))
@@ -204,7 +206,9 @@ def test_another_controller_takes_over_from_one_that_is_killed(
     assert one.status["attempt"] == 2
 
 
-def test_who_lacks_a_right_is_told_which(submit: Submit, shared_dir: Path, cli: Cli, cluster: Cluster) -> None:
+def test_an_error_names_the_right_that_the_user_lacks(
+    submit: Submit, shared_dir: Path, cli: Cli, cluster: Cluster
+) -> None:
     one = submit(sleepers("guarded", replicas=1, directory=str(shared_dir)))
     one.runs(1)
     namespace = cli.namespace
@@ -232,7 +236,7 @@ def test_who_lacks_a_right_is_told_which(submit: Submit, shared_dir: Path, cli: 
     assert one.status["attempt"] == 1
 
 
-def test_the_definition_is_printed_for_kubectl(cli: Cli, gangctl_installed: Installed) -> None:
+def test_crd_prints_a_definition_that_kubectl_applies(cli: Cli, gangctl_installed: Installed) -> None:
     assert gangctl_installed.release
     said = cli.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=_crd(cli))
     assert said.startswith("customresourcedefinition.apiextensions.k8s.io/gangjobs.gangctl.io")

@@ -1,4 +1,4 @@
-"""The cluster of our own does what the other tests count on."""
+"""The test cluster of our own does what the other tests rely on."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_pods_on_different_nodes_reach_each_other(kubectl: Kubectl, namespace: s
     assert kubectl("exec", "node-1", "-n", namespace, "--", "python3", "-c", reads).strip() == "200"
 
 
-def test_what_a_pod_writes_to_a_hostpath_is_seen_on_another_node(
+def test_a_pod_reads_from_a_hostpath_what_a_pod_on_another_node_wrote(
     kubectl: Kubectl, namespace: str, python: str, lab: Lab, tmp_path: Path
 ) -> None:
     volume = {"name": "shared", "hostPath": {"path": str(tmp_path), "type": "Directory"}}
@@ -92,7 +92,7 @@ def test_what_a_pod_writes_to_a_hostpath_is_seen_on_another_node(
     assert kubectl("logs", "node-2", "-n", namespace) == "from 1\n"
 
 
-def test_a_containers_processes_are_found_and_killed_by_the_pods_uid(
+def test_a_test_finds_and_kills_the_processes_of_a_container_by_the_uid_of_its_pod(
     kubectl: Kubectl, namespace: str, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     found = containers(lab, sleeper("one", "node-1"))
@@ -102,7 +102,7 @@ def test_a_containers_processes_are_found_and_killed_by_the_pods_uid(
     wait(kubectl, namespace, "one", "jsonpath={.status.phase}=Failed")
 
 
-def test_a_devices_health_is_in_the_status_of_the_pod_that_has_it(
+def test_the_status_of_a_pod_has_the_health_of_its_device(
     kubectl: Kubectl, cluster: Cluster, namespace: str, python: str, lab: Lab
 ) -> None:
     resource = "example.com/device"
@@ -124,7 +124,7 @@ def test_a_devices_health_is_in_the_status_of_the_pod_that_has_it(
         cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Healthy")
 
 
-def test_a_frozen_node_is_unknown_and_goes_on_when_thawed(
+def test_a_frozen_node_becomes_unknown_and_goes_on_after_it_thaws(
     kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     process = containers(lab, sleeper("one", "node-2"))["main"].first
@@ -136,7 +136,7 @@ def test_a_frozen_node_is_unknown_and_goes_on_when_thawed(
     assert process.alive
 
 
-def test_a_node_that_is_cut_off_is_unknown_and_its_pods_run_on(
+def test_a_node_without_network_becomes_unknown_and_its_pods_go_on(
     kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     process = containers(lab, sleeper("one", "node-2"))["main"].first
@@ -148,7 +148,7 @@ def test_a_node_that_is_cut_off_is_unknown_and_its_pods_run_on(
     assert process.alive
 
 
-def test_a_killed_node_is_dead_at_once_and_the_others_live_on(
+def test_a_killed_node_ends_at_once_and_the_others_go_on(
     kubectl: Kubectl, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     dead = containers(lab, sleeper("one", "node-2"))["main"].first
@@ -161,7 +161,7 @@ def test_a_killed_node_is_dead_at_once_and_the_others_live_on(
     assert living.alive
 
 
-def test_the_api_server_and_etcd_come_back_with_what_they_knew(
+def test_a_restarted_api_server_and_etcd_have_all_objects(
     kubectl: Kubectl, namespace: str, lab: Lab, sleeper: Callable[[str, str], str]
 ) -> None:
     before = sleeper("one", "node-1")

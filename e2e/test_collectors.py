@@ -1,4 +1,4 @@
-"""A collector that is down, hangs or refuses costs spans, which are counted, and nothing else."""
+"""A collector that is down, hangs or refuses loses spans, which are counted, and disturbs nothing else."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from e2e.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
-"""Seconds that a restart may take longer than without traces: a machine is never quiet. Collectors get 10 s."""
+"""Seconds that a restart may take longer than without traces, on a busy machine. The timeout for collectors is 10 s."""
 END = 5.0
-"""Seconds that a controller may take to end: it says goodbye to sidecars, and gives its spans a moment."""
+"""Seconds that a controller may take to end: it closes its connections, and sends its last spans."""
 SPANS = re.compile(r'^gangctl_spans_total\{outcome="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 @dataclass
-class Seen:
-    """What a controller's life was like with a collector."""
+class Measured:
+    """What a test measured of a controller with a collector."""
 
     restarts: list[float]
-    """How long each took, in seconds, from its fault to the last worker's start, as seen from outside."""
+    """Seconds of each restart, from its fault to the last worker's start, as the test measured them."""
     ending: float
-    """From SIGTERM to its end, in seconds."""
+    """Seconds from SIGTERM to its end."""
     code: int
     metrics: str
     log: str
 
 
 @asynccontextmanager
-async def nobody() -> AsyncIterator[Collector]:
-    """No collector: traces are off."""
+async def no_collector() -> AsyncIterator[Collector]:
+    """No endpoint: traces are off."""
     yield Collector("")
 
 
 async def restarted(gang: Gang, uid: str, attempt: int) -> float:
-    """Kill a worker; seconds until all workers were started again."""
+    """Kill a worker; seconds until all workers have started again."""
 
     def do() -> float:
         process = process_faults.worker(uid)
@@ -65,7 +65,7 @@ async def restarted(gang: Gang, uid: str, attempt: int) -> float:
 
 
 async def metrics(lab: Lab, controller: Controller) -> str:
-    """As Prometheus gets them; nothing while it doesn't listen yet."""
+    """The metrics of a controller; empty while it does not listen yet."""
     url = f"http://{addresses.entrance(lab.control_plane.number)}:{controller.port + HEALTH}/metrics"
     try:
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -74,8 +74,8 @@ async def metrics(lab: Lab, controller: Controller) -> str:
         return ""
 
 
-async def until(lab: Lab, controller: Controller, holds: Callable[[str], bool]) -> None:
-    """Wait until something holds of its metrics."""
+async def until_metrics(lab: Lab, controller: Controller, holds: Callable[[str], bool]) -> None:
+    """Wait until a condition holds for the metrics of a controller."""
 
     async def condition() -> bool:
         return holds(await metrics(lab, controller))
@@ -84,30 +84,32 @@ async def until(lab: Lab, controller: Controller, holds: Callable[[str], bool]) 
 
 
 def spans(metrics: str, *outcomes: str) -> float:
-    """How many spans had one of these outcomes."""
+    """The number of spans with one of these outcomes."""
     return sum(float(count) for outcome, count in SPANS.findall(metrics) if outcome in outcomes)
 
 
-async def life(local_controllers: LocalControllers, server: str, collector: Collector, gang: Gang, lab: Lab) -> Seen:
-    """A controller with this collector: three restarts, the end."""
+async def measure(
+    local_controllers: LocalControllers, server: str, collector: Collector, gang: Gang, lab: Lab
+) -> Measured:
+    """Run a controller with this collector: three restarts, then SIGTERM."""
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "500"}
     controller = await local_controllers.start("first", server, **settings)
     first = await asyncio.to_thread(lambda: gang.runs(gang.status.get("attempt") or 1)["attempt"])
     uids = await asyncio.to_thread(gang.uids)
-    await until(lab, controller, lambda said: f"gangctl_hub_connections {len(uids)}.0" in said)
+    await until_metrics(lab, controller, lambda said: f"gangctl_hub_connections {len(uids)}.0" in said)
     times = [await restarted(gang, uids["worker-1"], first + more) for more in (1, 2)]
-    if collector.url:  # the incident before the last is over, so its trace was to be sent
-        await until(lab, controller, lambda said: bool(collector.asked or spans(said, "failed", "dropped")))
+    if collector.url:  # the second incident is over, so its trace is due
+        await until_metrics(lab, controller, lambda said: bool(collector.asked or spans(said, "failed", "dropped")))
     times.append(await restarted(gang, uids["worker-1"], first + 3))
     said = await metrics(lab, controller)
     began = time.monotonic()
     controller.process.terminate()
     code = await controller.process.wait()
     log = await asyncio.to_thread(controller.log.read_text)
-    return Seen(times, time.monotonic() - began, code, said, log)
+    return Measured(times, time.monotonic() - began, code, said, log)
 
 
-async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_of_the_controller(
+async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_controller(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,
     machine_address: str,
@@ -119,7 +121,7 @@ async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_
     document["spec"]["recovery"] |= {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = await asyncio.to_thread(submit, document)
     cases: dict[str, AbstractAsyncContextManager[Collector]] = {
-        "no collector": nobody(),
+        "no collector": no_collector(),
         "down": down(machine_address),
         "hanging": hanging(machine_address),
         "refusing": refusing(machine_address, 503),
@@ -128,7 +130,7 @@ async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_
     seen = {}
     for name, case in cases.items():
         async with case as collector:
-            seen[name] = await life(local_controllers, api_proxy.url, collector, gang, lab)
+            seen[name] = await measure(local_controllers, api_proxy.url, collector, gang, lab)
     without = seen["no collector"]
     for name, one in seen.items():
         assert max(one.restarts) < max(without.restarts) + SLOWER, (name, seen)
@@ -137,5 +139,5 @@ async def test_a_collector_that_is_no_good_delays_neither_a_restart_nor_the_end_
     for name in ("down", "hanging", "refusing", "wrong"):
         assert spans(seen[name].metrics, "exported") == 0, seen[name].metrics
         assert " spans are lost" in seen[name].log
-    assert spans(seen["down"].metrics, "failed") > 0, "this is what was waited for"
+    assert spans(seen["down"].metrics, "failed") > 0, "the test has waited for this"
     assert spans(without.metrics, "exported", "failed", "dropped") == 0

@@ -1,6 +1,6 @@
-"""Two controllers as processes of this machine, with a Lease of their own, each behind its own proxy to the API server.
+"""Leader election: two controllers as local processes, with a Lease of their own and a proxy to the API server each.
 
-No gang is theirs to look after: what is seen here is who leads, who writes what, and what sidecars are answered.
+They have no gang. The tests check which one leads, what each writes, and what it answers to sidecars.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from e2e.wait import until_async
 DURATION, DEADLINE, RETRY = 6, 4, 1
 NAME = "election"
 LEADS, STANDS_BY = 401, 503
-"""What a sidecar without a token is answered."""
+"""The status code for a sidecar without a token: of the leader, of a standby."""
 ANY = ssl.create_default_context()
 ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
 READS = {"GET", "HEAD", "OPTIONS"}
@@ -38,7 +38,7 @@ READS = {"GET", "HEAD", "OPTIONS"}
 
 @dataclass
 class Candidate:
-    """One controller."""
+    """A controller that may lead."""
 
     process: asyncio.subprocess.Process
     api_proxy: ApiProxy
@@ -46,14 +46,14 @@ class Candidate:
     log: Path
 
     async def answer(self) -> tuple[int, str | None]:
-        """What a sidecar is answered, and which leader it is told of."""
+        """The status code for a sidecar without a token, and the leader that the answer names."""
         url = f"https://127.0.0.1:{self.port}/v1/connect"
         timeout = aiohttp.ClientTimeout(total=2)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=ANY) as answer:
             return answer.status, answer.headers.get("Gang-Leader")
 
     async def until(self, status: int, leader: str | None = None, seconds: float = 30.0) -> float:
-        """Wait until that is answered; how long it took."""
+        """Wait until it answers this; how many seconds that took."""
         began = time.monotonic()
 
         async def answers() -> bool:
@@ -68,18 +68,18 @@ class Candidate:
 
     @property
     def address(self) -> str:
-        """As the Lease has it."""
+        """Its address, as the Lease has it."""
         return f"wss://127.0.0.1:{self.port}/v1/connect"
 
     @property
     def written(self) -> list[str]:
-        """What it has written since the proxy was told to forget."""
+        """The requests that write, since the last ``api_proxy.forget()``."""
         return [f"{call.method} {call.path}" for call in self.api_proxy.calls if call.method not in READS]
 
 
 @dataclass
 class Election:
-    """Both."""
+    """Both candidates, and their Lease."""
 
     first: Candidate
     second: Candidate
@@ -87,7 +87,7 @@ class Election:
     namespace: str
 
     def lease(self) -> dict[str, Any]:
-        """The Lease's spec."""
+        """The spec of the Lease."""
         found = self.kubectl("get", "lease", NAME, "-n", self.namespace, "-o", "jsonpath={.spec}")
         spec: dict[str, Any] = json.loads(found)
         return spec
@@ -95,7 +95,7 @@ class Election:
 
 @pytest.fixture
 def account(cluster: Cluster, namespace: str) -> str:
-    """The token of somebody who may do everything."""
+    """The token of a service account that may do everything in the namespace."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
     binding = f"{namespace}-{NAME}"
     cluster.kubectl("create", "serviceaccount", NAME, "-n", namespace)
@@ -110,7 +110,7 @@ def account(cluster: Cluster, namespace: str) -> str:
 
 @pytest.fixture
 async def election(cluster: Cluster, namespace: str, account: str, tmp_path: Path) -> AsyncIterator[Election]:
-    """Two controllers, the first of which leads, and the second stands by."""
+    """Two controllers: the first leads, the second stands by."""
     config = json.loads(cluster.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
     server = config["clusters"][0]["cluster"]
     ca_file = tmp_path / "ca.crt"
@@ -127,7 +127,7 @@ async def election(cluster: Cluster, namespace: str, account: str, tmp_path: Pat
 
 @asynccontextmanager
 async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path) -> AsyncIterator[Candidate]:
-    """Start one; the first that is started leads."""
+    """Start a controller; the first one leads."""
     log, kubeconfig = home.with_suffix(".log"), home.with_suffix(".kubeconfig")
     async with proxy(*api) as api_proxy:
         document = {
@@ -168,13 +168,13 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses now."""
+    """A TCP port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-async def test_a_leader_that_is_told_to_end_hands_over_within_a_retry_period(election: Election) -> None:
+async def test_a_leader_that_gets_sigterm_hands_over_within_a_retry_period(election: Election) -> None:
     before = election.lease()
     election.first.process.send_signal(signal.SIGTERM)
     took = await election.second.until(LEADS)
@@ -186,39 +186,39 @@ async def test_a_leader_that_is_told_to_end_hands_over_within_a_retry_period(ele
     assert after["holderIdentity"].startswith("second_")
 
 
-async def test_a_leader_that_was_killed_is_replaced_when_its_lease_is_over(election: Election) -> None:
+async def test_the_standby_replaces_a_killed_leader_when_its_lease_expires(election: Election) -> None:
     election.first.process.kill()
     assert DURATION - RETRY - 1 < await election.second.until(LEADS) < DURATION + 2 * RETRY + 1
 
 
-async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_up(election: Election) -> None:
+async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(election: Election) -> None:
     election.first.process.send_signal(signal.SIGSTOP)
     await election.second.until(LEADS)
     election.first.api_proxy.forget()
     election.first.process.send_signal(signal.SIGCONT)
     await election.first.until(STANDS_BY, election.second.address)
     assert election.first.api_proxy.calls, "it is awake"
-    # What was on its way when it was frozen may be given up and is not written again.
+    # A request that was in flight when it froze may be given up, and is not sent again.
     assert [one for one in election.first.written if "/leases/" not in one] == []
     assert election.lease()["holderIdentity"].startswith("second_")
     assert (await election.second.answer())[0] == LEADS
     assert election.first.process.returncode is None
 
 
-async def test_a_leader_that_is_cut_off_stops_leading_before_another_one_begins_and_comes_back_as_a_standby(
+async def test_a_leader_without_an_api_server_stops_before_another_one_leads_and_returns_as_a_standby(
     election: Election,
 ) -> None:
     election.first.api_proxy.leave()
     stopped = await election.first.until(STANDS_BY)
     assert stopped < DEADLINE + 1
-    assert (await election.second.answer())[0] == STANDS_BY, "nobody leads for a while"
+    assert (await election.second.answer())[0] == STANDS_BY, "no one may lead yet"
     await election.second.until(LEADS)
     election.first.api_proxy.come_back()
     await election.first.until(STANDS_BY, election.second.address)
     assert election.first.process.returncode is None
 
 
-async def test_without_an_api_server_nobody_leads_and_when_it_is_back_somebody_does_without_a_restart(
+async def test_without_an_api_server_no_candidate_leads_and_after_its_return_one_does_without_a_restart(
     election: Election,
 ) -> None:
     both = (election.first, election.second)

@@ -1,4 +1,4 @@
-"""What a real API server makes of gangctl's Events: it has rules for names, notes and series that a fake hasn't."""
+"""gangctl's Events on a real API server: its rules for names, notes and series are stricter than a fake's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESTARTING = Event(EventType.WARNING, "Restarting", HOSTILE, "worker-1", TRACE)
 
 @pytest.fixture
 def job(namespace: str) -> GangJob:
-    """A gang of the test's namespace, which the API server needn't know."""
+    """A gang in the test's namespace; the API server does not need to have it."""
     template = {"spec": {"containers": [{"name": "t", "command": ["train"]}]}}
     return GangJob.model_validate(
         {
@@ -71,13 +71,13 @@ def delivered(recorder: EventRecorder, count: int) -> bool:
 
 
 def shown(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
-    """Events as the API server has them."""
+    """The Events in a namespace."""
     found = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-n", namespace, "-o", "json"))
     items: list[dict[str, Any]] = found["items"]
     return items
 
 
-async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
+async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
     cluster: Cluster, client: Client, job: GangJob, namespace: str
 ) -> None:
     for leader in range(3):
@@ -100,7 +100,7 @@ async def test_three_leaders_that_say_the_same_make_one_event_with_a_series(
     assert "(x6 over " in lines[0]
 
 
-async def test_an_event_whose_answer_was_lost_is_not_told_again(
+async def test_an_event_is_not_sent_again_after_a_lost_answer(
     cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gangctl.cluster.kube.events.recorder.time.time", lambda: 1_800_000_000.123456)
@@ -114,7 +114,9 @@ async def test_an_event_whose_answer_was_lost_is_not_told_again(
     assert [event.get("series") for event in shown(cluster, namespace)] == [None]
 
 
-async def test_every_reason_is_taken(cluster: Cluster, client: Client, job: GangJob, namespace: str) -> None:
+async def test_the_api_server_accepts_every_reason(
+    cluster: Cluster, client: Client, job: GangJob, namespace: str
+) -> None:
     async with leading(client) as one:
         for reason in EVENTS:
             kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL

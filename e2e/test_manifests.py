@@ -1,4 +1,4 @@
-"""What users see of the API: wrong manifests are refused with the field, or explained by a condition; kubectl works."""
+"""The API for users: a wrong manifest is refused with its field, or explained by a condition, and kubectl works."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SEEN = [bad for bad in BAD if bad.seer is not Seer.NOBODY]
 
 
 def dry_run(kubectl: Any, manifest: dict[str, Any]) -> str:
-    """What the API server says to a manifest that is not stored; empty if it is fine."""
+    """The API server's error for a manifest, in a dry run; empty if it accepts it."""
     try:
         kubectl("create", "-n", "default", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest))
-    except Exception as error:  # noqa: BLE001 - whichever way the fixture says that kubectl failed
+    except Exception as error:  # noqa: BLE001 - however the fixture reports that kubectl failed
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize("bad", SEEN, ids=lambda bad: bad.name.replace(" ", "-"))
-def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, bad: Bad) -> None:
+def test_the_api_server_refuses_a_wrong_manifest_and_names_the_field(kubectl: Any, bad: Bad) -> None:
     said = dry_run(kubectl, bad.manifest)
     assert said, "it was accepted"
     field = re.sub(r"\[\w+\]", "", bad.path).split(".")[-1]
@@ -38,11 +38,13 @@ def test_a_wrong_manifest_is_refused_and_the_field_is_named(kubectl: Any, bad: B
 
 
 @pytest.mark.parametrize("name", GOOD, ids=lambda name: name.replace(" ", "-"))
-def test_a_good_manifest_is_taken(kubectl: Any, name: str) -> None:
+def test_the_api_server_accepts_a_good_manifest(kubectl: Any, name: str) -> None:
     assert dry_run(kubectl, GOOD[name]) == ""
 
 
-def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submit: Submit, shared_dir: Path) -> None:
+def test_a_condition_explains_in_the_api_servers_words_what_the_schema_cannot_check(
+    submit: Submit, shared_dir: Path
+) -> None:
     document = sleepers("typo", replicas=2, directory=str(shared_dir))
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["resources"] = {"limits": {"nvidia.com/gpu": "a few"}}
@@ -56,7 +58,7 @@ def test_what_the_schema_can_not_see_is_explained_in_the_api_servers_words(submi
     message = gang.until("it isn't accepted", refused)
     assert "quantities must match" in message
     assert gang.pods() == {}
-    # The way out, as the message says.
+    # The message names this way out.
     gang.patch(suspend=True)
     gang.until("it is suspended", lambda status: status.get("phase") == "Suspended")
     container["resources"] = {}
@@ -79,7 +81,7 @@ def test_roles_change_only_while_suspended(submit: Submit, shared_dir: Path) -> 
     gang.until("it runs with three", lambda status: (status.get("phase"), status.get("ready")) == ("Running", "3/3"))
 
 
-def test_a_gang_that_waits_for_its_place_is_pending_and_not_at_fault(submit: Submit, shared_dir: Path) -> None:
+def test_a_gang_without_a_node_is_pending_and_not_at_fault(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("queued", replicas=2, directory=str(shared_dir), recovery={"podStartTimeoutSeconds": 5})
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
     gang = submit(document)

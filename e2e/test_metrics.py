@@ -1,4 +1,4 @@
-"""Metrics as a real Prometheus has them. What is about rules and formats needs no cluster: -k "not cluster"."""
+"""Metrics in a real Prometheus. The tests of rules and formats need no cluster: -k "not cluster"."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ TRACE = "0123456789abcdef0123456789abcdef"
 
 
 def later(job: GangJob, **status: Any) -> GangJob:
-    """The gang with another status."""
+    """The gang with a changed status."""
     return job.model_copy(update={"status": job.status.model_validate(job.status.model_dump() | status)})
 
 
 def incident(**more: Any) -> dict[str, Any]:
-    """One that leads to attempt 2."""
+    """An incident that leads to attempt 2."""
     cause = {"reason": "Signal", "time": time.time()}
     known = {"attempt": 2, "time": time.time(), "cause": cause, "traceID": TRACE, "milliseconds": {"detect": 20}}
     return known | more
 
 
 def measured(job: GangJob) -> Metrics:
-    """Metrics of a leader that looks after this gang."""
+    """The metrics of a leader that has this gang."""
     watches = tuple(WatchHealth(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
     sources = Sources(
         leads=lambda: True,
@@ -91,14 +91,14 @@ def running() -> GangJob:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """A TCP port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def get(host: str, port: int, accept: str = "") -> tuple[str, str]:
-    """The content type and the text of the metrics there."""
+    """The content type and the text of the metrics at this address."""
     connection = http.client.HTTPConnection(host, port, timeout=10)
     try:
         connection.request("GET", "/metrics", headers={"Accept": accept} if accept else {})
@@ -108,7 +108,7 @@ def get(host: str, port: int, accept: str = "") -> tuple[str, str]:
         connection.close()
 
 
-def test_the_rules_are_valid_and_fire_when_they_should_and_only_then() -> None:
+def test_the_alert_rules_are_valid_and_pass_their_unit_tests() -> None:
     code, said = promtool("check", "rules", RULES)
     assert code == 0, said
     code, said = promtool("test", "rules", REPOSITORY / "tests" / "rules" / "alerts.yaml")
@@ -132,7 +132,7 @@ def test_every_query_of_the_dashboard_and_of_the_reference_is_promql(tmp_path: P
     assert code == 0, said
 
 
-async def test_a_real_prometheus_sees_a_restart_and_its_trace_though_the_controller_is_replaced(
+async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_was_replaced(
     tmp_path: Path, running: GangJob
 ) -> None:
     port, began = free_port(), time.time()
@@ -171,7 +171,7 @@ async def test_a_real_prometheus_sees_a_restart_and_its_trace_though_the_control
                 await asyncio.to_thread(seen.query, query)
 
 
-async def test_promtool_finds_nothing_wrong_with_what_is_exposed(running: GangJob) -> None:
+async def test_promtool_accepts_the_exposed_metrics(running: GangJob) -> None:
     async with Health(list, measured(running).exposition).serve("127.0.0.1", 0) as port:
         _, text = await asyncio.to_thread(get, "127.0.0.1", port)
     code, said = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
@@ -179,8 +179,8 @@ async def test_promtool_finds_nothing_wrong_with_what_is_exposed(running: GangJo
 
 
 @pytest.fixture
-def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path) -> Iterator[Prometheus]:  # noqa: ARG001 - there must be something to scrape
-    """A Prometheus that scrapes all controllers of the cluster, where pods can be reached."""
+def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path) -> Iterator[Prometheus]:  # noqa: ARG001 - its controllers are scraped
+    """A Prometheus that scrapes all controllers of the cluster, in a network that reaches pods."""
     words = ("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "-o", "json")
     pods = [one for one in json.loads(cluster.kubectl(*words))["items"] if "deletionTimestamp" not in one["metadata"]]
     for pod in pods:
@@ -193,7 +193,7 @@ def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: 
         yield found
 
 
-def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
+def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     watched: Prometheus, submit: Submit, shared_dir: Path, namespace: str, jaeger: Jaeger
 ) -> None:
     began = time.time()
@@ -235,7 +235,7 @@ def test_on_a_cluster_a_restart_is_counted_once_timed_and_linked_to_its_trace(
     assert set(watched.scraped().values()) == {""}
 
 
-def test_on_a_cluster_promtool_finds_nothing_wrong_and_no_series_names_a_gang(
+def test_on_a_cluster_every_series_is_documented_and_none_names_a_gang(
     watched: Prometheus, submit: Submit, shared_dir: Path, namespace: str, jaeger: Jaeger
 ) -> None:
     gang = submit(trainers("unnamed", replicas=2, directory=shared_dir, traces=jaeger.endpoint))

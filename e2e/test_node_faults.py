@@ -1,4 +1,4 @@
-"""Nodes that die or freeze, drains, deletions: the member comes back elsewhere, the others wait in place."""
+"""Killed and frozen nodes, drains, deletions: the member moves to another node, the others wait in place."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SOON = {"lostPodGraceSeconds": 5, "replaceAfter": 100}
 
 
 def placed(gang: Gang) -> dict[str, str]:
-    """Node of each member's pod."""
+    """Member -> node of its pod."""
     return {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
 
 
 @pytest.fixture
 def third_node(lab: Any) -> Any:
-    """A node that a test may do anything to; it is as new for each of them."""
+    """A new node, for faults."""
     node = lab.add_node(3)
     lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
     lab.wait_ready(3)
     return node
 
 
-def test_a_member_of_a_dead_node_comes_back_elsewhere_and_the_others_wait_in_place(
+def test_a_member_on_a_killed_node_moves_to_another_node_and_the_others_wait_in_place(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
     document = sleepers("dead", replicas=3, directory=str(shared_dir), recovery=SOON)
@@ -56,7 +56,7 @@ def test_a_member_of_a_dead_node_comes_back_elsewhere_and_the_others_wait_in_pla
         assert [line.split()[1] for line in (shared_dir / member).read_text().splitlines()] == ["1", "2"]
 
 
-def test_a_node_that_was_frozen_and_comes_back_runs_no_old_worker_beside_the_new(
+def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
     document = sleepers("thawed", replicas=3, directory=str(shared_dir), recovery=SOON)
@@ -69,7 +69,7 @@ def test_a_node_that_was_frozen_and_comes_back_runs_no_old_worker_beside_the_new
     began = time.monotonic()
     third_node.machine.freeze()
     gang.runs(2, 180)
-    until("the two minutes of the issue", lambda: time.monotonic() > began + 120, 130)
+    until("the node has been frozen for two minutes", lambda: time.monotonic() > began + 120, 130)
     third_node.machine.thaw()
     until("the end of the old worker", lambda: not old.alive, 60)
     status = gang.status
@@ -79,7 +79,7 @@ def test_a_node_that_was_frozen_and_comes_back_runs_no_old_worker_beside_the_new
         assert attempts == ["1", "2"]
 
 
-def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Submit, shared_dir: Path) -> None:
+def test_a_deleted_pod_is_replaced_and_not_charged(submit: Submit, shared_dir: Path) -> None:
     gang = submit(sleepers("deleted", replicas=3, directory=str(shared_dir)))
     gang.runs(1)
     uids = gang.uids()
@@ -92,7 +92,7 @@ def test_a_deleted_pod_is_replaced_and_costs_no_restart_of_the_budget(submit: Su
 
 
 @pytest.mark.usefixtures("third")
-def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: Submit, shared_dir: Path) -> None:
+def test_a_drain_moves_members_with_the_planned_grace_and_is_not_charged(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("drained", replicas=3, directory=str(shared_dir))
     document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
     gang = submit(document)
@@ -107,7 +107,7 @@ def test_a_drain_moves_members_with_the_planned_grace_and_costs_nothing(submit: 
     assert budgets == "2"
 
 
-def test_suspend_gives_the_pods_back_and_resume_goes_on_from_the_checkpoint(submit: Submit, shared_dir: Path) -> None:
+def test_suspend_deletes_the_pods_and_resume_restores_the_checkpoint(submit: Submit, shared_dir: Path) -> None:
     gang = submit(plain("paused", replicas=2, directory=str(shared_dir), steps=100000))
     gang.runs(1)
     gang.until("a checkpoint", lambda _: any(shared_dir.glob("step-*/DONE")))
@@ -134,7 +134,7 @@ def test_a_deleted_gang_leaves_nothing(submit: Submit, shared_dir: Path, *, rest
     assert gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "name") == ""
 
 
-def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared_dir: Path) -> None:
+def test_a_restart_token_restarts_once_and_is_not_charged(submit: Submit, shared_dir: Path) -> None:
     gang = submit(sleepers("token", replicas=2, directory=str(shared_dir)))
     gang.runs(1)
     uids = gang.uids()
@@ -144,7 +144,7 @@ def test_a_restart_token_restarts_once_and_costs_nothing(submit: Submit, shared_
     assert (status["restarts"]["counted"], status["observedRestartToken"]) == (0, "please")
 
 
-def test_an_upgrade_of_the_crd_leaves_running_gangs_alone(submit: Submit, shared_dir: Path) -> None:
+def test_an_upgrade_of_the_crd_does_not_disturb_running_gangs(submit: Submit, shared_dir: Path) -> None:
     gang = submit(sleepers("upgraded", replicas=2, directory=str(shared_dir)))
     gang.runs(1)
     uids, workers = gang.uids(), [process_faults.worker(uid) for uid in gang.uids().values()]

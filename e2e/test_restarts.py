@@ -1,4 +1,4 @@
-"""What fails inside a pod restarts the gang in place: same pods, same containers, one step for all ranks."""
+"""A fault inside a pod restarts the gang in place: same pods, same containers, one restored step for all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPLACE_NEVER = {"replaceAfter": 100}
 
 
 def result(shared_dir: Path) -> dict[str, Any]:
-    """What is left of the training: the newest checkpoint."""
+    """The state in the newest checkpoint."""
     newest = max(shared_dir.glob("step-*/DONE"), key=lambda done: int(done.parent.name.removeprefix("step-")))
     return dict(json.loads((newest.parent / "state.json").read_text()))
 
@@ -56,7 +56,7 @@ def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, s
     undisturbed = shared_dir / "undisturbed"
     other = submit(plain("undisturbed", replicas=4, directory=str(undisturbed), steps=400))
     other.ends("Succeeded")
-    assert result(undisturbed) == disturbed  # to the last bit: json writes floats exactly
+    assert result(undisturbed) == disturbed  # bit by bit: JSON has floats exactly
 
 
 @pytest.mark.parametrize(("code", "counted", "phase"), [(75, 0, "Running"), (3, 1, "Running"), (78, 0, "Failed")])
@@ -88,7 +88,7 @@ def test_an_exit_code_does_what_its_rule_says(
     assert status["restarts"]["counted"] == counted
 
 
-def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared_dir: Path) -> None:
+def test_a_killed_container_restarts_in_its_pod(submit: Submit, shared_dir: Path) -> None:
     gang = submit(plain("container", replicas=4, directory=str(shared_dir), steps=100000, recovery=REPLACE_NEVER))
     gang.runs(1)
     uids, starts = gang.uids(), gang.container_starts()
@@ -109,7 +109,7 @@ def test_a_killed_container_comes_back_in_its_pod(submit: Submit, shared_dir: Pa
     }
 
 
-def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared_dir: Path) -> None:
+def test_a_killed_sidecar_disturbs_no_worker(submit: Submit, shared_dir: Path) -> None:
     gang = submit(plain("sidecar", replicas=2, directory=str(shared_dir), steps=100000))
     gang.runs(1)
     uids = gang.uids()
@@ -117,7 +117,7 @@ def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared_dir: Path) -> N
     first = process_faults.sidecar(uids["worker-0"])
     process_faults.kill(first)
     gang.until("another sidecar", lambda _: process_faults.sidecar(uids["worker-0"]) != first)
-    # The new sidecar carries a fault as the old one did.
+    # The new sidecar reports a fault as the old one did.
     process_faults.kill(before["worker-0"])
     status = gang.runs(2)
     assert gang.uids() == uids
@@ -125,7 +125,7 @@ def test_a_killed_sidecar_disturbs_nobody(submit: Submit, shared_dir: Path) -> N
     assert status["restarts"]["counted"] == 1
 
 
-def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
+def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
     recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), recovery=recovery))
     gang.runs(1)
@@ -138,11 +138,11 @@ def test_ten_restarts_within_two_minutes_stay_as_fast_as_the_first(submit: Submi
         taken.append(sum(times.get(phase, 0) for phase in ("stop", "barrier", "start")))
     assert time.monotonic() - began < 120
     assert (gang.uids(), gang.container_starts()) == (uids, starts)
-    assert max(taken) < 5000  # a CrashLoopBackOff would be 10 s and more
+    assert max(taken) < 5000  # a CrashLoopBackOff takes 10 s and more
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 
-def test_torchrun_and_env_train_the_same_and_lose_nothing(submit: Submit, shared_dir: Path) -> None:
+def test_torchrun_and_env_reach_the_same_loss_after_a_restart(submit: Submit, shared_dir: Path) -> None:
     losses = {}
     for launch in ("Command", "Torchrun"):
         directory = shared_dir / launch
@@ -159,7 +159,7 @@ def test_torchrun_and_env_train_the_same_and_lose_nothing(submit: Submit, shared
 
 
 def pytorch(name: str, launch: str, directory: str) -> dict[str, Any]:
-    """The example of the docs, smaller."""
+    """The example of the docs, with fewer steps."""
     document = plain(name, replicas=4, directory=directory, recovery=REPLACE_NEVER)
     role = document["spec"]["roles"][0]
     container = role["template"]["spec"]["containers"][0]
