@@ -61,10 +61,10 @@ $(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
 e2e: $(VENV)/.e2e ## Tests on real Kubernetes (root; or any cluster: KUBECONFIG=...): make e2e E2E="-k name"
 	@$(BIN)/pytest e2e --timeout 300 $(E2E)
 
-e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and by hand (see e2e/README.md)
+e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and for manual tests (see e2e/README.md)
 	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) up
 
-e2e-down: $(VENV)/.ready ## Take it down
+e2e-down: $(VENV)/.ready ## Take that cluster down
 	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) down
 
 bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions, and (as root) restarts on real Kubernetes

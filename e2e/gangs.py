@@ -85,11 +85,11 @@ def training(
 
 def sleepers(name: str, *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
     """A gang whose workers write who they are, then sleep."""
-    says = f'echo "$GANG_MEMBER $GANG_ATTEMPT $RANK $MASTER_ADDR:$MASTER_PORT" >> {CHECKPOINTS}/$GANG_MEMBER; '
+    script = f'echo "$GANG_MEMBER $GANG_ATTEMPT $RANK $MASTER_ADDR:$MASTER_PORT" >> {CHECKPOINTS}/$GANG_MEMBER; '
     container = {
         "name": "main",
         "image": "gangctl/examples:e2e",
-        "command": ["sh", "-c", says + "exec sleep 1000000"],
+        "command": ["sh", "-c", script + "exec sleep 1000000"],
         "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
     }
     return gang(name, container, replicas=replicas, directory=directory, **spec)

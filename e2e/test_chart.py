@@ -41,8 +41,8 @@ def rendered(helm: Helm, request: pytest.FixtureRequest) -> Rendered:
 
 def test_helm_lint_accepts_the_chart(helm: Helm) -> None:
     for values in SETS.values():
-        said = helm.run("lint", "--strict", CHART, values=values)
-        assert said.code == 0, said.out + said.err
+        result = helm.run("lint", "--strict", CHART, values=values)
+        assert result.code == 0, result.out + result.err
 
 
 def test_every_object_has_its_labels_and_is_rendered_once(rendered: Rendered) -> None:
@@ -135,9 +135,9 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
 
 def test_the_controller_has_every_flag_that_the_chart_sets(helm: Helm) -> None:
     command = [sys.executable, "-m", "gangctl.controller.kube", "--help"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
     flags = {argument.partition("=")[0] for argument in helm.rendered().controller["args"]}
-    assert flags <= set(re.findall(r"--[a-z-]+", told))
+    assert flags <= set(re.findall(r"--[a-z-]+", printed))
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_service_lease_secret_and_certificate_have_the_same_name(
 
 
 def test_the_chart_refuses_a_name_that_no_service_can_have_and_names_the_way_out(helm: Helm) -> None:
-    said = helm.template(release="2nd")
-    assert said.code != 0
-    assert "fullnameOverride" in said.err
+    result = helm.template(release="2nd")
+    assert result.code != 0
+    assert "fullnameOverride" in result.err
 
 
 def test_more_than_one_replica_gets_a_disruption_budget(helm: Helm) -> None:
@@ -192,9 +192,9 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
 
 
 def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
-    said = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client")
-    assert said.code == 0, said.err
-    notes = said.out.partition("NOTES:")[2]
+    result = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client")
+    assert result.code == 0, result.err
+    notes = result.out.partition("NOTES:")[2]
     assert f"kubectl -n {NAMESPACE} rollout status deployment/gangctl" in notes
     assert f"kubectl -n {NAMESPACE} logs -l app.kubernetes.io/instance=gangctl" in notes
     manifest = re.search(r"<<'END'\n(.*?)\n *END$", notes, re.DOTALL | re.MULTILINE)
@@ -203,11 +203,11 @@ def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None
 
 
 def test_the_notes_warn_of_a_single_replica(helm: Helm) -> None:
-    said = helm.run(
+    result = helm.run(
         "install", "gangctl", CHART, "--dry-run=client", values={"replicaCount": 1, "watchNamespace": "lab"}
     )
-    assert "while the controller's pod is away" in said.out
-    assert "kubectl -n lab get gangjobs" in said.out
+    assert "while the controller's pod is away" in result.out
+    assert "kubectl -n lab get gangjobs" in result.out
 
 
 def _version() -> str:

@@ -51,7 +51,7 @@ class Cli:
 
     @contextmanager
     def following(self, *words: str) -> Iterator[Callable[[str], bool]]:
-        """Run a command on a terminal; gives a function that tells whether the command has shown a text yet."""
+        """Run a command on a terminal; gives a function that returns whether the command has shown a text yet."""
         ours, theirs = pty.openpty()
         command = ["kubectl", "gang", *words, "-n", self.namespace]
         env = self.env | {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
@@ -141,9 +141,9 @@ def test_logs_selects_by_rank_member_and_role(submit: Submit, shared_dir: Path, 
     assert (wrong.returncode, wrong.stderr.count("there are 0 to 1 (process group worker)")) == (2, 1)
     assert "connected" in cli("logs", "loud", "worker-1", "--sidecar")
     with cli.following("logs", "loud", "-f") as shows:
-        until("what was said is shown", lambda: shows("worker-0 | rank 0, attempt 1"), 20)
+        until("the log so far is shown", lambda: shows("worker-0 | rank 0, attempt 1"), 20)
         cli("restart", "loud")
-        until("what comes is shown", lambda: shows("worker-1 | bye") and shows("worker-0 | rank 0, attempt 2"), 60)
+        until("new lines are shown", lambda: shows("worker-1 | bye") and shows("worker-0 | rank 0, attempt 2"), 60)
     previous = cli.run("logs", "loud", "worker-0", "--previous")
     assert (previous.returncode, "previous terminated container" in previous.stderr) == (2, True)
 
@@ -199,8 +199,8 @@ def test_another_controller_takes_over_after_inject_kills_the_leader(
         return cli.cluster.kubectl(*words)
 
     first = holder()
-    said = cli("inject", "led", "--kill-controller")
-    assert first.partition("_")[0] in said
+    printed = cli("inject", "led", "--kill-controller")
+    assert first.partition("_")[0] in printed
     until("another one leads", lambda: holder() not in {"", first}, 60)
     assert cli("restart", "led", "--wait", "60")
     assert one.status["attempt"] == 2
@@ -238,8 +238,8 @@ def test_an_error_names_the_right_that_the_user_lacks(
 
 def test_crd_prints_a_definition_that_kubectl_applies(cli: Cli, gangctl_installed: Installed) -> None:
     assert gangctl_installed.release
-    said = cli.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=_crd(cli))
-    assert said.startswith("customresourcedefinition.apiextensions.k8s.io/gangjobs.gangctl.io")
+    printed = cli.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=_crd(cli))
+    assert printed.startswith("customresourcedefinition.apiextensions.k8s.io/gangjobs.gangctl.io")
 
 
 def _crd(cli: Cli) -> str:

@@ -96,17 +96,17 @@ async def measure(
     controller = await local_controllers.start("first", server, **settings)
     first = await asyncio.to_thread(lambda: gang.runs(gang.status.get("attempt") or 1)["attempt"])
     uids = await asyncio.to_thread(gang.uids)
-    await until_metrics(lab, controller, lambda said: f"gangctl_hub_connections {len(uids)}.0" in said)
+    await until_metrics(lab, controller, lambda text: f"gangctl_hub_connections {len(uids)}.0" in text)
     times = [await restarted(gang, uids["worker-1"], first + more) for more in (1, 2)]
     if collector.url:  # the second incident is over, so its trace is due
-        await until_metrics(lab, controller, lambda said: bool(collector.asked or spans(said, "failed", "dropped")))
+        await until_metrics(lab, controller, lambda text: bool(collector.asked or spans(text, "failed", "dropped")))
     times.append(await restarted(gang, uids["worker-1"], first + 3))
-    said = await metrics(lab, controller)
+    exposed = await metrics(lab, controller)
     began = time.monotonic()
     controller.process.terminate()
     code = await controller.process.wait()
     log = await asyncio.to_thread(controller.log.read_text)
-    return Measured(times, time.monotonic() - began, code, said, log)
+    return Measured(times, time.monotonic() - began, code, exposed, log)
 
 
 async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_controller(

@@ -49,7 +49,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def leading(client: Client) -> AsyncIterator[EventRecorder]:
-    """A controller that tells, for one term."""
+    """A recorder of a leader, for one term."""
     one = EventRecorder(client)
     task = asyncio.create_task(one.run())
     try:

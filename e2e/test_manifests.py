@@ -30,11 +30,11 @@ def dry_run(kubectl: Any, manifest: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("bad", SEEN, ids=lambda bad: bad.name.replace(" ", "-"))
 def test_the_api_server_refuses_a_wrong_manifest_and_names_the_field(kubectl: Any, bad: Bad) -> None:
-    said = dry_run(kubectl, bad.manifest)
-    assert said, "it was accepted"
+    error = dry_run(kubectl, bad.manifest)
+    assert error, "it was accepted"
     field = re.sub(r"\[\w+\]", "", bad.path).split(".")[-1]
-    assert field in said
-    assert bad.cel in said
+    assert field in error
+    assert bad.cel in error
 
 
 @pytest.mark.parametrize("name", GOOD, ids=lambda name: name.replace(" ", "-"))
@@ -86,7 +86,9 @@ def test_a_gang_without_a_node_is_pending_and_not_at_fault(submit: Submit, share
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
     gang = submit(document)
     message = gang.until(
-        "it says why", lambda status: status["message"] if "node" in status.get("message", "") else None, 60
+        "its message has the reason",
+        lambda status: status["message"] if "node" in status.get("message", "") else None,
+        60,
     )
     status = gang.status
     assert (status["phase"], status["attempt"]) == ("Pending", 1)

@@ -109,10 +109,10 @@ def get(host: str, port: int, accept: str = "") -> tuple[str, str]:
 
 
 def test_the_alert_rules_are_valid_and_pass_their_unit_tests() -> None:
-    code, said = promtool("check", "rules", RULES)
-    assert code == 0, said
-    code, said = promtool("test", "rules", REPOSITORY / "tests" / "rules" / "alerts.yaml")
-    assert code == 0, said
+    code, output = promtool("check", "rules", RULES)
+    assert code == 0, output
+    code, output = promtool("test", "rules", REPOSITORY / "tests" / "rules" / "alerts.yaml")
+    assert code == 0, output
 
 
 def test_each_alert_has_a_test_in_which_it_fires() -> None:
@@ -128,8 +128,8 @@ def test_every_query_of_the_dashboard_and_of_the_reference_is_promql(tmp_path: P
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
-    code, said = promtool("check", "rules", file)
-    assert code == 0, said
+    code, output = promtool("check", "rules", file)
+    assert code == 0, output
 
 
 async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_was_replaced(
@@ -174,8 +174,8 @@ async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_wa
 async def test_promtool_accepts_the_exposed_metrics(running: GangJob) -> None:
     async with Health(list, measured(running).exposition).serve("127.0.0.1", 0) as port:
         _, text = await asyncio.to_thread(get, "127.0.0.1", port)
-    code, said = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
-    assert (code, said) == (0, "")
+    code, output = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
+    assert (code, output) == (0, "")
 
 
 @pytest.fixture

@@ -96,13 +96,13 @@ def _build_kubernetes(go: Path, names: list[str]) -> None:
         ]
         (at / "go.mod").write_text("\n\n".join(lines) + "\n")
         _run(go, at, "mod", "tidy")
-        says = {
+        settings = {
             "gitVersion": f"v{version}",
             "gitMajor": version.split(".")[0],
             "gitMinor": version.split(".")[1],
             "gitTreeState": "clean",
         }
-        flags = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in says.items())])
+        flags = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in settings.items())])
         out = at / "out"
         _run(go, at, "build", "-ldflags", flags, "-o", f"{out}/", *tools)
         for name in names:
