@@ -175,8 +175,10 @@ def test_a_restarted_api_server_and_etcd_have_all_objects(
     assert uid(kubectl, namespace, "one") == before
 
 
-def test_taking_down_a_cluster_leaves_nothing_of_it_and_harms_no_other_cluster(lab: Lab, tmp_path: Path) -> None:
-    home = tmp_path / "another"
+def test_taking_down_a_cluster_leaves_nothing_of_it_and_harms_no_other_cluster(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("other") / "cluster"
     host_folders = sorted(Path("/var/lib").iterdir())
     another = Lab.up(home, 1)
     assert another.control_plane.kubectl("get", "nodes", "-o", "name").stdout == "node/node-1\n"

@@ -25,6 +25,8 @@ from e2e.images.store import Image
 from e2e.wait import until
 
 CGROUPS = Path("/sys/fs/cgroup")
+LONGEST_HOME = 75
+"""A Unix socket has a path of at most 107 bytes; the longest one here ends in /node-20/containerd.sock.ttrpc."""
 
 
 class Lab:
@@ -67,6 +69,8 @@ class Lab:
         toolchain.install_packages(*versions.PACKAGES)
         programs.ready()
         home = home.resolve()
+        if len(str(home)) > LONGEST_HOME:
+            raise toolchain.Missing(f"the path {home} is too long for Unix sockets below it: set a shorter TMPDIR")
         if (home / "lab.json").exists():
             before = cls(home)
             if before.control_plane.machine.init or any(node.machine.init for node in before.nodes):
@@ -193,12 +197,13 @@ class Lab:
 
 def sweep(homes: Iterable[Path]) -> None:
     """Take down the clusters of test runs that were killed."""
-    for home in homes:
-        with contextlib.suppress(OSError, ValueError):
-            owner = json.loads((home / "lab.json").read_text())["owner"]
-            if owner is not None and not Process(**owner).alive:
-                announce(f"taking down the cluster in {home}: its test run was killed")
-                Lab(home).down()
+    with versions.lock("sweep"):
+        for home in homes:
+            with contextlib.suppress(OSError, ValueError):
+                owner = json.loads((home / "lab.json").read_text())["owner"]
+                if owner is not None and not Process(**owner).alive:
+                    announce(f"taking down the cluster in {home}: its test run was killed")
+                    Lab(home).down()
 
 
 def _claim_number() -> int:

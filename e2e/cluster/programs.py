@@ -8,7 +8,6 @@ folders are in versions.py. A program appears there when it is complete, so an i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -34,11 +33,11 @@ def ready(wanted: Collection[str] = (*versions.KUBERNETES_PROGRAMS, *versions.PR
         Missing: there is no Go and no way to get one, or a build fails.
     """
     folder = versions.binaries()
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in wanted if not (folder / name).exists()]
-    _make([name for name in missing if not versions.built(name).exists()])
-    for name in missing:
-        with contextlib.suppress(FileExistsError):  # another test run does the same
+    with versions.lock("programs"):
+        folder.mkdir(parents=True, exist_ok=True)
+        missing = [name for name in wanted if not (folder / name).exists()]
+        _make([name for name in missing if not versions.built(name).exists()])
+        for name in missing:
             (folder / name).hardlink_to(versions.built(name))
     return folder
 

@@ -54,7 +54,7 @@ def install_packages(*names: str) -> None:
             f"these Debian packages are missing, and there is no apt-get to install them: {' '.join(missing)}"
         )
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    with timed(f"installing {' '.join(missing)}"):
+    with versions.lock("packages"), timed(f"installing {' '.join(missing)}"):
         for command in (["update", "-qq"], ["install", "-qq", "--no-install-recommends", *missing]):
             done = subprocess.run(["apt-get", *command], capture_output=True, text=True, env=env, check=False)
         if done.returncode != 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 GO = "1.26.8"
@@ -50,6 +53,18 @@ def cache() -> Path:
     """The folder for builds and images: GANGCTL_E2E_CACHE, or gangctl-e2e in the user's cache folder."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return Path(os.environ.get("GANGCTL_E2E_CACHE", home / "gangctl-e2e"))
+
+
+@contextmanager
+def lock(what: str) -> Iterator[None]:
+    """Let one process at a time build this: of two test runs that start at once, the second one finds what it needs.
+
+    A process that has the lock must not ask for it again.
+    """
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def version(name: str) -> str:

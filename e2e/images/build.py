@@ -100,12 +100,13 @@ class Images:
 
     def _program(self) -> Layer:
         folder = self._program_folder()
-        if not (folder / "pause").exists():
-            half = folder.with_suffix(".half")
-            half.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["gcc", "-O2", "-s", "-static", "-o", half / "pause", HERE / "pause.c"], check=True)
-            half.rename(folder)
-        return self.store.known(folder.name) or self.store.add(folder.name, folder, owned_by_root=True)
+        with versions.lock("images"):
+            if not (folder / "pause").exists():
+                half = folder.with_suffix(".half")
+                half.mkdir(parents=True, exist_ok=True)
+                subprocess.run(["gcc", "-O2", "-s", "-static", "-o", half / "pause", HERE / "pause.c"], check=True)
+                half.rename(folder)
+            return self.store.known(folder.name) or self.store.add(folder.name, folder, owned_by_root=True)
 
     def _ours(self, name: str, sources: list[Path]) -> tuple[tuple[Layer, ...], str]:
         root, base = self.debian.base()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from e2e.cluster import versions
 from e2e.cluster.progress import timed
 from e2e.cluster.toolchain import Missing
 from e2e.images.store import Layer, Store, key
@@ -41,18 +42,10 @@ class Debian:
         """
         name = key("debian", SUITE, "python3", *PRUNED)
         root = self.store.folder / name
-        if not root.exists():
-            half = root.with_suffix(".half")
-            shutil.rmtree(half, ignore_errors=True)
-            with timed(f"making a Debian {SUITE} root file system with python3 (about a minute)"):
-                command = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(half), mirror()]
-                done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
-                if done.returncode != 0:
-                    raise Missing(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()[-1000:]}")
-                prune(half)
-            (half / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-            half.rename(root)
-        return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+        with versions.lock("images"):
+            if not root.exists():
+                _debootstrap(root)
+            return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
 
     def above(self, name: str, lower: list[Path], script: str, prepared: Path | None = None) -> tuple[Path, Layer]:
         """What a shell script changes when root runs it in the lower root folders: as a folder, and as a layer.
@@ -63,35 +56,53 @@ class Debian:
             Missing: the script failed.
         """
         root = self.store.folder / name
-        if not root.exists():
-            work, mount, half = (root.with_suffix(end) for end in (".work", ".mount", ".half"))
-            for folder in (work, mount, half):
-                shutil.rmtree(folder, ignore_errors=True)
-            for folder in (work, mount):
-                folder.mkdir()
-            if prepared is None:
-                half.mkdir()
-            else:
-                shutil.copytree(prepared, half, symlinks=True)
-            command = ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", INSTALL]
-            env = _environment() | {
-                "LOWER": ":".join(str(one) for one in reversed(lower)),
-                "UPPER": str(half),
-                "WORK": str(work),
-                "ROOT": str(mount),
-                "SCRIPT": script,
-                "DEBIAN_FRONTEND": "noninteractive",
-                "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            }
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-            shutil.rmtree(work)
-            mount.rmdir()
-            if done.returncode != 0:
-                raise Missing(f"{name}: {(done.stdout + done.stderr).strip()[-2000:]}")
-            prune(half)
-            _mark_deleted(half)
-            half.rename(root)
-        return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+        with versions.lock("images"):
+            if not root.exists():
+                _run(root, lower, script, prepared)
+            return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+
+
+def _debootstrap(root: Path) -> None:
+    half = root.with_suffix(".half")
+    shutil.rmtree(half, ignore_errors=True)
+    with timed(f"making a Debian {SUITE} root file system with python3 (about a minute)"):
+        command = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(half), mirror()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+        if done.returncode != 0:
+            raise Missing(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()[-1000:]}")
+        prune(half)
+    (half / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+    half.rename(root)
+
+
+def _run(root: Path, lower: list[Path], script: str, prepared: Path | None) -> None:
+    work, mount, half = (root.with_suffix(end) for end in (".work", ".mount", ".half"))
+    for folder in (work, mount, half):
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in (work, mount):
+        folder.mkdir()
+    if prepared is None:
+        half.mkdir()
+    else:
+        shutil.copytree(prepared, half, symlinks=True)
+    command = ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", INSTALL]
+    env = _environment() | {
+        "LOWER": ":".join(str(one) for one in reversed(lower)),
+        "UPPER": str(half),
+        "WORK": str(work),
+        "ROOT": str(mount),
+        "SCRIPT": script,
+        "DEBIAN_FRONTEND": "noninteractive",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    shutil.rmtree(work)
+    mount.rmdir()
+    if done.returncode != 0:
+        raise Missing(f"{root.name}: {(done.stdout + done.stderr).strip()[-2000:]}")
+    prune(half)
+    _mark_deleted(half)
+    half.rename(root)
 
 
 def mirror() -> str:
