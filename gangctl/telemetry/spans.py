@@ -14,7 +14,15 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase, Incident, IncidentMember
-from gangctl.core.facts.trace_context import began, in_seconds, is_trace_id, root_span_id, trace_of
+from gangctl.core.facts.trace_context import (
+    began,
+    follows_at_once,
+    in_seconds,
+    is_trace_id,
+    root_span_id,
+    settled_at,
+    trace_of,
+)
 
 ROOT: Final = "gang.restart"
 QUIET_SECONDS: Final = 300.0
@@ -24,9 +32,6 @@ TOLD_SECONDS: Final = 30.0
 """So long after that a first step that came in time may still be learnt, and is waited for."""
 AFTER_WINDOW_SECONDS: Final = 1.0
 """So long after the evidence window, what was decided within it may still be written."""
-FOLLOWED_SECONDS: Final = 60.0
-"""An incident is linked to the one before within so long, whatever happened; later only if no step was made between,
-in a gang that had reported steps."""
 PARENTS: Final = {
     "Stop": ("member.stop", "stop"),
     "Replace": ("member.replace", "replace"),
@@ -101,7 +106,7 @@ def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
     Stronger evidence can't correct it any more, and its end is known: it ended the job or was held, it came to its
     first step, or to the next attempt or the gang's end before; or the gang reports no steps (:data:`QUIET_SECONDS`).
     """
-    settled = incident.settled_time if incident.settled_time is not None else incident.time
+    settled = settled_at(incident)
     if now <= settled + job.spec.recovery.evidence_window_seconds + AFTER_WINDOW_SECONDS:
         return False
     if _is_over(job, incident):
@@ -179,10 +184,10 @@ def _has_steps(job: GangJob, incident: Incident) -> bool:
     """
     if _had_steps(job, incident):
         return True
-    settled = incident.settled_time if incident.settled_time is not None else incident.time
+    settled = settled_at(incident)
     after = _after(job, incident)
     if after is not None:
-        return after.time > settled + FOLLOWED_SECONDS and after.linked_trace_id == trace_of(job, incident)
+        return not follows_at_once(incident, after.time) and after.linked_trace_id == trace_of(job, incident)
     return any(
         one is not None
         and (one.attempt < incident.attempt or (one.attempt == incident.attempt and one.time <= settled + _quiet(job)))

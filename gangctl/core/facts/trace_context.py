@@ -15,6 +15,8 @@ from gangctl.api.status import Incident
 
 LONGEST_MILLISECONDS: Final = 10**12
 """30 years: more is a mistake, and no date."""
+AT_ONCE_SECONDS: Final = 60.0
+"""An incident this soon after the one before is linked to it in any case."""
 
 
 def trace_id(job: GangJob, attempt: int) -> str:
@@ -41,6 +43,19 @@ def trace_parent(job: GangJob, incident: Incident) -> str:
 def began(incident: Incident) -> float:
     """When the incident began, in seconds since the epoch: at its fault, as long before write 1 as was known then."""
     return incident.time - in_seconds(incident.milliseconds.detect or 0)
+
+
+def settled_at(incident: Incident) -> float:
+    """When the incident was settled; while it is open, when it was stored."""
+    return incident.time if incident.settled_time is None else incident.settled_time
+
+
+def follows_at_once(incident: Incident, time: float) -> bool:
+    """Whether ``time`` is so soon after the incident that an incident then is linked to it in any case.
+
+    A later one is linked only if no step was made in between, in a gang that had reported steps.
+    """
+    return time <= settled_at(incident) + AT_ONCE_SECONDS
 
 
 def in_seconds(milliseconds: int) -> float:

@@ -14,7 +14,7 @@ from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, Phas
 from gangctl.core.facts.evidence import Fault, Strength, as_cause, from_cause
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.trace_context import trace_id, trace_of
+from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import budget, ladder
 from gangctl.core.policy.cause import Settlement, describe
 from gangctl.core.policy.rules import verdict
@@ -23,8 +23,6 @@ from gangctl.core.record.goodput import first_step
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""
-AT_ONCE_SECONDS: Final = 60.0
-"""A fault within so long after a restart was decided followed it at once, also if a step was made before."""
 
 
 def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = False) -> tuple[Incident, ...]:
@@ -186,5 +184,4 @@ def _followed(gang: Gang) -> str:
         return ""
     first = first_step(gang)
     without_step = first is not None and first.attempt != status.attempt
-    at_once = gang.now <= last.settled_time + AT_ONCE_SECONDS
-    return trace_of(gang.job, last) if at_once or without_step else ""
+    return trace_of(gang.job, last) if follows_at_once(last, gang.now) or without_step else ""

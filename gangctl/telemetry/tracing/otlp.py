@@ -31,6 +31,7 @@ from opentelemetry.trace import (
 )
 
 from gangctl import __version__
+from gangctl.core.facts.trace_context import root_span_id
 from gangctl.telemetry.spans import ROOT, Span
 from gangctl.telemetry.tracing.batch_exporter import BatchExporter
 from gangctl.telemetry.tracing.exporter import SpanCounts
@@ -79,7 +80,7 @@ class OtlpExporter:
             span.name,
             _below(trace, span.parent_id),
             attributes=dict(span.attributes),
-            links=[Link(_context(int(span.link, 16), span.link[:16]))] if span.link else [],
+            links=[Link(_context(int(span.link, 16), root_span_id(span.link)))] if span.link else [],
             start_time=_nanoseconds(span.begin),
         )
         if span.failed:
