@@ -37,7 +37,7 @@ from gangctl.telemetry import logs
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
 from gangctl.telemetry.port import TelemetryFanout
-from gangctl.telemetry.tracing.tracer import tracer_from
+from gangctl.telemetry.tracing.tracer import tracer_from_environment
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Controller:
         self._hub = Hub(
             self._cluster.authenticate, DirectiveCache().directive, self._wake, self._wake_later, self._leader
         )
-        self._tracing = tracer_from()
+        self._tracing = tracer_from_environment()
         self._metrics = Metrics(
             Sources(
                 leads=self._election.may_write,

@@ -32,7 +32,7 @@ from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import TelemetryFanout
-from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
     wakes = Wakes()
     cluster = LocalCluster(state)
     hub = Hub(cluster.authenticate, DirectiveCache().directive, wakes.wake, wakes.wake_later)
-    traces = tracer_from()
+    traces = tracer_from_environment()
     loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(traces))
 
     def look(name: str) -> tuple[GangJob, Observed] | None:

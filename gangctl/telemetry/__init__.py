@@ -1,1 +1,1 @@
-"""Traces, metrics and logs: what the controller tells monitoring systems. It decides nothing."""
+"""Traces, metrics and logs of the controller. No decision depends on them."""

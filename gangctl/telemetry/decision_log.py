@@ -1,6 +1,6 @@
-"""Says in the log what was decided: one line for each decision that changed something, with its reason.
+"""The decision log: one line for each decision that changed something, with its reason.
 
-Never the same line twice in a row: what is tried again, or is brought up to date every half a minute, is no news.
+The rule: the same line must not come twice in a row, since a retried action or a refreshed summary is no new decision.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 
 
 class DecisionLog:
-    """Of one gang."""
+    """The log of one gang's decisions."""
 
     def __init__(self) -> None:
-        self._said: tuple[int, str, str, tuple[Action, ...]] | None = None
+        self._last: tuple[int, str, str, tuple[Action, ...]] | None = None
 
     def decided(self, job: GangJob, plan: Plan) -> None:
-        """Say it. The status is stored."""
+        """Log a plan whose status is stored in ``job``."""
         if plan.status is None and not plan.actions and not plan.events:
             return
         attempt, phase = job.status.attempt, job.status.phase.value
         line = (attempt, phase, plan.because, plan.actions)
-        if line == self._said:
+        if line == self._last:
             return
-        self._said = line
-        told = {"phase": phase, "because": plan.because, "actions": [type(action).__name__ for action in plan.actions]}
-        log.info("%s: %s", phase, plan.because, extra=told)
+        self._last = line
+        extra = {"phase": phase, "because": plan.because, "actions": [type(action).__name__ for action in plan.actions]}
+        log.info("%s: %s", phase, plan.because, extra=extra)

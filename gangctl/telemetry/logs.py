@@ -1,4 +1,4 @@
-"""The controller's log: one line an entry, for people or for machines."""
+"""The format of the controller's log: one line an entry, as text or JSON, with the gang that it is about."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Whose round it is in which something is logged."""
+    """The gang whose round logs."""
 
     namespace: str
     gang: str
     attempt: int
     trace_id: str
-    """Of the incident that this attempt is about; empty if none led to it."""
+    """The trace of the incident that led to this attempt; empty if none did."""
 
 
-_context: ContextVar[LogContext | None] = ContextVar("about", default=None)
+_context: ContextVar[LogContext | None] = ContextVar("log_context", default=None)
 
 
 def set_gang(job: GangJob) -> None:
-    """What this task, and those that it starts from now on, log is about this gang as it is stored."""
+    """From now on, what this task and the tasks that it starts log is about this gang, as it is stored."""
     incident = told_of(job.status)
     trace = "" if incident is None else trace_of(job, incident)
     _context.set(LogContext(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
 
 
 class GangContextFilter(logging.Filter):
-    """Adds to each entry which gang it is about; what the entry says by itself stays."""
+    """Adds the gang to each entry. A field that the entry has by itself stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let everything pass."""
+        """Add the fields; every entry passes."""
         found = _context.get()
         if found is not None:
             known = {"namespace": found.namespace, "gang": found.gang, "attempt": found.attempt}
@@ -57,7 +57,7 @@ class GangContextFilter(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """``{"time", "level", "logger", "message", ...}`` with what the entry says by itself."""
+    """``{"time", "level", "logger", "message", ...}`` and the fields of the entry."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object."""
@@ -77,17 +77,17 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """``time level message [namespace/gang attempt trace]``, in UTC.
 
-    Control characters are written out: names and words come from a cluster.
+    Control characters are escaped, since names and messages come from a cluster.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback if there is one."""
+        """One line, and the traceback if the entry has one."""
         line = (
             f"{rfc3339(record.created)} {record.levelname.lower():<7} {escaped(record.getMessage() + _of_gang(record))}"
         )
         if not record.exc_info:
             return line
-        # Indented, so that no line of it looks like an entry of its own.
+        # Indented, so that none of its lines looks like an entry.
         traced = self.formatException(record.exc_info).splitlines()
         return "\n".join([line, *(f"  {escaped(one)}" for one in traced)])
 
@@ -101,7 +101,7 @@ def _of_gang(record: logging.LogRecord) -> str:
 
 
 def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
-    """Send what is at least as grave as ``level`` to a file (appended to) or to stderr.
+    """Log entries of ``level`` and above to a file (appended to) or to stderr.
 
     Raises:
         OSError: the file can't be written.
@@ -110,7 +110,7 @@ def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     handler.addFilter(GangContextFilter())
     logging.basicConfig(level=level, handlers=[handler])
-    # A refused connection is reported by the hub, with whose it was.
+    # The hub logs refused connections, with their address.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
-    # Nor is each request to a collector worth a line.
+    # A request to a collector that fails is counted, and logged by the exporter.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)

@@ -1,4 +1,7 @@
-"""Who is told what the loop does: traces and metrics. Nothing here waits or raises, so no decision depends on it."""
+"""What the loop reports to traces and metrics.
+
+The rule: no method waits or raises, so no decision depends on telemetry.
+"""
 
 from __future__ import annotations
 
@@ -12,57 +15,57 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry(Protocol):
-    """Listens to one loop, which is one term of one leader. Times are in seconds."""
+    """Observes one loop, which is one term of one leader. Durations are in seconds."""
 
     def round_began(self, job: GangJob) -> None:
-        """A round begins with the gang as it is stored: at the start of a term, after each write, in between."""
+        """A round of the loop begins with this stored object."""
 
     def decided(self, seconds: float) -> None:
-        """A plan was made within so long."""
+        """A decision took this long."""
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        """The status was stored within so long."""
+        """A status was stored, which took this long."""
 
     def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        """An action (name of its type) was carried out, or has failed, within so long."""
+        """An action (the name of its type) succeeded (``done``) or failed after this long."""
 
     def gang_gone(self, uid: str) -> None:
-        """A gang isn't there any more."""
+        """A gang does not exist any more."""
 
 
 class TelemetryFanout:
-    """Tells several. A mistake in one is logged and stops neither the others nor any gang."""
+    """Reports to several. An error in one of them is logged; it affects neither the others nor a gang."""
 
-    def __init__(self, *listeners: Telemetry) -> None:
-        self._listeners = listeners
-        self._mistaken: set[Telemetry] = set()
-        """Those of whom a mistake was logged."""
+    def __init__(self, *parts: Telemetry) -> None:
+        self._parts = parts
+        self._failed: set[Telemetry] = set()
+        """Those whose first error was logged."""
 
     def round_began(self, job: GangJob) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.round_began(job))
+        self._report(lambda one: one.round_began(job))
 
     def decided(self, seconds: float) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.decided(seconds))
+        self._report(lambda one: one.decided(seconds))
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.status_written(before, after, seconds))
+        self._report(lambda one: one.status_written(before, after, seconds))
 
     def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.action_finished(action, seconds, done=done))
+        self._report(lambda one: one.action_finished(action, seconds, done=done))
 
     def gang_gone(self, uid: str) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.gang_gone(uid))
+        self._report(lambda one: one.gang_gone(uid))
 
-    def _tell(self, tell: Callable[[Telemetry], None]) -> None:
-        for one in self._listeners:
+    def _report(self, report: Callable[[Telemetry], None]) -> None:
+        for one in self._parts:
             try:
-                tell(one)
+                report(one)
             except Exception:
-                if one not in self._mistaken:
-                    self._mistaken.add(one)
-                    log.exception("%s is wrong from now on, which is a bug; gangs aren't affected", type(one).__name__)
+                if one not in self._failed:
+                    self._failed.add(one)
+                    log.exception("%s has failed, which is a bug; gangs are not affected", type(one).__name__)

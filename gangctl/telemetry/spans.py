@@ -1,8 +1,12 @@
-"""Traces: the one place that turns an incident of a status into spans, for exporters, the terminal and tests.
+"""Turns an incident of a status into the spans of its trace, for the exporter, the terminal and tests. Pure.
 
-The rule: phases are laid one after the other from their durations, and members are fitted into their phase, so that no
-span is ever outside its parent and no clock can bend a trace. Whoever computes it from the same status gets the same
-ids and times: a new leader finishes the trace that the old one began. Never is a status refused, an older one neither.
+The rule: spans depend on the status alone, so a new leader finishes the trace that the old one began, with the same ids
+and times. Phases follow one another by their durations, and a member's span is cut to its phase, so a span must not be
+outside its parent, whatever the clocks do:
+
+    begin(phase k) = began(incident) + sum of the durations of the phases before k
+
+Every status must be accepted, including that of an older release.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from gangctl.core.facts.trace_context import (
 
 ROOT: Final = "gang.restart"
 QUIET_SECONDS: Final = 300.0
-"""A gang that has never reported a step, and hasn't for so long after a restart, is taken to report none: its restarts
-are over when the last worker was started. A first step that comes later isn't in the trace any more."""
-TOLD_SECONDS: Final = 30.0
-"""So long after that a first step that came in time may still be learnt, and is waited for."""
+"""A gang that has never reported a step, and reports none for this long after a restart, counts as one without steps:
+its restarts end when the last worker was started. A first step that comes later is not in the trace."""
+STORED_SECONDS: Final = 30.0
+"""A first step that came in time may be stored this much later; the root waits for it."""
 AFTER_WINDOW_SECONDS: Final = 1.0
-"""So long after the evidence window, what was decided within it may still be written."""
+"""A decision within the evidence window may be stored this much after it."""
 PARENTS: Final = {
     "Stop": ("member.stop", "stop"),
     "Replace": ("member.replace", "replace"),
@@ -39,7 +43,7 @@ PARENTS: Final = {
     "CheckpointLoad": ("member.checkpoint_load", "first_step"),
     "FirstStep": ("member.first_step", "first_step"),
 }
-"""What a member did -> the name of its span, and the phase that it is below."""
+"""What a member did -> the name of its span, and the phase that is its parent."""
 _ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 _PHASES: Final = ("detect", "stop", "replace", "barrier", "start", "first_step")
@@ -50,7 +54,7 @@ Attributes = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span. Times are seconds since the epoch, on the clock of who opened the incident."""
+    """One span. Times are seconds since the epoch, on the clock of the controller that opened the incident."""
 
     name: str
     trace_id: str
@@ -61,12 +65,12 @@ class Span:
     """Empty for the root."""
     begin: float
     end: float | None
-    """Absent = not over yet."""
+    """None while it goes on."""
     attributes: Attributes = ()
     link: str = ""
-    """The trace of the incident that this one followed at once; its root's id is the first half."""
+    """The trace of the incident before, if this one followed it directly; else empty."""
     failed: str = ""
-    """Why it ended badly; empty if it didn't."""
+    """Why it failed; empty if it did not."""
 
 
 def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
@@ -81,16 +85,16 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
         "",
         began(incident),
         _end(incident, phases),
-        _about(job, incident),
+        _root_attributes(job, incident),
         link=linked if is_trace_id(linked) and linked != trace else "",
-        failed=_said(incident) if incident.outcome in {"Failed", "Held"} else "",
+        failed=_failure(incident) if incident.outcome in {"Failed", "Held"} else "",
     )
     parents = {phase.name: phase for phase in phases}
     below: dict[str, dict[str, Span]] = {}
     for one in incident.members:
         name = PARENTS[one.phase][1]
         if name == "first_step" and name not in parents:
-            continue  # Stored at the attempt's end, or with a first step that came later: the trace was complete.
+            continue  # It was stored after the trace was complete: at the attempt's end, or with a late first step.
         parent = parents.get(name, root)
         span = _member(job, incident, one, parent)
         below.setdefault(parent.span_id, {}).setdefault(span.span_id, span)
@@ -101,10 +105,11 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
 
 
 def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
-    """Whether nothing of it will change any more, so that its root may be exported. ``now``: seconds since the epoch.
+    """Whether the incident is final, so that its root may be exported. ``now``: seconds since the epoch.
 
-    Stronger evidence can't correct it any more, and its end is known: it ended the job or was held, it came to its
-    first step, or to the next attempt or the gang's end before; or the gang reports no steps (:data:`QUIET_SECONDS`).
+    It is final when stronger evidence cannot correct it any more and its end is known: it ended the job or is held; it
+    reached the first step; the next attempt or the gang's end came before that; or the gang reports no steps
+    (:data:`QUIET_SECONDS`).
     """
     settled = settled_at(incident)
     if now <= settled + job.spec.recovery.evidence_window_seconds + AFTER_WINDOW_SECONDS:
@@ -113,11 +118,11 @@ def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
         return True
     if incident.outcome != "Restarted" or _rest(job, incident):
         return False
-    return _first_step(job, incident) is not None or now > settled + _quiet(job) + TOLD_SECONDS
+    return _first_step(job, incident) is not None or now > settled + _quiet(job) + STORED_SECONDS
 
 
 def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
-    """The phases that took place, one after the other; the last has no end while the incident goes on."""
+    """The phases that took place, in order; the last one has no end while the incident goes on."""
     at, found = began(incident), []
     for name in _PHASES:
         milliseconds = getattr(incident.milliseconds, name)
@@ -144,7 +149,7 @@ def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
 
 
 def _rest(job: GangJob, incident: Incident) -> str:
-    """The phase whose duration isn't known though it has begun; empty if there is none."""
+    """The phase that has begun and whose duration is not known; empty if there is none."""
     times = incident.milliseconds
     if incident.outcome != "Restarted":
         return "stop" if times.stop is None else ""
@@ -154,7 +159,7 @@ def _rest(job: GangJob, incident: Incident) -> str:
 
 
 def _first_step(job: GangJob, incident: Incident) -> int | None:
-    """How long its first step took, in milliseconds, if that belongs to it: once its root may be sent, none does."""
+    """How long the first step took, in milliseconds; None if it came when the root could have been exported already."""
     times = incident.milliseconds
     if times.first_step is None:
         return None
@@ -167,7 +172,7 @@ def _quiet(job: GangJob) -> float:
 
 
 def _is_over(job: GangJob, incident: Incident) -> bool:
-    """Whether nothing can be added to it: it ended what there was, or its attempt is not the current one any more."""
+    """Whether nothing can be added to the incident: the gang ended, or the incident's attempt did."""
     status = job.status
     return (
         incident.outcome not in {"Open", "Restarted"}
@@ -178,9 +183,9 @@ def _is_over(job: GangJob, incident: Incident) -> bool:
 
 
 def _has_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reports its steps, as far as it was known in the incident's attempt.
+    """Whether the gang reports its steps, as far as that was known in the incident's attempt.
 
-    What is learnt later doesn't count: a trace that was complete without a first step stays so.
+    Later knowledge does not count: a trace that was complete without a first step stays complete.
     """
     if _had_steps(job, incident):
         return True
@@ -196,7 +201,10 @@ def _has_steps(job: GangJob, incident: Incident) -> bool:
 
 
 def _had_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether it reported steps before, as far as settled incidents tell it, which no later one changes."""
+    """Whether the gang reported steps before the incident, as far as settled incidents tell.
+
+    Later incidents do not change what settled ones tell.
+    """
     before = (one for one in job.status.incidents if one.attempt < incident.attempt)
     return incident.lost_steps is not None or any(
         one.lost_steps is not None or one.milliseconds.first_step is not None for one in before
@@ -216,7 +224,7 @@ def _end(incident: Incident, phases: list[Span]) -> float | None:
 
 
 def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span) -> Span:
-    """What a member did, fitted into what it is below."""
+    """A member's span, cut to its parent."""
     name = PARENTS[one.phase][0]
     began_at = began(incident) + in_seconds(one.begin_milliseconds)
     begin, end = _within(parent, began_at), _within(parent, began_at + in_seconds(one.milliseconds))
@@ -237,7 +245,7 @@ def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span)
         begin,
         end,
         _known(attributes),
-        failed=_said(incident) if at_fault else "",
+        failed=_failure(incident) if at_fault else "",
     )
 
 
@@ -245,7 +253,7 @@ def _within(parent: Span, time: float) -> float:
     return max(parent.begin, time if parent.end is None else min(parent.end, time))
 
 
-def _about(job: GangJob, incident: Incident) -> Attributes:
+def _root_attributes(job: GangJob, incident: Incident) -> Attributes:
     cause = incident.cause
     return _known(
         [
@@ -278,12 +286,12 @@ def _known(attributes: list[tuple[str, Value | None]]) -> Attributes:
     return tuple((key, value) for key, value in attributes if value is not None)
 
 
-def _said(incident: Incident) -> str:
+def _failure(incident: Incident) -> str:
     return incident.cause.message or incident.cause.reason
 
 
 def _order(span: Span) -> tuple[float, int, float, str]:
-    """By time; phases that took no time stay in their order, as do members that began together."""
+    """By time. Phases that took no time keep their order, as do members that began together."""
     place = _PHASES.index(span.name) if span.name in _PHASES else len(_PHASES)
     return span.begin, place, span.begin if span.end is None else span.end, span.span_id
 

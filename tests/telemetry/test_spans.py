@@ -14,7 +14,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Cause, GangPhase, Incident, IncidentMember, PhaseMilliseconds, ProgressStatus, Status
 from gangctl.core.facts.trace_context import trace_id, trace_parent
 from gangctl.core.lifecycle.decide import decide
-from gangctl.telemetry.spans import QUIET_SECONDS, TOLD_SECONDS, Span, incident_spans, is_complete
+from gangctl.telemetry.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.world import MANIFEST, START, World
@@ -210,8 +210,8 @@ def test_a_restart_of_a_gang_that_reports_no_steps_is_over_when_the_last_worker_
     made = incident(milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000))
     assert incident_spans(job(made), made)[0].end == START + 5
     assert not is_complete(job(made), made, START + 3 + QUIET_SECONDS)
-    assert not is_complete(job(made), made, START + 3 + QUIET_SECONDS + TOLD_SECONDS)
-    assert is_complete(job(made), made, START + 4 + QUIET_SECONDS + TOLD_SECONDS)
+    assert not is_complete(job(made), made, START + 3 + QUIET_SECONDS + STORED_SECONDS)
+    assert is_complete(job(made), made, START + 4 + QUIET_SECONDS + STORED_SECONDS)
 
 
 def test_a_first_step_that_comes_after_all_changes_no_trace_that_was_complete() -> None:

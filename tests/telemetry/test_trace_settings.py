@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gangctl.telemetry.tracing.settings import read
-from gangctl.telemetry.tracing.tracer import tracer_from
+from gangctl.telemetry.tracing.tracer import tracer_from_environment
 
 GOOD = "http://collector:4318"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": GOOD}
@@ -14,9 +14,18 @@ SECRET = "hunter2"
 BAD = {
     "an endpoint that is no URL": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTLP_ENDPOINT is 'collector"),
     "an endpoint without a host": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://:4318"}, "OTLP_ENDPOINT is 'http://:4318'"),
-    "an endpoint for gRPC": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://collector:4317"}, "no http:// or https:// URL"),
-    "a port that is none": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:99999"}, "no http:// or https:// URL"),
-    "a line break in it": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a\n2026 error: fake"}, "no http:// or https:// URL"),
+    "an endpoint for gRPC": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://collector:4317"},
+        "not an http:// or https:// URL",
+    ),
+    "a port that is none": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:99999"},
+        "not an http:// or https:// URL",
+    ),
+    "a line break in it": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a\n2026 error: fake"},
+        "not an http:// or https:// URL",
+    ),
     "a password in a wrong one": (
         {"OTEL_EXPORTER_OTLP_ENDPOINT": f"ftp://me:{SECRET}@collector/?key={SECRET}"},
         "OTLP_ENDPOINT is 'ftp://***@collector/'",
@@ -29,41 +38,41 @@ BAD = {
     "gRPC for traces": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, "only http/protobuf"),
     "a header without a value": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a=b,{SECRET}"},
-        "entry 2 of OTEL_EXPORTER_OTLP_HEADERS is no NAME=VALUE",
+        "entry 2 of OTEL_EXPORTER_OTLP_HEADERS is not NAME=VALUE",
     ),
     "a header with a line break": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a={SECRET}%0d%0ax: y"},
-        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
     "a header whose name is none": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a b={SECRET}"},
-        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
     "a header with a blank at its beginning": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a=%20{SECRET}'"},
-        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
     "a header with a blank at its end": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"b=c,a={SECRET}%20"},
-        "entry 2 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 2 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
     "a header with a control character": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": f"a={SECRET}%09b"},
-        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
     "a header of the exporter's own": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "Content-Type=text/plain"},
-        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS can't be a header",
+        "entry 1 of OTEL_EXPORTER_OTLP_HEADERS is not a valid header",
     ),
-    "a length that is wrong": (ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "content-length=1"}, "can't be a header"),
-    "another host": (ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "host=other"}, "can't be a header"),
+    "a length that is wrong": (ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "content-length=1"}, "is not a valid header"),
+    "another host": (ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "host=other"}, "is not a valid header"),
     "a queue beyond all memory": (
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "9" * 31},
-        "no whole number above 0 and at most 1000000",
+        "not a whole number above 0 and at most 1000000",
     ),
     "a queue of more digits than Python reads": (
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "9" * 10_000},
-        "no whole number above 0 and at most 1000000",
+        "not a whole number above 0 and at most 1000000",
     ),
     "a delay for ever": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "1e300"}, "OTEL_BSP_SCHEDULE_DELAY is '1e300'"),
     "a timeout for ever": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1e300"}, "OTLP_TIMEOUT is '1e300'"),
@@ -72,39 +81,42 @@ BAD = {
         "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER is set",
     ),
     "a meter that isn't there": (ENDPOINT | {"OTEL_PYTHON_METER_PROVIDER": "bogus"}, "StopIteration"),
-    "a timeout in words": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTLP_TIMEOUT is 'soon', no number"),
-    "no time at all": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0"}, "TRACES_TIMEOUT is '0', no number"),
-    "a time without an end": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "inf"}, "OTLP_TIMEOUT is 'inf', no number"),
-    "a compression that isn't there": (ENDPOINT | {"OTEL_EXPORTER_OTLP_COMPRESSION": "lz4"}, "isn't one of none, gzip"),
+    "a timeout in words": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTLP_TIMEOUT is 'soon', not a number"),
+    "no time at all": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0"}, "TRACES_TIMEOUT is '0', not a number"),
+    "a time without an end": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "inf"}, "OTLP_TIMEOUT is 'inf', not a number"),
+    "a compression that isn't there": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_COMPRESSION": "lz4"},
+        "is not one of none, gzip",
+    ),
     "a certificate that isn't there": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem"},
-        "OTEL_EXPORTER_OTLP_CERTIFICATE is '/no/such.pem', which can't be read",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE is '/no/such.pem', which cannot be read",
     ),
     "a certificate that is none": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": __file__},
-        "which can't be read",
+        "which cannot be read",
     ),
     "a client without its certificate": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such.key"},
-        "OTEL_EXPORTER_OTLP_CLIENT_KEY is set, but OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE isn't",
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY is set, but OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not",
     ),
     "a client's certificate that isn't there": (
         ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/no/such.pem"},
-        "which can't be used with its key",
+        "which cannot be used with its key",
     ),
     "a sampler that doesn't exist": (ENDPOINT | {"OTEL_TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER is 'some'"),
     "a ratio in words": (
         ENDPOINT | {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "half"},
-        "OTEL_TRACES_SAMPLER_ARG is 'half', no number from 0 to 1",
+        "OTEL_TRACES_SAMPLER_ARG is 'half', but traceidratio needs a number from 0 to 1",
     ),
     "a ratio above 1": (
         ENDPOINT | {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "50"},
         "OTEL_TRACES_SAMPLER_ARG is '50'",
     ),
-    "an exporter that isn't there": (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, "which isn't otlp or none"),
-    "no endpoint": ({"OTEL_TRACES_EXPORTER": "otlp"}, "but OTEL_EXPORTER_OTLP_ENDPOINT isn't set"),
+    "an exporter that isn't there": (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, "only otlp and none are supported"),
+    "no endpoint": ({"OTEL_TRACES_EXPORTER": "otlp"}, "but OTEL_EXPORTER_OTLP_ENDPOINT is not set"),
     "a resource that is none": (ENDPOINT | {"OTEL_RESOURCE_ATTRIBUTES": "cluster"}, "entry 1 of OTEL_RESOURCE_ATTR"),
-    "a queue in words": (ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "many"}, "no whole number above 0"),
+    "a queue in words": (ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "many"}, "not a whole number above 0"),
     "a batch above the queue": (
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "10", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "11"},
         "more than OTEL_BSP_MAX_QUEUE_SIZE",
@@ -121,12 +133,12 @@ async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_tr
     environment, said = BAD[case]
     for name, value in environment.items():  # the SDK reads some by itself
         monkeypatch.setenv(name, value)
-    made = tracer_from(environment)
+    made = tracer_from_environment(environment)
     # The capture hears a logger that nobody else hears: the SDK's own, once it is kept to itself.
     (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
     assert said in line
-    assert line.startswith("there are no traces: ")
-    assert line.endswith("Nothing else is affected; set it right and start the controller again")
+    assert line.startswith("traces are off: ")
+    assert line.endswith("Nothing else is affected. Correct the setting and restart the controller")
     assert SECRET not in line
     assert line.isprintable()
     assert made.counts().exported == 0
@@ -148,14 +160,15 @@ def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and
 ) -> None:
     if environment.get("OTEL_EXPORTER_OTLP_HEADERS"):
         assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in environment
-    tracer_from(environment)
+    tracer_from_environment(environment)
     assert not caplog.messages
 
 
 def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
     code = (
-        "import sys; from gangctl.telemetry.tracing.tracer import tracer_from; import gangctl.controller.local;"
-        "tracer_from({});"
+        "import sys, gangctl.controller.local;"
+        "from gangctl.telemetry.tracing.tracer import tracer_from_environment;"
+        "tracer_from_environment({});"
         "sys.exit(any(name.split('.')[0] in {'opentelemetry', 'requests'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.telemetry.spans import Span, incident_spans
-from gangctl.telemetry.tracing.tracer import tracer_from
+from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.cluster.local import until
 from tests.telemetry.otlp_receiver import Receiver, attributes, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
@@ -102,12 +102,12 @@ async def test_two_leaders_give_one_whole_trace_wherever_the_first_one_ends(cut:
     jobs = restarted()
     assert len(jobs) == 4
     async with receiving() as receiver:
-        first = tracer_from(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
+        first = tracer_from_environment(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
         for job in jobs[:cut]:
             first.round_began(job)
         if flushed:
             await first.close()  # else it dies with all that it has not sent
-        second = tracer_from(environment(receiver))
+        second = tracer_from_environment(environment(receiver))
         for job in jobs[max(0, cut - 1) :]:  # it begins with what the first one saw last
             second.round_began(job)
         await second.close()
@@ -235,7 +235,7 @@ async def test_headers_path_and_compression_are_as_they_were_set(compression: st
         }
         settings = environment(receiver, **more)
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] += "/collector/"
-        made = tracer_from(settings)
+        made = tracer_from_environment(settings)
         for job in jobs:
             made.round_began(job)
         await made.close()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gangctl.api.gangjob import GangJob
-from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 from gangsidecar.wire import Progress
 from tests.core import given
 from tests.core.world import World
@@ -68,7 +68,7 @@ def environment(receiver: Receiver, **more: str) -> dict[str, str]:
 async def traced(**more: str) -> AsyncIterator[tuple[IncidentTracer, Receiver]]:
     """Traces that are sent to a receiver that is well."""
     async with receiving() as receiver:
-        made = tracer_from(environment(receiver, **more))
+        made = tracer_from_environment(environment(receiver, **more))
         try:
             yield made, receiver
         finally:

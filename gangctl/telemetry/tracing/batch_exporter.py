@@ -1,4 +1,4 @@
-"""Sends batches of spans in the SDK's thread, and says when it can't: one line a minute, without anything secret."""
+"""Sends batches of spans in the SDK's thread, and logs failures: at most one line a minute, without secrets."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from gangctl.telemetry.tracing.settings import TraceSettings
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 60.0
-"""Between two lines about spans that are lost."""
-_REASON_LETTERS: Final = 300
-SECRET_LETTERS: Final = 4
+"""The least time between two lines about lost spans."""
+_MAX_REASON: Final = 300
+MIN_SECRET: Final = 4
+"""Letters. Shorter values are not searched for."""
 _TRIED: Final = re.compile("Transient error (.*) encountered while exporting.*", re.DOTALL)
 
 
 class BatchExporter(SpanExporter):
-    """Sends batches, in the processor's thread, and says at most once a minute that it can't."""
+    """Sends batches, and counts what became of their spans."""
 
     def __init__(self, settings: TraceSettings) -> None:
         self.exported = 0
         self.failed = 0
         self._to = settings.shown
-        self._heard = SdkErrors(settings)
+        self._errors = SdkErrors(settings)
         self._exporter = OTLPSpanExporter(
             settings.endpoint,
             settings.certificate,
@@ -45,54 +46,55 @@ class BatchExporter(SpanExporter):
             Compression(settings.compression),
             _session(),
         )
-        self._said_at: float | None = None
-        self._said = 0
-        """How many had failed when that was said last."""
+        self._logged_at: float | None = None
+        self._logged_failures = 0
+        """How many had failed when that was logged last."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send a batch; what fails is lost, since the exporter has tried again for as long as it may."""
-        self._heard.first = ""
+        """Send a batch. If it fails, its spans are lost: the exporter has retried for as long as it may."""
+        self._errors.first = ""
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a batch that was not sent
-            result, self._heard.first = SpanExportResult.FAILURE, self._heard.shown(f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the batch was not sent
+            result = SpanExportResult.FAILURE
+            self._errors.first = self._errors.shown(f"{type(error).__name__}: {error}")
         if result is SpanExportResult.SUCCESS:
             self.exported += len(spans)
-            if self._said_at is not None:
-                log.info("spans are sent to %s again; %d were lost so far", self._to, self.failed)
-                self._said_at = None
+            if self._logged_at is not None:
+                log.info("spans are exported to %s again; %d were lost so far", self._to, self.failed)
+                self._logged_at = None
         else:
             self.failed += len(spans)
-            self._say()
+            self._log_loss()
         return result
 
     def shutdown(self) -> None:
-        """Give up what is being tried again."""
+        """Stop retrying."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - as the SDK has it
-        """Nothing is kept here."""
+        """Do nothing: no span waits here."""
         return True
 
-    def forget(self) -> None:
-        """Don't listen to the SDK any more."""
-        self._heard.end()
+    def release(self) -> None:
+        """Give the SDK's logger back."""
+        self._errors.release()
 
-    def _say(self) -> None:
+    def _log_loss(self) -> None:
         now = time.monotonic()
-        if self._said_at is not None and now - self._said_at < QUIET_SECONDS:
+        if self._logged_at is not None and now - self._logged_at < QUIET_SECONDS:
             return
-        lost, self._said_at, self._said = self.failed - self._said, now, self.failed
+        lost, self._logged_at, self._logged_failures = self.failed - self._logged_failures, now, self.failed
         log.warning(
-            "%d spans are lost, which harms nothing else: they could not be sent to %s: %s",
+            "%d spans are lost, and nothing else is affected: they could not be exported to %s: %s",
             lost,
             self._to,
-            self._heard.first or "no reason was given",
+            self._errors.first or "the SDK gave no reason",
         )
 
 
 def _session() -> Session:
-    """Sends requests. The exporter follows no redirection, and would count one as a success."""
+    """An HTTP session in which a redirection fails. The exporter would not follow it, and count it as a success."""
     session = Session()
     session.hooks["response"].append(_refuse_redirection)
     return session
@@ -101,11 +103,11 @@ def _session() -> Session:
 def _refuse_redirection(response: Response, *_: object, **__: object) -> None:
     if 300 <= response.status_code < 400:  # noqa: PLR2004 - as HTTP has it
         response.close()
-        raise RequestException(f"it answers {response.status_code} and points elsewhere, which is not followed")
+        raise RequestException(f"it answered {response.status_code}, a redirection, which is not followed")
 
 
 class SdkErrors(logging.Handler):
-    """Keeps what the SDK would log for each try: the first of it is the reason. Nothing secret is kept."""
+    """Takes what the SDK logs about failures. The first line of a batch is the reason; secrets are removed from it."""
 
     def __init__(self, settings: TraceSettings) -> None:
         super().__init__(logging.WARNING)
@@ -113,27 +115,27 @@ class SdkErrors(logging.Handler):
         secrets = [value for _, value in settings.headers]
         secrets += re.findall(r"//([^/?#]*)@", settings.endpoint) + re.findall(r"\?(.+)", settings.endpoint)
         written = {form for secret in secrets for form in (secret, repr(secret)[1:-1], unquote(secret))}
-        # What is shorter is in every text, and would say by its gaps what it is.
-        self._secrets = sorted((one for one in written if len(one) >= SECRET_LETTERS), key=len, reverse=True)
-        self._has_short = any(0 < len(one) < SECRET_LETTERS for one in secrets)
+        # A shorter secret occurs in every text, and replacing it would reveal it.
+        self._secrets = sorted((one for one in written if len(one) >= MIN_SECRET), key=len, reverse=True)
+        self._has_short = any(0 < len(one) < MIN_SECRET for one in secrets)
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
         logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, if it is the first."""
+        """Keep the line if it is the first."""
         if self.first:
             return
         self.first = self.shown(_TRIED.sub(r"\1", record.getMessage()))
 
     def shown(self, text: str) -> str:
-        """The text without secrets, fit for a log."""
+        """The text without secrets and control characters."""
         if self._has_short and "header" in text.lower():
-            return "one of its headers is refused; it is not shown, since it may be secret"
+            return "one of its headers is invalid; it is not shown, because it may be secret"
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return escaped(text)[:_REASON_LETTERS]
+        return escaped(text)[:_MAX_REASON]
 
-    def end(self) -> None:
-        """Hear nothing any more."""
+    def release(self) -> None:
+        """Give the SDK's logger back."""
         logging.getLogger("opentelemetry").removeHandler(self)

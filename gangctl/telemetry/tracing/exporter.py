@@ -1,4 +1,4 @@
-"""Where spans go: to a collector, or nowhere."""
+"""Where final spans go: to a collector, or nowhere."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from gangctl.telemetry.spans import Span
 
 @dataclass(frozen=True, slots=True)
 class SpanCounts:
-    """What became of the spans of this process."""
+    """Spans of this process by outcome."""
 
     exported: int = 0
     failed: int = 0
-    """Lost, since the collector didn't take them."""
+    """Lost: the collector did not accept them."""
     dropped: int = 0
-    """Lost, since too many waited."""
+    """Lost: too many were waiting."""
 
 
 class Exporter(Protocol):
-    """Where spans go. Nothing of it waits but ``close``."""
+    """Takes final spans. Only ``close`` waits."""
 
     def export(self, span: Span) -> None:
-        """Send a span that has ended, some time."""
+        """Send a span that has ended, in the background."""
 
     def counts(self) -> SpanCounts:
-        """What became of all spans so far."""
+        """The outcomes so far."""
 
     async def close(self) -> None:
-        """Send what waits, and wait a moment for it."""
+        """Send the spans that wait, for a limited time."""
 
 
 class NoExporter:
-    """The exporter of who wants no traces."""
+    """The exporter where traces are off."""
 
     def export(self, span: Span) -> None:
-        """Forget it."""
+        """Drop it."""
 
     def counts(self) -> SpanCounts:
-        """None."""
+        """All zero."""
         return SpanCounts()
 
     async def close(self) -> None:
-        """Nothing waits."""
+        """Do nothing."""

@@ -1,7 +1,8 @@
-"""Makes OpenTelemetry's spans of core's and sends them by OTLP over HTTP; imported only where spans are wanted.
+"""Exports spans by OTLP over HTTP with the OpenTelemetry SDK. It is imported only where traces are on.
 
-The rule: to hand a span over takes microseconds and never fails. A thread sends in batches; a collector that is away,
-slow or wrong costs spans, which are counted, and nothing else. Never does an end wait for it longer than a moment.
+The rule: taking a span takes microseconds and does not fail. A thread sends batches. A collector that is down, slow or
+wrong costs spans, which are counted, and nothing else; the end of the process must not wait for it longer than
+:data:`CLOSE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from gangctl.telemetry.tracing.settings import RATIOS, TraceSettings
 
 log = logging.getLogger(__name__)
 
-CLOSING_SECONDS: Final = 2.0
-"""For so long an end waits for spans to be sent."""
+CLOSE_SECONDS: Final = 2.0
+"""How long the end of the process waits for spans to be sent."""
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -52,20 +53,20 @@ class OtlpExporter:
         self._ids = _Ids()
         self._queue = settings.queue
         self._sampler = _sampler(settings)
-        self._sending = BatchExporter(settings)
+        self._batches = BatchExporter(settings)
         self._provider = TracerProvider(
-            ALWAYS_ON,  # It is asked for each trace once and for all, before anything of it is made.
+            ALWAYS_ON,  # The sampler below decides before a span is made, for a trace as a whole.
             _resource(settings),
             shutdown_on_exit=False,
             id_generator=self._ids,
         )
         delay = settings.schedule_delay * 1000
-        self._provider.add_span_processor(BatchSpanProcessor(self._sending, settings.queue, delay, settings.batch))
+        self._provider.add_span_processor(BatchSpanProcessor(self._batches, settings.queue, delay, settings.batch))
         self._tracer = self._provider.get_tracer("gangctl", __version__)
         self._taken = 0
         self._dropped = 0
         self._closed = False
-        """What waits still is lost then."""
+        """Spans that still wait are lost then."""
 
     def export(self, span: Span) -> None:
         """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
@@ -76,43 +77,43 @@ class OtlpExporter:
             self._dropped += 1
             return
         self._ids.trace, self._ids.span = trace, int(span.span_id, 16)
-        made = self._tracer.start_span(
+        sdk_span = self._tracer.start_span(
             span.name,
-            _below(trace, span.parent_id),
+            _in_parent(trace, span.parent_id),
             attributes=dict(span.attributes),
             links=[Link(_context(int(span.link, 16), root_span_id(span.link)))] if span.link else [],
             start_time=_nanoseconds(span.begin),
         )
         if span.failed:
-            made.set_status(Status(StatusCode.ERROR, span.failed))
-        made.end(_nanoseconds(span.end))
+            sdk_span.set_status(Status(StatusCode.ERROR, span.failed))
+        sdk_span.end(_nanoseconds(span.end))
         self._taken += 1
 
     def counts(self) -> SpanCounts:
         """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
         lost = max(0, self._waiting()) if self._closed else 0
-        return SpanCounts(self._sending.exported, self._sending.failed + lost, self._dropped)
+        return SpanCounts(self._batches.exported, self._batches.failed + lost, self._dropped)
 
     async def close(self) -> None:
-        """Send what waits, as far as that is possible at once."""
+        """Send the spans that wait, for at most :data:`CLOSE_SECONDS`."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
-        # Not an executor's thread: the interpreter would wait for that one at its exit.
+        # Not an executor's thread, because the interpreter would wait for it at its exit.
         threading.Thread(target=_shut_down, args=(self._provider, loop, done), daemon=True, name="spans-end").start()
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await done.wait()
-        self._sending.forget()
+        self._batches.release()
         left = self._waiting()
         self._closed = True
         if left > 0:
-            log.warning("%d spans are lost: they could not be sent within %g s of the end", left, CLOSING_SECONDS)
+            log.warning("%d spans are lost: they could not be sent within %g s after the end", left, CLOSE_SECONDS)
 
     def _waiting(self) -> int:
-        return self._taken - self._sending.exported - self._sending.failed
+        return self._taken - self._batches.exported - self._batches.failed
 
 
 class _Ids(IdGenerator):
-    """Ids that were computed from the status: whoever sends a span, it is the same one."""
+    """Gives the SDK the ids that were computed from the status."""
 
     def __init__(self) -> None:
         self.trace = 0
@@ -132,7 +133,7 @@ def _sampler(settings: TraceSettings) -> Sampler:
 
 
 def _resource(settings: TraceSettings) -> Resource:
-    """The same for every controller: a span that two leaders send must be the same in all, or it is shown twice."""
+    """The same for every controller: if two leaders send a span, it must be the same, or it is shown twice."""
     sdk: Mapping[str, str] = {
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
@@ -141,7 +142,7 @@ def _resource(settings: TraceSettings) -> Resource:
     return Resource({"service.version": __version__, **sdk, **dict(settings.resource)})
 
 
-def _below(trace: int, parent_id: str) -> Context:
+def _in_parent(trace: int, parent_id: str) -> Context:
     return set_span_in_context(NonRecordingSpan(_context(trace, parent_id)), Context()) if parent_id else Context()
 
 
@@ -150,7 +151,7 @@ def _context(trace: int, span_id: str) -> SpanContext:
 
 
 def _nanoseconds(seconds: float) -> int:
-    """To the microsecond, which is what a time since the epoch is good for."""
+    """Rounded to the microsecond: a float of seconds since the epoch is no more precise."""
     return round(seconds * 1e6) * 1000
 
 
@@ -158,5 +159,5 @@ def _shut_down(provider: TracerProvider, loop: asyncio.AbstractEventLoop, done: 
     try:
         provider.shutdown()
     finally:
-        with suppress(RuntimeError):  # nobody waits any more, the event loop is closed
+        with suppress(RuntimeError):  # The event loop is closed: close() has given up.
             loop.call_soon_threadsafe(done.set)

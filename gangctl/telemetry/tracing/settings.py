@@ -1,7 +1,9 @@
 """The settings of traces: OpenTelemetry's standard environment variables, read and checked as a whole.
 
-The rule: without an endpoint there are no traces; what is wrong is said in one sentence and means no traces either,
-never a controller that doesn't run. Values of headers are secrets, as are a URL's user and query: no sentence has them.
+The rule: without an endpoint there are no traces. A wrong setting is one sentence in the log and no traces; the
+controller must run all the same. Values of headers, and the user and query of a URL, are secrets: they must not be in a
+sentence.
+
 Source: opentelemetry.io/docs/specs/otel, "Environment Variable Specification" and "OTLP Exporter Configuration".
 """
 
@@ -21,11 +23,11 @@ COMPRESSIONS: Final = ("none", "gzip", "deflate")
 RATIOS: Final = ("traceidratio", "parentbased_traceidratio")
 SAMPLERS: Final = ("always_on", "always_off", "parentbased_always_on", "parentbased_always_off", *RATIOS)
 REFUSED: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
-"""Python's own way to bring a session, which would not see a redirection as a failure."""
+"""Variables of the Python SDK for a session of one's own, which would not treat a redirection as a failure."""
 OURS: Final = frozenset({"content-type", "content-length", "content-encoding", "host", "transfer-encoding"})
-"""Headers that the exporter writes; another value of them would spoil every request."""
+"""Headers that the exporter sets itself; another value would break every request."""
 LONGEST_MILLISECONDS: Final = 86_400_000
-"""A day; waiting for much longer is more than a thread can do."""
+"""A day. A thread cannot wait for much longer."""
 LARGEST: Final = 1_000_000
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SHOWN_LETTERS: Final = 40
@@ -36,42 +38,42 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class SettingError(ValueError):
-    """A sentence: what was seen, and what it should be."""
+    """A setting is wrong. The text is a sentence: what was found, and what is expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """Where spans are sent, and how. Times in seconds."""
+    """Where spans are sent, and how. Times are in seconds."""
 
     endpoint: str
     headers: Pairs
     timeout: float
-    """For one batch, with all tries."""
+    """For one batch, including retries."""
     compression: str
     certificate: str | None
     client_certificate: str | None
     client_key: str | None
     sampler: str
     ratio: float
-    """Of the traces that are sent, where the sampler asks for one."""
+    """The part of all traces that is exported, for samplers that need one."""
     resource: Pairs
     schedule_delay: float
-    """A span is sent at most so long after it was made."""
+    """A span waits at most this long before it is sent."""
     queue: int
-    """So many spans wait at most; more are dropped."""
+    """The largest number of spans that wait; more are dropped."""
     batch: int
 
     @property
     def shown(self) -> str:
-        """The endpoint without what may be secret."""
+        """The endpoint without its secret parts."""
         return masked(self.endpoint)
 
 
 def read(environment: Environment) -> TraceSettings | None:
-    """The settings; None if no traces are wanted.
+    """The settings; None if traces are off.
 
     Raises:
-        SettingError: one of them is wrong.
+        SettingError: a setting is wrong.
     """
     given = {name: value.strip() for name, value in environment.items() if name.startswith("OTEL_") and value.strip()}
     if given.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -81,20 +83,20 @@ def read(environment: Environment) -> TraceSettings | None:
         return None
     endpoint = _endpoint(given)
     if exporter not in {None, "otlp"}:
-        raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, which isn't otlp or none")
+        raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, but only otlp and none are supported")
     if endpoint is None:
         if exporter is not None:
-            raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, but {PREFIX}ENDPOINT isn't set")
+            raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, but {PREFIX}ENDPOINT is not set")
         return None
     refused = next((one for one in REFUSED if one in given), None)
     if refused is not None:
-        raise SettingError(f"{refused} is set, which isn't supported; {PREFIX}HEADERS can carry credentials")
+        raise SettingError(f"{refused} is set, which is not supported; use {PREFIX}HEADERS for credentials")
     _, protocol = _of_traces(given, "PROTOCOL", PROTOCOL)
     if protocol != PROTOCOL:
-        raise SettingError(f"{PREFIX}PROTOCOL is {protocol!r}; only {PROTOCOL} (often on port 4318) is spoken")
+        raise SettingError(f"{PREFIX}PROTOCOL is {protocol!r}; only {PROTOCOL} (often on port 4318) is supported")
     name, compression = _of_traces(given, "COMPRESSION", COMPRESSIONS[0])
     if compression not in COMPRESSIONS:
-        raise SettingError(f"{name} is {compression!r}, which isn't one of {', '.join(COMPRESSIONS)}")
+        raise SettingError(f"{name} is {compression!r}, which is not one of {', '.join(COMPRESSIONS)}")
     sampler, ratio = _sampler(given)
     queue = _whole(given, "OTEL_BSP_MAX_QUEUE_SIZE", 2048)
     batch = _whole(given, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", min(512, queue))
@@ -124,7 +126,7 @@ def masked(url: str) -> str:
 
 
 def _of_traces(given: Environment, what: str, default: str) -> tuple[str, str]:
-    """The variable that counts, and its value: the one for traces beats the one for everything."""
+    """The variable that takes effect, and its value: the one for traces has priority over the general one."""
     names = (f"{PREFIX}TRACES_{what}", f"{PREFIX}{what}")
     name = next((one for one in names if one in given), names[1])
     return name, given.get(name, default)
@@ -135,7 +137,7 @@ def _endpoint(given: Environment) -> str | None:
     if not found:
         return None
     if not _is_url(found):
-        raise SettingError(f"{name} is {masked(found)!r}, no http:// or https:// URL such as http://collector:4318")
+        raise SettingError(f"{name} is {masked(found)!r}, not an http:// or https:// URL such as http://collector:4318")
     if "TRACES" in name:
         return found
     parts = urlsplit(found)
@@ -148,7 +150,7 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket that isn't closed
+    except ValueError:  # A port that is not a number, or a bracket that is not closed.
         return False
 
 
@@ -158,7 +160,7 @@ def _headers(given: Environment) -> Pairs:
     for at, (key, value) in enumerate(headers, start=1):
         fits = value.isascii() and value.isprintable() and value == value.strip()
         if not fits or not _TOKEN.fullmatch(key) or key.lower() in OURS:
-            raise SettingError(f"entry {at} of {name} can't be a header; it is not shown, since it may be secret")
+            raise SettingError(f"entry {at} of {name} is not a valid header; it is not shown, because it may be secret")
     return tuple((key.lower(), value) for key, value in headers)
 
 
@@ -174,10 +176,7 @@ def _pairs(name: str, text: str) -> Pairs:
     for at, entry in enumerate((one for one in text.split(",") if one.strip()), start=1):
         key, equals, value = entry.partition("=")
         if not equals or not key.strip():
-            raise SettingError(
-                f"entry {at} of {name} is no NAME=VALUE, as in NAME=VALUE,NAME=VALUE; it is not shown, since it may be "
-                "secret"
-            )
+            raise SettingError(f"entry {at} of {name} is not NAME=VALUE; it is not shown, because it may be secret")
         pairs.append((unquote(key.strip()), unquote(value.strip())))
     return tuple(pairs)
 
@@ -185,18 +184,18 @@ def _pairs(name: str, text: str) -> Pairs:
 def _sampler(given: Environment) -> tuple[str, float]:
     sampler = given.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").lower()
     if sampler not in SAMPLERS:
-        raise SettingError(f"OTEL_TRACES_SAMPLER is {sampler!r}, which isn't one of {', '.join(SAMPLERS)}")
+        raise SettingError(f"OTEL_TRACES_SAMPLER is {sampler!r}, which is not one of {', '.join(SAMPLERS)}")
     if sampler not in RATIOS:
         return sampler, 1.0
     found = given.get("OTEL_TRACES_SAMPLER_ARG", "1")
     ratio = _number(found)
     if ratio is None or not 0 <= ratio <= 1:
-        raise SettingError(f"OTEL_TRACES_SAMPLER_ARG is {found!r}, no number from 0 to 1, which {sampler} needs")
+        raise SettingError(f"OTEL_TRACES_SAMPLER_ARG is {found!r}, but {sampler} needs a number from 0 to 1")
     return sampler, ratio
 
 
 def _certificates(given: Environment) -> tuple[str | None, str | None, str | None]:
-    """Files: the authority's certificate, the client's, and its key. They are read here to see that they can be."""
+    """The files of the CA certificate, the client certificate and its key. They are read here to check them."""
     authority_name, authority = _of_traces(given, "CERTIFICATE", "")
     name, certificate = _of_traces(given, "CLIENT_CERTIFICATE", "")
     key_name, key = _of_traces(given, "CLIENT_KEY", "")
@@ -204,19 +203,19 @@ def _certificates(given: Environment) -> tuple[str | None, str | None, str | Non
         try:
             ssl.create_default_context(cafile=authority)
         except OSError as error:
-            raise SettingError(f"{authority_name} is {authority!r}, which can't be read: {error}") from error
+            raise SettingError(f"{authority_name} is {authority!r}, which cannot be read: {error}") from error
     if key and not certificate:
-        raise SettingError(f"{key_name} is set, but {name} isn't")
+        raise SettingError(f"{key_name} is set, but {name} is not")
     if certificate:
         try:
             ssl.create_default_context().load_cert_chain(certificate, key or None, password=_no_password)
         except (OSError, ValueError) as error:
-            raise SettingError(f"{name} is {certificate!r}, which can't be used with its key: {error}") from error
+            raise SettingError(f"{name} is {certificate!r}, which cannot be used with its key: {error}") from error
     return authority or None, certificate or None, key or None
 
 
 def _no_password() -> str:
-    """Nobody is there to be asked, which OpenSSL would do on the terminal."""
+    """Fail where OpenSSL would ask for the password on the terminal."""
     raise ValueError("the key needs a password")
 
 
@@ -224,17 +223,17 @@ def _milliseconds(name: str, text: str) -> float:
     found = _number(text)
     if found is None or not 0 < found <= LONGEST_MILLISECONDS:
         raise SettingError(
-            f"{name} is {_short(text)}, no number of milliseconds above 0 and at most {LONGEST_MILLISECONDS}"
+            f"{name} is {_short(text)}, not a number of milliseconds above 0 and at most {LONGEST_MILLISECONDS}"
         )
     return found
 
 
 def _whole(given: Environment, name: str, default: int) -> int:
     text = given.get(name, str(default))
-    # The digits are counted first: Python refuses to read very many of them.
+    # The digits are counted first: Python refuses to convert very many of them.
     found = int(text) if re.fullmatch("[0-9]{1,20}", text) else 0
     if not 1 <= found <= LARGEST:
-        raise SettingError(f"{name} is {_short(text)}, no whole number above 0 and at most {LARGEST}")
+        raise SettingError(f"{name} is {_short(text)}, not a whole number above 0 and at most {LARGEST}")
     return found
 
 

@@ -1,9 +1,10 @@
-"""Sends the spans of incidents, each as soon as nothing of it will change; what spans there are, core says.
+"""Exports the spans of incidents, each as soon as it is final.
 
-The rule: a span is sent once, by whoever leads when it is final: a phase when its end is stored, a member when no
-stronger evidence can come, the root when the incident is complete. A new leader sends what it finds of an incident that
-isn't complete, or hasn't been for long, since the old one may have ended before it could: the same spans with the same
-ids. Never is a span sent with another content, and never does a gang's round wait or fail because of a span.
+The rule: the leader exports each span once. A phase is final when its end is stored, a member's span when no stronger
+evidence can come any more, the root when the incident is complete. A new leader exports the spans of every incident
+that is not complete, or became complete a short time ago, since the old leader may have ended before it could: they are
+the same spans with the same ids. A span must not be exported twice with different content, and a gang's round must not
+wait or fail because of a span.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from gangctl.telemetry.tracing.settings import SettingError, read
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
-"""Time alone completes an incident, too: open ones are looked at so often."""
+CHECK_SECONDS: Final = 1.0
+"""The interval of checks for incidents that became complete by the passing of time."""
 REPEATED_SECONDS: Final = 120.0
-"""What was complete for longer when a term began was sent by a leader before: it takes less for the end of a restart to
-be stored, for a batch to be sent and for a leader to be replaced."""
+"""An incident that was complete for longer when a term began was exported by an earlier leader: this covers storing the
+end of a restart, sending a batch and replacing a leader."""
 
 
 @dataclass(slots=True)
 class _Gang:
-    """What was sent of a gang's incidents."""
+    """The exported spans of a gang's incidents."""
 
     job: GangJob
     done: set[str]
-    """Traces of which nothing is sent any more."""
+    """Traces that are exported as a whole."""
     sent: dict[str, set[str]] = field(default_factory=dict)
-    """Trace -> spans that were sent, of the others."""
+    """Trace -> its exported spans, for the other traces."""
 
     @property
     def unfinished(self) -> list[Incident]:
-        """Oldest first."""
+        """The incidents whose traces are not exported as a whole, oldest first."""
         return [one for one in reversed(self.job.status.incidents) if trace_of(self.job, one) not in self.done]
 
 
@@ -55,25 +56,25 @@ class IncidentTracer:
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
         self._gangs: dict[str, _Gang] = {}
-        """Of this term, by UID."""
+        """The gangs of this term, by UID."""
         self._unfinished: dict[str, list[Incident]] = {}
-        """The same, those with incidents that aren't complete."""
+        """Their unfinished incidents, for gangs that have any."""
 
     async def run(self) -> None:
-        """Look at what only time completes, until cancelled."""
+        """Export what becomes complete by the passing of time, until cancelled."""
         while True:
             try:
-                self._look_again(clock.now())
+                self._check_unfinished(clock.now())
             except Exception:
-                log.exception("traces were not looked at, which is a bug")
-            await asyncio.sleep(LOOK_SECONDS)
+                log.exception("incidents could not be checked for final spans, which is a bug")
+            await asyncio.sleep(CHECK_SECONDS)
 
     def round_began(self, job: GangJob) -> None:
-        """Send what is new in a stored status."""
+        """Export what is final in a stored status."""
         gang = self._gangs.get(job.metadata.uid)
         if gang is None:
             now = clock.now()
-            gang = self._gangs[job.metadata.uid] = _Gang(job, _long_complete(job, now))
+            gang = self._gangs[job.metadata.uid] = _Gang(job, _exported_before(job, now))
             self._follow(gang, now)
         elif gang.job is not job:
             self._finish(gang, {trace_of(job, one) for one in job.status.incidents})
@@ -81,10 +82,10 @@ class IncidentTracer:
             self._follow(gang, clock.now())
 
     def gang_gone(self, uid: str) -> None:
-        """A gang was deleted, or can't be read for now.
+        """A gang was deleted, or it cannot be read for now, and it is not known which.
 
-        Which of them isn't known. So what is open gets no end, and its trace no root: it may go on, and a span that was
-        sent can't be taken back. Of a gang that has ended for good, nothing can change.
+        So an open incident gets no end, and its trace no root: it may go on, and an exported span cannot be taken back.
+        The incidents of a gang that ended for good are final.
         """
         gang = self._gangs.pop(uid, None)
         self._unfinished.pop(uid, None)
@@ -92,42 +93,42 @@ class IncidentTracer:
             self._finish(gang, set())
 
     def term_ended(self) -> None:
-        """A term has ended: whoever leads next goes on from what is stored."""
+        """A term has ended: the next leader goes on from what is stored."""
         self._gangs.clear()
         self._unfinished.clear()
 
     def counts(self) -> SpanCounts:
-        """What became of all spans so far."""
+        """How many spans were exported and lost so far."""
         return self._exporter.counts()
 
     async def close(self) -> None:
-        """Send what waits, and wait a moment for it."""
+        """Export the spans that wait, for a limited time."""
         await self._exporter.close()
 
     def decided(self, seconds: float) -> None:
-        """Rounds are not traced."""
+        """Do nothing: rounds are not traced."""
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        """The next look sees it."""
+        """Do nothing: the next round sees the new status."""
 
     def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        """Rounds are not traced."""
+        """Do nothing: rounds are not traced."""
 
-    def _look_again(self, now: float) -> None:
+    def _check_unfinished(self, now: float) -> None:
         for uid, found in tuple(self._unfinished.items()):
             gang = self._gangs[uid]
             if any(is_complete(gang.job, one, now) for one in found):
                 self._follow(gang, now)
 
     def _finish(self, gang: _Gang, kept: set[str]) -> None:
-        """Send the rest of incidents that aren't kept any more: what is known of them is all that ever will be."""
+        """Export the rest of all incidents whose traces are not ``kept``: nothing more will be known of them."""
         for incident in gang.unfinished:
             if trace_of(gang.job, incident) not in kept:
                 for span in incident_spans(gang.job, incident):
                     self._send(gang, span)
 
     def _follow(self, gang: _Gang, now: float) -> None:
-        """Send what has become final of incidents that were not complete before."""
+        """Export what has become final of unfinished incidents."""
         job, traces = gang.job, {trace_of(gang.job, one) for one in gang.job.status.incidents}
         gang.done &= traces
         for gone in gang.sent.keys() - traces:
@@ -154,33 +155,33 @@ class IncidentTracer:
             self._exporter.export(span)
 
 
-def tracer_from(environment: Mapping[str, str] = os.environ) -> IncidentTracer:
-    """As the standard OTEL_* settings say; what is wrong with them is said in the log, and means no traces."""
+def tracer_from_environment(environment: Mapping[str, str] = os.environ) -> IncidentTracer:
+    """A tracer with the standard OTEL_* settings. If one of them is wrong, it is logged, and there are no traces."""
     try:
         settings = read(environment)
         if settings is None:
             return IncidentTracer(NoExporter())
-        # Its memory (about 25 MB) and its thread are for those who want traces.
+        # Imported here, since it costs about 25 MB and a thread.
         from gangctl.telemetry.tracing.otlp import OtlpExporter  # noqa: PLC0415
 
         exporter = OtlpExporter(settings)
     except Exception as error:  # noqa: BLE001 - the SDK reads more settings than are checked, and raises what it likes
-        log.error(  # noqa: TRY400 - the sentence says it all
-            "there are no traces: %s. Nothing else is affected; set it right and start the controller again",
-            error if isinstance(error, SettingError) else escaped(f"OpenTelemetry refuses its settings: {error!r}"),
+        log.error(  # noqa: TRY400 - no traceback needed
+            "traces are off: %s. Nothing else is affected. Correct the setting and restart the controller",
+            error if isinstance(error, SettingError) else escaped(f"OpenTelemetry rejects its settings: {error!r}"),
         )
         return IncidentTracer(NoExporter())
-    log.info("traces of restarts are sent to %s", settings.shown)
+    log.info("traces of restarts are exported to %s", settings.shown)
     return IncidentTracer(exporter)
 
 
 def _final(job: GangJob, incident: Incident, found: tuple[Span, ...], now: float) -> list[Span]:
-    """Spans of an incident that isn't complete, of which nothing will change."""
+    """The final spans of an incident that is not complete."""
     root = found[0].span_id
     settled = incident.settled_time
     certain = settled is not None and now > settled + job.spec.recovery.evidence_window_seconds
     ended = {span.span_id for span in found if span.parent_id == root and not _is_member(span) and span.end is not None}
-    # A member's span tells what it is put down to, which stronger evidence may correct for a while.
+    # A member's span names the cause, which stronger evidence may correct for a while.
     return [span for span in found if span.span_id in ended or (certain and span.parent_id in ended)]
 
 
@@ -188,10 +189,10 @@ def _is_member(span: Span) -> bool:
     return span.name.startswith("member.")
 
 
-def _long_complete(job: GangJob, now: float) -> set[str]:
-    """Traces of incidents that a leader before has sent."""
+def _exported_before(job: GangJob, now: float) -> set[str]:
+    """The traces that an earlier leader exported."""
     before, complete = now - REPEATED_SECONDS, set()
-    # Its own end doesn't complete an incident if it was waited for more: the next incident, or the end of the attempt.
+    # An incident may have become complete later than at its own end: by the next incident, or by the attempt's end.
     ended = job.status.phase_time
     for incident in job.status.incidents:
         end = incident_spans(job, incident)[0].end
