@@ -1,4 +1,7 @@
-"""The version is typed once, in the file VERSION; `make generate` writes it where a format can read no file."""
+"""What our distributions have in common: the licence, and one version, which is typed once in the file VERSION.
+
+`make generate` writes the version where a format can read no file.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,12 @@ def test_a_distribution_reads_its_version_from_the_file(path: Path) -> None:
     assert project["project"]["dynamic"] == ["version"]
     assert (path.parent / project["tool"]["hatch"]["version"]["path"]).resolve() == ROOT / "VERSION"
     assert importlib.metadata.version(project["project"]["name"]) == VERSION
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_distribution_brings_the_licence(path: Path) -> None:
+    assert _project(path)["project"]["license-files"] == ["LICENSE"]
+    assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_distributions_pin_each_other_to_one_version() -> None:
