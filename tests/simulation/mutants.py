@@ -84,20 +84,20 @@ MUTANTS = (
     _one(
         "the barrier counts members, not pods",
         "gangctl/core/facts/barrier.py",
-        "        if not _is_over(gang, entry, present.get(entry.pod))\n    ]",
-        "        if entry.incarnation == gang.incarnation(entry.member)\n    ]",
+        "in (*unnamed, *_awaited(gang)) if",
+        "in (*unnamed, *(one for one in _awaited(gang) if one.incarnation == gang.incarnation(one.member))) if",
     ),
     _one(
         "a pod that vanished is taken for gone",
         "gangctl/core/facts/barrier.py",
-        "    return missed and gang.now >= (entry.vanished_time or 0.0) + grace\n",
-        "    return missed\n",
+        " and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)\n",
+        " and _is_vanished(gang, p)\n",
     ),
     _one(
         "many pods that vanished are taken for gone",
         "gangctl/core/facts/barrier.py",
-        "    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace\n",
-        "    missed = awaited.vanished_time is not None\n",
+        "    return _is_grace_over(gang, rest) and not",
+        "    return rest.vanished_time is not None and not",
     ),
     _one(
         "pods that are waited for are forgotten at the next write",

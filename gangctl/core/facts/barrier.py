@@ -1,113 +1,80 @@
-"""The barrier: when an attempt may start, and for how long it is waited for.
+"""The barrier: when an attempt may start.
 
-The rule: a worker of attempt N starts only when every *pod* that may run an older worker said Ready(N) or Done, was
-seen terminated, or is lost, and every place has a ready member. It counts pods, not members: a pod that vanished
-without having been seen terminated is lost, not gone. Never is a deadline counted while a needed pod isn't started, or
-while no leader has been listening for a while: a gang that waits for its place in the cluster is not at fault.
+Invariant: at every moment, all workers that run in pods that are not lost are workers of one attempt.
+Target: attempt N starts as soon as that is certain, and with a ready member in every place::
+
+    P             the pods that the cluster shows, that status.awaited names, or whose supervisor is connected,
+                  of any incarnation; status.awaited_all stands for more pods than a status can name
+    older(p)      a worker of an attempt before N may have been started in p
+    stopped(p)    the supervisor of p reports Ready(N) or Done(N)
+    terminated(p) the cluster has seen that nothing of p runs or will run
+    silent(p)     no supervisor of p is connected
+    vanished(p)   the cluster does not show p, or shows it being deleted on a node that does not answer
+    fenced(p)     silent(p) for isolationTimeoutSeconds and the time to stop: its supervisor has stopped its worker
+    lost(p)       fenced(p), or silent(p) and vanished(p), the latter for lostPodGraceSeconds
+
+    blocking    = {p in P : older(p) and not (stopped(p) or terminated(p) or lost(p))}
+    missing     = {places without a ready member} (ranks.assign)
+    complete   <=> blocking = {} and missing = {}
+
+It counts pods, not members: the replacement of a pod proves nothing about the pod. A pod that vanished must never count
+as terminated. A pod that was given up must never be forgotten before it is stopped, terminated or lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.gang import Gang, is_stopped, stop_grace
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import Heard, Pod
 
 SETTLING_SECONDS: Final = 60.0
 """A new leader listens this long before any deadline of the barrier counts."""
 MAX_AWAITED: Final = 100
-"""More pods than these are waited for as one: a status has a largest size."""
+"""Above this number, ``awaited_all`` stands for the pods: the size of a status is bounded."""
 ISOLATION_MARGIN_SECONDS: Final = 10.0
 """Added to isolation and stop grace: pings and the supervisor's own timers are not exact."""
 
 
-def blocking(gang: Gang) -> tuple[str, ...]:
-    """Pods that may still run a worker of an older attempt, as ``member.incarnation``, in order.
+class Suspect(NamedTuple):
+    """An element of P: a pod in which an older worker may run, and how it is known."""
 
-    Empty = every pod is accounted for.
-    """
-    present = {pod.uid: pod for pod in gang.observed.pods}
-    awaited = {entry.pod: entry for entry in gang.status.awaited}
-    everyone = gang.status.awaited_all
-    over = everyone is not None and _are_over(gang, everyone)
-    names = [
-        f"{pod.member}.{pod.incarnation}"
-        for pod in gang.observed.pods
-        if pod.uid not in awaited
-        and _may_run(gang, pod)
-        and not _is_silent_long(gang, pod.uid)
-        and not (
-            over
-            and everyone is not None
-            and _is_meant(gang, everyone, pod.member, pod.incarnation)
-            and _has_vanished(gang, pod)
-        )
-    ]
-    if everyone is not None and not over:
-        names.append(f"of incarnation {everyone.incarnation} or before")
-    names += [
-        f"{entry.member}.{entry.incarnation}"
-        for entry in gang.status.awaited
-        if not _is_over(gang, entry, present.get(entry.pod))
-    ]
-    # A supervisor that speaks though its pod is unknown to the cluster is there all the same.
-    names += [
-        f"{heard.report.member}.{heard.report.incarnation}"
-        for uid, heard in gang.heard.items()
-        if uid not in present and uid not in awaited and heard.connected and not is_stopped(heard.report, gang.status)
-    ]
+    member: str
+    incarnation: int
+    uid: str
+    shown: Pod | None
+    """As the cluster shows it."""
+    heard: Heard | None
+    """The newest report of its supervisor."""
+    entry: Awaited | None = None
+    """Its entry in ``status.awaited``."""
+
+
+def blocking(gang: Gang) -> tuple[str, ...]:
+    """Return the pods that may still run a worker of an older attempt, as ``member.incarnation``, in order."""
+    awaited = {entry.pod for entry in gang.status.awaited}
+    rest = gang.status.awaited_all
+    rest_is_lost = rest is not None and _is_rest_lost(gang, rest)
+    unnamed = (one for one in _visible(gang) if one.uid not in awaited)
+    if rest is not None and rest_is_lost:
+        unnamed = (one for one in unnamed if not _is_lost_with(gang, rest, one))
+    names = [f"{one.member}.{one.incarnation}" for one in (*unnamed, *_awaited(gang)) if _blocks(gang, one)]
+    if rest is not None and not rest_is_lost:
+        names.append(f"of incarnation {rest.incarnation} or before")
     return tuple(sorted(names))
 
 
-def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
-    """``status.awaited`` as it should be now: who is over is dropped, who has vanished gets the time of it.
-
-    A lost pod that the cluster still shows is kept, or it would be waited for anew in the next attempt: its object
-    stays there until its node is back.
-    """
-    present = {pod.uid: pod for pod in gang.observed.pods}
-    return tuple(
-        _missed(gang, entry, pod)
-        for entry in gang.status.awaited
-        for pod in (present.get(entry.pod),)
-        if not _is_over(gang, entry, pod) or (pod is not None and not pod.terminated and _has_vanished(gang, pod))
-    )
-
-
-def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
-    """The status that waits for these pods: one by one, or for all up to an incarnation where they are too many."""
-    if len(awaited) <= MAX_AWAITED:
-        return changed(status, awaited=awaited)
-    before = -1 if status.awaited_all is None else status.awaited_all.incarnation
-    newest = max(before, *(entry.incarnation for entry in awaited))
-    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
-
-
-def still_awaited_all(gang: Gang) -> AwaitedAll | None:
-    """``status.awaited_all`` as it should be now; kept while the cluster still shows a lost pod that it stands for."""
-    awaited = gang.status.awaited_all
-    if awaited is None:
-        return None
-    if _are_over(gang, awaited):
-        lost = (pod for pod in gang.observed.pods if _is_meant(gang, awaited, pod.member, pod.incarnation))
-        return awaited if any(not pod.terminated and _has_vanished(gang, pod) for pod in lost) else None
-    seen = _is_any_seen(gang, awaited)
-    if seen is (awaited.vanished_time is None):
-        return awaited
-    return changed(awaited, vanished_time=None if seen else gang.now)
-
-
 def awaits(gang: Gang, member: str) -> Awaited | None:
-    """The entry for a member's current pod when the pod is given up: None if it is known to run nothing."""
+    """Return the entry for a member's current pod that is given up; None if it is known to run nothing."""
     pod = gang.pods.get(member)
     if pod is not None:
-        if not _may_run(gang, pod):
+        if not _may_run(gang, _shown(gang, pod)):
             return None
         return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
-    if not _has_run(gang, member):
+    if not _was_told_to_run(gang, member):
         return None
     incarnation = gang.incarnation(member)
     vanished = next((report for report in gang.reports.get(member, ()) if report.incarnation == incarnation), None)
@@ -121,8 +88,52 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     )
 
 
+def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
+    """Return ``status.awaited`` as it is now: without pods that do not block any more, with the time they vanished at.
+
+    A lost pod that the cluster still shows is kept: its object stays there until its node is back, and would block the
+    next attempt anew.
+    """
+    return tuple(_timed(gang, one) for one in _awaited(gang) if _blocks(gang, one) or _is_shown_vanished(gang, one))
+
+
+def still_awaited_all(gang: Gang) -> AwaitedAll | None:
+    """Return ``status.awaited_all`` as it is now; kept while the cluster still shows a lost pod that it stands for."""
+    rest = gang.status.awaited_all
+    if rest is None:
+        return None
+    if _is_rest_lost(gang, rest):
+        shown = (_shown(gang, pod) for pod in gang.observed.pods)
+        return rest if any(_stands_for(gang, rest, one) and _is_shown_vanished(gang, one) for one in shown) else None
+    present = _is_rest_present(gang, rest)
+    if present is (rest.vanished_time is None):
+        return rest
+    return changed(rest, vanished_time=None if present else gang.now)
+
+
+def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
+    """Return the status that waits for these pods: one by one, or for all up to an incarnation if they are too many."""
+    if len(awaited) <= MAX_AWAITED:
+        return changed(status, awaited=awaited)
+    before = -1 if status.awaited_all is None else status.awaited_all.incarnation
+    newest = max(before, *(entry.incarnation for entry in awaited))
+    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
+
+
+def next_release(gang: Gang) -> float | None:
+    """Return when the next pod counts as lost if nothing but time is missing."""
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
+    times = [entry.vanished_time + grace for entry in (*gang.status.awaited, *rest) if entry.vanished_time is not None]
+    return min((time for time in times if time > gang.now), default=None)
+
+
 def deadline(gang: Gang, members: Collection[str]) -> float | None:
-    """When the barrier's next deadline passes; None while it isn't counted. ``members``: those that are waited for."""
+    """Return when the barrier's next deadline passes; None while it is not counted.
+
+    It must never count while a needed pod is not started, or while no leader has been listening for a while: a gang
+    that waits for its place in the cluster is not at fault. ``members``: those that are waited for.
+    """
     started: list[float] = []
     for member in members:
         pod = gang.pods.get(member)
@@ -139,101 +150,132 @@ def deadline(gang: Gang, members: Collection[str]) -> float | None:
     return since + gang.spec.recovery.barrier_timeout_seconds
 
 
-def next_release(gang: Gang) -> float | None:
-    """When the next pod that is waited for counts as lost, if only time is missing."""
-    grace = gang.spec.recovery.lost_pod_grace_seconds
-    everyone = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
-    times = [
-        entry.vanished_time + grace for entry in (*gang.status.awaited, *everyone) if entry.vanished_time is not None
-    ]
-    return min((time for time in times if time > gang.now), default=None)
+# P: the pods that count
 
 
-def _is_meant(gang: Gang, awaited: AwaitedAll, member: str, incarnation: int) -> bool:
-    """Whether the entry stands for this pod."""
-    if incarnation > awaited.incarnation:
-        return False
-    suspended = gang.status.phase is GangPhase.SUSPENDED
-    return suspended or member not in gang.members or incarnation < gang.incarnation(member)
+def _visible(gang: Gang) -> Iterator[Suspect]:
+    """Yield the pods that the cluster shows, and those of connected supervisors that it does not show."""
+    shown = {pod.uid for pod in gang.observed.pods}
+    yield from (_shown(gang, pod) for pod in gang.observed.pods)
+    for uid, heard in gang.heard.items():
+        if uid not in shown and heard.connected:
+            yield Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)
 
 
-def _is_any_seen(gang: Gang, awaited: AwaitedAll) -> bool:
-    """Whether a worker may run in a pod that the entry stands for and that is seen or heard."""
-    pods = {pod.uid: pod for pod in gang.observed.pods}
-    return any(
-        _is_meant(gang, awaited, pod.member, pod.incarnation)
-        and _may_run(gang, pod)
-        and not _has_vanished(gang, pod)
-        and not _is_silent_long(gang, pod.uid)
-        for pod in pods.values()
-    ) or any(
-        uid not in pods
-        and heard.connected
-        and _is_meant(gang, awaited, heard.report.member, heard.report.incarnation)
-        and not is_stopped(heard.report, gang.status)
-        for uid, heard in gang.heard.items()
-    )
+def _shown(gang: Gang, pod: Pod) -> Suspect:
+    return Suspect(pod.member, pod.incarnation, pod.uid, pod, gang.heard.get(pod.uid))
 
 
-def _are_over(gang: Gang, awaited: AwaitedAll) -> bool:
-    grace = gang.spec.recovery.lost_pod_grace_seconds
-    missed = awaited.vanished_time is not None and gang.now >= awaited.vanished_time + grace
-    return missed and not _is_any_seen(gang, awaited)
+def _awaited(gang: Gang) -> Iterator[Suspect]:
+    """Yield the pods that ``status.awaited`` names."""
+    shown = {pod.uid: pod for pod in gang.observed.pods}
+    for entry in gang.status.awaited:
+        yield Suspect(
+            entry.member, entry.incarnation, entry.pod, shown.get(entry.pod), gang.heard.get(entry.pod), entry
+        )
 
 
-def _may_run(gang: Gang, pod: Pod) -> bool:
-    """Whether a worker of an older attempt may be in this pod."""
-    if pod.terminated:
-        return False
-    heard = gang.heard.get(pod.uid)
-    if heard is not None and is_stopped(heard.report, gang.status):
-        return False
-    if pod.member in gang.members and pod.incarnation == gang.incarnation(pod.member):
-        return _has_run(gang, pod.member)
-    return pod.started_at is not None or pod.restarts > 0 or heard is not None
+# The terms of the formula
 
 
-def _has_run(gang: Gang, member: str) -> bool:
+def _blocks(gang: Gang, p: Suspect) -> bool:
+    return _may_run(gang, p) and not _is_lost(gang, p)
+
+
+def _may_run(gang: Gang, p: Suspect) -> bool:
+    """older(p) and not (stopped(p) or terminated(p))."""
+    return _is_older(gang, p) and not _is_stopped(gang, p) and not _is_terminated(p)
+
+
+def _is_older(gang: Gang, p: Suspect) -> bool:
+    if p.entry is not None or p.shown is None:
+        return True
+    if p.member in gang.members and p.incarnation == gang.incarnation(p.member):
+        return _was_told_to_run(gang, p.member)
+    return p.shown.started_at is not None or p.shown.restarts > 0 or p.heard is not None
+
+
+def _was_told_to_run(gang: Gang, member: str) -> bool:
     """Whether a worker may have been started in the member's current incarnation. A spare is never told to run."""
     return member in gang.holders.values() and not gang.is_fresh(member)
 
 
-def _is_over(gang: Gang, entry: Awaited, pod: Pod | None) -> bool:
-    heard = gang.heard.get(entry.pod)
-    if heard is not None and is_stopped(heard.report, gang.status):
-        return True
-    if pod is not None and pod.terminated:
-        return True
-    if _is_silent_long(gang, entry.pod):
-        return True
-    grace = gang.spec.recovery.lost_pod_grace_seconds
-    if heard is not None and heard.connected:
-        return False
-    missed = entry.vanished_time is not None and _has_vanished(gang, pod)
-    return missed and gang.now >= (entry.vanished_time or 0.0) + grace
+def _is_stopped(gang: Gang, p: Suspect) -> bool:
+    return p.heard is not None and is_stopped(p.heard.report, gang.status)
 
 
-def _missed(gang: Gang, entry: Awaited, pod: Pod | None) -> Awaited:
-    """The entry with the time since when its pod is missed; a pod whose node is back is not missed any more."""
-    vanished = _has_vanished(gang, pod)
-    if vanished is (entry.vanished_time is not None):
-        return entry
-    return changed(entry, vanished_time=gang.now if vanished else None)
+def _is_terminated(p: Suspect) -> bool:
+    return p.shown is not None and p.shown.terminated
 
 
-def _has_vanished(gang: Gang, pod: Pod | None) -> bool:
-    if pod is None:
-        return True
-    return pod.deleting and gang.on_lost_node(pod)
+def _is_silent(p: Suspect) -> bool:
+    return p.heard is None or not p.heard.connected
 
 
-def _is_silent_long(gang: Gang, uid: str) -> bool:
-    """Strict fencing: it was silent for so long that its supervisor has stopped its worker by itself."""
+def _is_vanished(gang: Gang, p: Suspect) -> bool:
+    return p.shown is None or (p.shown.deleting and gang.on_lost_node(p.shown))
+
+
+def _is_shown_vanished(gang: Gang, p: Suspect) -> bool:
+    """Whether the cluster still shows a pod that vanished: one on a lost node."""
+    return p.shown is not None and not _is_terminated(p) and _is_vanished(gang, p)
+
+
+def _is_fenced(gang: Gang, p: Suspect) -> bool:
     isolation = gang.spec.recovery.isolation_timeout_seconds
-    if isolation is None:
+    if isolation is None or not _is_silent(p):
         return False
-    heard = gang.heard.get(uid)
-    if heard is not None and heard.connected:
-        return False
-    silent_since = max(gang.observed.listening_since, gang.status.phase_time, 0.0 if heard is None else heard.at)
+    silent_since = max(gang.observed.listening_since, gang.status.phase_time, 0.0 if p.heard is None else p.heard.at)
     return gang.now >= silent_since + isolation + stop_grace(gang.spec, gang.status) + ISOLATION_MARGIN_SECONDS
+
+
+def _is_lost(gang: Gang, p: Suspect) -> bool:
+    """lost(p), where p is named; the others: _is_lost_with."""
+    if _is_fenced(gang, p):
+        return True
+    return p.entry is not None and _is_silent(p) and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
+
+
+def _is_grace_over(gang: Gang, entry: Awaited | AwaitedAll) -> bool:
+    """Whether the pods of an entry have been missed for the whole grace."""
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace
+
+
+def _timed(gang: Gang, p: Suspect) -> Awaited:
+    """Return the entry with the time at which its pod vanished; a pod whose node is back is not missed any more."""
+    assert p.entry is not None
+    vanished = _is_vanished(gang, p)
+    if vanished is (p.entry.vanished_time is not None):
+        return p.entry
+    return changed(p.entry, vanished_time=gang.now if vanished else None)
+
+
+# The pods that status.awaited_all stands for
+
+
+def _stands_for(gang: Gang, rest: AwaitedAll, p: Suspect) -> bool:
+    if p.incarnation > rest.incarnation:
+        return False
+    suspended = gang.status.phase is GangPhase.SUSPENDED
+    return suspended or p.member not in gang.members or p.incarnation < gang.incarnation(p.member)
+
+
+def _is_rest_present(gang: Gang, rest: AwaitedAll) -> bool:
+    """Whether a worker may run in one of them that has not vanished."""
+    return any(
+        _stands_for(gang, rest, one)
+        and _may_run(gang, one)
+        and not _is_fenced(gang, one)
+        and not (_is_silent(one) and _is_vanished(gang, one))
+        for one in _visible(gang)
+    )
+
+
+def _is_lost_with(gang: Gang, rest: AwaitedAll, p: Suspect) -> bool:
+    """Whether p is lost because all that the entry stands for is."""
+    return _stands_for(gang, rest, p) and _is_silent(p) and _is_vanished(gang, p)
+
+
+def _is_rest_lost(gang: Gang, rest: AwaitedAll) -> bool:
+    return _is_grace_over(gang, rest) and not _is_rest_present(gang, rest)
