@@ -88,6 +88,7 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
+	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 
 scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files anew (then read the diff)
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate

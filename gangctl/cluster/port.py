@@ -15,7 +15,8 @@ from typing import Protocol
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.pods import CreatePod, DeletePod
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from gangctl.controller.backoff import Backoff
 from gangctl.controller.hub import Hub
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.plan import Action, AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.core.lifecycle.plan import Action, AskScan, DeleteGang, Plan
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry

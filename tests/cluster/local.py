@@ -21,7 +21,7 @@ from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 
 DEADLINE = 20.0
 

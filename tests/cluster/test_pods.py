@@ -17,7 +17,8 @@ from gangctl.cluster.local.local_pod import pause
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.port import MemberIdentity, Refusal
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event, EventType
+from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from tests.cluster.local import alive, left, machine, manifest, until
 
 

@@ -16,7 +16,8 @@ from gangctl.controller.connection import DirectiveFor
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import CreatePod, DeleteGang, DeletePod, Event
+from gangctl.core.lifecycle.plan import DeleteGang, Event
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import Telemetry, TelemetryFanout
 from tests.controller.fake_sidecars import Served, Sidecar, held, job, report, served
 

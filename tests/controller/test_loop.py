@@ -13,7 +13,8 @@ from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide as real_decide
-from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Event, EventType, Plan
+from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, Plan
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry import logs
 from gangsidecar import wire
 from tests.cluster.local import until

@@ -9,9 +9,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directive
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import Verb
 from tests.core.arbitrary import jobs, worlds
+from tests.core.edges import is_allowed
 from tests.core.world import START
 
 TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
@@ -49,6 +50,7 @@ def test_the_attempt_never_goes_down_and_an_end_is_never_left(data: st.DataObjec
     if after is not None:
         assert job.status.attempt <= after.attempt <= job.status.attempt + 1
         assert job.status.phase not in TERMINAL or after.phase is job.status.phase
+        assert is_allowed(job.status, after), "no row of the lifecycle's table leads there"
 
 
 @CALM

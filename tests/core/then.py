@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.directive import directive
-from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record.goodput import goodput
 from gangctl.telemetry.spans import incident_spans, is_complete
 from gangsidecar.wire import Directive

@@ -13,7 +13,8 @@ import yaml
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeleteGang, DeletePod, Plan
+from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import End, Phase, Report, Scanned, aged
 
 START = 1_000_000.0

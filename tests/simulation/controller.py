@@ -13,7 +13,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.directive import directive
-from gangctl.core.lifecycle.plan import AskScan, CreatePod, DeletePod
+from gangctl.core.lifecycle.plan import AskScan
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import Directive, Report, Scanned, aged
 from tests.simulation import invariants
 from tests.simulation.universe import Universe

@@ -12,12 +12,13 @@ from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
-from gangctl.core.lifecycle.plan import DeletePod
 from gangctl.core.policy.launch import Numbering
+from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
 from gangctl.core.record.stragglers import LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
+from tests.core.edges import is_allowed
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
 
@@ -119,6 +120,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     """2, 3, 4 and 5: what a status may become."""
     require(new.attempt >= old.attempt, 2, f"the attempt went from {old.attempt} back to {new.attempt}")
     require(new.attempt <= old.attempt + 1, 2, f"attempt {new.attempt} follows attempt {old.attempt}")
+    require(is_allowed(old, new), 2, f"no transition leads from {old.phase} to {new.phase}")
     require(old.phase not in TERMINAL or new.phase is old.phase, 5, f"{old.phase} was left for {new.phase}")
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")

@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     _one(
         "pods that are waited for are forgotten at the next write",
-        "gangctl/core/lifecycle/drafting.py",
+        "gangctl/core/lifecycle/plan_builder.py",
         "changed(status, message=because)",
         "changed(status, message=because, "
         "awaited=tuple(one for one in status.awaited if one not in gang.status.awaited))",
@@ -126,9 +126,9 @@ MUTANTS = (
     ),
     _one(
         "a fault does not raise the attempt",
-        "gangctl/core/lifecycle/running.py",
-        "    attempt = gang.status.attempt + 1\n    unfit",
-        "    attempt = gang.status.attempt\n    unfit",
+        "gangctl/core/lifecycle/transitions.py",
+        "(row.attempt is Attempt.NEXT)\n",
+        "(row.attempt is Attempt.NEXT and row is not table.RESTART)\n",
     ),
     _one(
         "a new session while Running is no fault",
@@ -194,9 +194,9 @@ MUTANTS = (
     ),
     _one(
         "an end is left again",
-        "gangctl/core/lifecycle/decide.py",
-        "GangPhase.RUNNING, GangPhase.HELD})\n",
-        "GangPhase.RUNNING, GangPhase.HELD, GangPhase.FAILED})\n",
+        "gangctl/core/lifecycle/table.py",
+        "GangPhase.RUNNING, GangPhase.HELD)\n",
+        "GangPhase.RUNNING, GangPhase.HELD, GangPhase.FAILED)\n",
     ),
     _one(
         "the restore point is one that any rank can load",

@@ -11,7 +11,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
 from gangctl.core.facts.trace_context import trace_id
-from gangctl.core.lifecycle.plan import CreatePod, Plan
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.policy.pods import CreatePod
 from gangctl.telemetry import logs
 from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running

@@ -30,7 +30,8 @@ from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import GANGS, PODS
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.pods import CreatePod, DeletePod
 
 AT_ONCE: Final = 64
 """So many pods are created and deleted at once: a time-out is for the API server's part, not for the queue."""

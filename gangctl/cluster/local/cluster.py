@@ -35,7 +35,8 @@ from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import command, ignored
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod, Event
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.pods import CreatePod, DeletePod
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,18 @@ from gangctl.core.facts.evidence import Fault, from_cause
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
-from gangctl.core.lifecycle.drafting import wait, write
-from gangctl.core.lifecycle.ending import end, give_up
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.finished import fail, succeed_while_gathering
+from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.lifecycle.resting import give_back
+from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
-from gangctl.core.policy import admission, pods, replacement, scheduling
+from gangctl.core.lifecycle.suspended import give_back
+from gangctl.core.policy import pods, replacement, scheduling
 from gangctl.core.policy.cause import Settlement, is_being_told, noted, settle
+from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
+from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
 from gangsidecar.wire import Level
 
@@ -35,19 +39,19 @@ def gathering(gang: Gang) -> Plan:
     unfit = replacement.unfit(gang)
     if unfit:
         return _replace(gang, unfit, create=not ending)
-    timeout = _replacement_timeout(gang)
+    timeout = replacement_timeout(gang)
     if timeout is not None and gang.now >= timeout:
         return _give_up_replacing(gang)
     place = scheduling.gives_up_at(gang)
     if place is not None and gang.now >= place:
         seconds = gang.spec.recovery.scheduling_timeout_seconds
         because = f"no place was found in the cluster within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
-        return give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
+        return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
         patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
-            return end(gang, settlement)
+            return _end(gang, settlement)
     refreshed = replacement.refreshed(gang, gang.status)
     assignment = assign(gang)
     missing = sorted(place for place, member in assignment.items() if member is None)
@@ -72,7 +76,7 @@ def _wait(
     timeout: float | None,
 ) -> Plan:
     """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
-    deadline = barrier.deadline(gang, [gang.holders[place] for place in missing])
+    deadline = barrier_deadline(gang, [gang.holders[place] for place in missing])
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
@@ -107,7 +111,7 @@ def _give_up_replacing(gang: Gang) -> Plan:
     because = f"a replacement was not ready within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
     if how == "Suspend":
         return give_back(gang, because)
-    return give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
+    return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
 def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
@@ -116,7 +120,7 @@ def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> 
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
         status = noted(gang, status)
     if replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING:
-        status = replacement.recreated(gang, status, unfit)
+        status = transitions.recreate(gang, replacement.recreated(gang, status, unfit))
         return write(
             gang,
             status,
@@ -140,7 +144,8 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     first = changed(status.incidents[0], cause=cause, level=settlement.level)
     status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
-        status = replacement.recreated(gang, status, why if cause.member in gang.members else {})
+        suspects = why if cause.member in gang.members else {}
+        status = transitions.recreate(gang, replacement.recreated(gang, status, suspects))
         return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
     known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
     bad = why if settlement.level is IncidentLevel.POD and known else {}
@@ -179,31 +184,25 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
         because = f"{who} did not answer within {seconds} s: {told}"
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
-        status = replacement.recreated(gang, status, unready)
+        status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
         return write(
             gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again: every pod is replaced"
         )
     because = f"{who} did not answer within {seconds} s, and new pods did not help"
-    return give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
+    return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
 
 
-def _replacement_timeout(gang: Gang) -> float | None:
-    """When a replacement has taken too long: only while others wait for it, or when it failed before.
+def _end(gang: Gang, settlement: Settlement) -> Plan:
+    """Write 2 of an incident that ends the job, or holds it."""
+    if has_succeeded(gang):
+        return succeed_while_gathering(gang, gang.status)
+    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
+    leave = hold if settlement.outcome == "Held" else fail
+    return leave(gang, status, settlement.reason, settlement.because)
 
-    Time in which the cluster refused the pods doesn't count.
-    """
-    accepted = admission.counts_since(gang)
-    if accepted is None:
-        return None
-    since = [
-        entry.since or entry.time
-        for place, member in assign(gang).items()
-        if member is None
-        and (entry := gang.replaced.get(gang.holders[place])) is not None
-        and gang.is_fresh(entry.member)
-        and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
-    ]
-    if not since:
-        return None
-    began = max(min(since), gang.observed.listening_since, accepted)
-    return began + gang.spec.recovery.replacement_timeout_seconds
+
+def _give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
+    """The end after a deadline. ``how``: Fail, or anything else for Held."""
+    if how == "Fail":
+        return fail(gang, incidents.finished(gang, gang.status, "Failed"), reason, because)
+    return hold(gang, incidents.finished(gang, gang.status, "Held"), reason, because)

@@ -6,27 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gangctl.api.status import Status
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import Scan
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePod:
-    """Create the pod of a member's incarnation. Its name makes doing it twice harmless."""
-
-    member: str
-    incarnation: int
-    avoid: tuple[str, ...] = ()
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """Delete one pod, by name and UID."""
-
-    name: str
-    uid: str
-    grace_seconds: int | None = None
-    """Absent = the pod's own grace period."""
 
 
 @dataclass(frozen=True, slots=True)

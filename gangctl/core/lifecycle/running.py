@@ -10,14 +10,15 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, GangPhase, IncidentLevel, ProgressStatus, Status
+from gangctl.api.status import Cause, IncidentLevel, Status
 from gangctl.core.facts import hangs
 from gangctl.core.facts.evidence import Fault, as_cause, tied
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle.drafting import moved, summarised, wait, write
+from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
+from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import admission, checkpoints, pods, replacement
 from gangctl.core.policy.cause import describe, settle
 from gangctl.core.policy.ladder import level
@@ -25,6 +26,7 @@ from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import conditions, warned_of
 from gangctl.core.record.degraded import degraded
+from gangctl.core.record.summary import progressed, summarised
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -48,6 +50,13 @@ def running(gang: Gang) -> Plan:
     if status is not gang.status:
         return write(gang, status, Reason.RUNNING, "a pod that was waited for is gone")
     return note(gang, hung)
+
+
+def succeed(gang: Gang) -> Plan:
+    """The gang has ended as its success policy says."""
+    status = progressed(gang, timings.timed(gang, gang.status, more=False))
+    status = transitions.succeed(gang, status)
+    return write(gang, status, Reason.SUCCEEDED, "every worker that counts has ended with 0")
 
 
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
@@ -101,32 +110,17 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     return wait(gang, text, times, pods.actions(gang, status))
 
 
-def progressed(gang: Gang, status: Status) -> Status:
-    """The status with the highest step that any rank has reported in this attempt."""
-    attempt = gang.status.attempt
-    steps = [
-        (heard.report.progress.step, heard.at - heard.report.progress.age_ms / 1000)
-        for heard in gang.observed.heard
-        if heard.report.progress is not None and heard.report.progress.attempt == attempt
-    ]
-    best = max(steps, default=None)
-    old = status.progress
-    if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
-        return status
-    return changed(status, progress=ProgressStatus(attempt=attempt, step=best[0], time=best[1]))
-
-
 def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = ()) -> Plan:
-    attempt = gang.status.attempt + 1
     unfit = replacement.unfit(gang)
-    status = moved(gang, status, GangPhase.GATHERING, attempt=attempt, barrier_timeouts=0, deadline_time=None)
-    because = f"{what}: every worker stops, attempt {attempt} gathers"
+    more = ""
     if replacement.most(gang, unfit):
-        status = replacement.recreated(gang, status, unfit)
-        because += "; most members can't go on, so every pod is replaced"
-    elif unfit:
-        status = replacement.replaced(gang, status, unfit)
-        because += "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+        status = transitions.restart_with_new_pods(gang, replacement.recreated(gang, status, unfit))
+        more = "; most members can't go on, so every pod is replaced"
+    else:
+        status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
+        if unfit:
+            more = "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    because = f"{what}: every worker stops, attempt {status.attempt} gathers{more}"
     goes_on = settle(_with(gang, status)).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 

@@ -11,16 +11,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core.facts import barrier
+from gangctl.api.status import Master, RejectedStep, Status
 from gangctl.core.facts.faults import is_unseen_by_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import held_ranks
-from gangctl.core.lifecycle.drafting import moved, wait, write
-from gangctl.core.lifecycle.ending import give_up, succeed
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.finished import succeed_while_gathering
+from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
+from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
+from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.ladder import is_older_step_due
 from gangctl.core.policy.launch import Numbering
 from gangctl.core.policy.success import has_succeeded
@@ -38,7 +40,7 @@ Choice = restore.Candidate | restore.Unknown | None
 def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
     if settlement is not None and has_succeeded(gang):
-        return succeed(gang, status)
+        return succeed_while_gathering(gang, status)
     chosen, rejected = _choose(gang, settlement, assignment)
     if isinstance(chosen, restore.Unknown):
         return _look_again(gang, chosen, assignment)
@@ -47,10 +49,9 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         status = incidents.settled(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
         status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
-    status = moved(
+    status = transitions.start(
         gang,
         status,
-        GangPhase.RUNNING,
         ranks=held_ranks(dict(assignment)),
         masters=_masters(gang, assignment),
         hosts=_hosts(gang, assignment),
@@ -59,12 +60,6 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         recorded_steps=checkpoints.up_to(
             checkpoints.remembered(gang, status).recorded_steps, None if point is None else point.step
         ),
-        started_attempt=status.attempt,
-        attempt_generation=gang.job.metadata.generation,
-        observed_restart_token=gang.spec.restart_token,
-        barrier_timeouts=0,
-        deadline_time=None,
-        start_time=status.start_time or gang.now,
     )
     where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
     events = (*_spare_events(gang, assignment), *_step_events(gang, rejected))
@@ -98,12 +93,12 @@ def _choose(
 def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
     """Ask (again) for the checkpoints, until the barrier's deadline."""
     status = gang.status
-    deadline = barrier.deadline(gang, assignment.values())
+    deadline = barrier_deadline(gang, assignment.values())
     scanned = gang.observed.scanned
     error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
     if deadline is not None and gang.now >= deadline:
         because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
-        return give_up(gang, Reason.NO_RESTORE_POINT, because, "Hold")
+        return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because)
     scan = restore.wanted_scan(gang)
     members = list(assignment.values())
     turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)

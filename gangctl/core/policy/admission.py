@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
-from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition, GangPhase, Status
 from gangctl.core.facts.gang import Gang, incarnation
-from gangctl.core.lifecycle.plan import Event, EventType, Plan
-from gangctl.core.record.conditions import conditions
 
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
@@ -42,7 +38,7 @@ def counts_since(gang: Gang) -> float | None:
 
     None while pods are refused, and until it is said that they aren't any more.
     """
-    accepted = _stored(gang.status)
+    accepted = stored(gang.status)
     if is_refused(gang) or (accepted is not None and accepted.status == "False"):
         return None
     return 0.0 if accepted is None else accepted.last_transition_time
@@ -50,7 +46,7 @@ def counts_since(gang: Gang) -> float | None:
 
 def refusal(gang: Gang, status: Status) -> str:
     """What a user is told of it: what was seen, what happens next, what can be done. Empty = pods are taken."""
-    words, old = gang.observed.refused, _stored(status)
+    words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in _ENDED:
         return old.message if old is not None and old.status == "False" else ""
     if not words:
@@ -68,28 +64,12 @@ def refusal(gang: Gang, status: Status) -> str:
             return f"{said}. Nothing is created until that changes; {_HOW}"
 
 
-def shown(gang: Gang, plan: Plan) -> Plan:
-    """The plan that says so, too, if nothing else is to be written and it isn't said yet."""
-    status, old = gang.status, _stored(gang.status)
-    text = refusal(gang, status)
-    said = old.message if old is not None and old.status == "False" else ""
-    if plan.status is not None or status.phase in _ENDED or text == said:
-        return plan
-    reason = Reason.TEMPLATE_REFUSED if text else Reason.TEMPLATE_ACCEPTED
-    because = text or "the cluster takes the gang's pods now"
-    if status.phase is GangPhase.PENDING:
-        status = changed(status, message=text or plan.because)
-    why = reason if text and status.phase is GangPhase.PENDING else None
-    told = conditions(gang.job, status, gang.now, why, refused=text)
-    event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
-    return Plan(because, changed(status, conditions=told), plan.actions, (*plan.events, event), plan.requeue_after)
-
-
 def _has_pods(gang: Gang, status: Status) -> bool:
     return any(
         pod.member in gang.members and pod.incarnation == incarnation(status, pod.member) for pod in gang.observed.pods
     )
 
 
-def _stored(status: Status) -> Condition | None:
+def stored(status: Status) -> Condition | None:
+    """The stored condition Accepted."""
     return next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)

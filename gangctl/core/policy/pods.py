@@ -6,9 +6,10 @@ status doesn't give up, and none is forgotten before it is known to run nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.lifecycle.plan import Action, CreatePod, DeletePod
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
 
@@ -17,12 +18,32 @@ ENDING_MARGIN_SECONDS = 15.0
 _WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
 
 
-def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[Action, ...]:
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create the pod of a member's incarnation. Its name makes doing it twice harmless."""
+
+    member: str
+    incarnation: int
+    avoid: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete one pod, by name and UID."""
+
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+    """Absent = the pod's own grace period."""
+
+
+def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreatePod | DeletePod, ...]:
     """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
     present = {(pod.member, pod.incarnation) for pod in gang.observed.pods}
     entries = {entry.member: entry for entry in status.replaced}
     current = {name: entry.incarnation for name, entry in entries.items()}
-    made: list[Action] = []
+    made: list[CreatePod] = []
     if create and status.phase in _WITH_PODS and admission.creates(gang, status):
         made += [
             CreatePod(name, wanted, () if entry is None else entry.avoid, entry is not None and entry.required)

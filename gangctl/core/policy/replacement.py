@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gangctl.api.changes import changed, in_phase
+from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Replaced, Status
 from gangctl.core.facts.barrier import SETTLING_SECONDS, awaits, bounded, still_awaited, still_awaited_all
@@ -92,8 +92,7 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
         for name, why in list(members.items())[:MAX_REPLACED]
         for avoid, required in (_avoid(gang, name, why),)
     )
-    attempt = status.attempt
-    status = in_phase(status, GangPhase.PENDING, gang.now, attempt, base_incarnation=base, replaced=avoiding, ranks=())
+    status = changed(status, base_incarnation=base, replaced=avoiding, ranks=())
     return bounded(status, tuple(awaited.values()))
 
 

@@ -11,12 +11,10 @@ A gang that never reports a step has no goodput: all its attempts would be start
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from gangctl.api.changes import changed
 from gangctl.api.status import GangPhase, ProgressStatus, Spent, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.lifecycle.plan import Plan
 
 _MILLISECONDS = 1000
 _RESTING = {
@@ -27,11 +25,9 @@ _RESTING = {
 _ENDED = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
-def accounted(gang: Gang, plan: Plan) -> Plan:
-    """The plan whose status, if it writes one, accounts for the time until now. Every plan goes through here."""
-    if plan.status is None:
-        return plan
-    before, after = gang.status, plan.status
+def accounted(gang: Gang, after: Status) -> Status:
+    """The status that is to be written, with the time until now accounted for. Every write goes through here."""
+    before = gang.status
     first, spent, until = first_step(gang), after.spent, after.accounted_time
     if before.phase is GangPhase.NEW or not before.accounted_time:
         until = gang.now  # It is seen for the first time, by a version that accounts.
@@ -40,7 +36,7 @@ def accounted(gang: Gang, plan: Plan) -> Plan:
         spent, until = _added(known, spent, max(gang.now, before.accounted_time), _fault(before, after))
     # What is lost is reckoned from the pace, and can't be more than is accounted for.
     spent = changed(spent, lost_progress=min(spent.lost_progress, spent.training))
-    return replace(plan, status=changed(after, first_step=first, spent=spent, accounted_time=until))
+    return changed(after, first_step=first, spent=spent, accounted_time=until)
 
 
 def spent_until(status: Status, now: float) -> Spent:

@@ -12,9 +12,8 @@ from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, Member
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.drafting import summarised
-from gangctl.core.lifecycle.running import progressed
 from gangctl.core.policy.launch import Numbering
+from gangctl.core.record.summary import progressed, summarised
 from gangctl.core.record.timings import timed
 
 _OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})

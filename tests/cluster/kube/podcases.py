@@ -9,7 +9,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 
 SETTINGS = KubeSettings(
     namespace="gangctl-system",

@@ -20,7 +20,7 @@ from gangctl.cluster.kube.pod import admission
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch import informers
 from gangctl.cluster.kube.watch.informers import Informers
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod
+from gangctl.core.policy.pods import CreatePod, DeletePod
 from tests.cluster.kube.fakeapi import FakeApi, eventually, serving, status
 from tests.cluster.kube.objects import UID, gang, node, pod
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
 from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
 

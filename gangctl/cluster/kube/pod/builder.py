@@ -36,7 +36,7 @@ from gangctl.cluster.kube.pod.sidecar_injection import containers, refuse_reserv
 from gangctl.cluster.kube.pod.worker_container import supervised
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 
 GRACE_MARGIN_SECONDS: Final = 10
 """Beyond the planned grace: for the report of the end, and for the sidecar, which ends last."""

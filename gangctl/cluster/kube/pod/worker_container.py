@@ -18,7 +18,7 @@ from typing import Any, Final
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.fields import as_list, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, FRAMEWORK_SOCKET, SHARED_MOUNT
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 
 SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/supervisor.pyz", "run", "--")
 """Isolated, without site packages: as the archive would start itself again otherwise."""

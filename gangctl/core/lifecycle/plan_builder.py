@@ -1,32 +1,24 @@
-"""From a new status to a plan: what every decision that changes something has in common."""
+"""Builds plans: what every decision that writes, or that waits, has in common."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Unpack
 
-from gangctl.api.changes import StatusChanges, changed, in_phase
+from gangctl.api.changes import changed
 from gangctl.api.events import is_warning
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, RoleStatus, Status
-from gangctl.core.facts.gang import Gang, holders
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
+from gangctl.core.lifecycle.table import ENDED
 from gangctl.core.policy import admission, pods
-from gangctl.core.policy.success import has_finished
 from gangctl.core.record.conditions import conditions
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import told_of
-
-
-def moved(
-    gang: Gang, status: Status, phase: GangPhase, attempt: int | None = None, **changes: Unpack[StatusChanges]
-) -> Status:
-    """The status in another phase, from now on."""
-    return in_phase(status, phase, gang.now, status.attempt if attempt is None else attempt, **changes)
+from gangctl.core.record.summary import summarised
 
 
 def write(
@@ -35,7 +27,6 @@ def write(
     reason: Reason,
     because: str,
     *,
-    extra: Iterable[Action] = (),
     events: Iterable[Event] = (),
     create: bool = True,
     requeue_after: float | None = None,
@@ -55,7 +46,7 @@ def write(
     return Plan(
         because=because,
         status=status,
-        actions=(*pods.actions(gang, status, create=create), *extra),
+        actions=pods.actions(gang, status, create=create),
         events=tuple(replace(one, trace_id=one.trace_id or trace) for one in (event, *events)),
         requeue_after=requeue_after,
     )
@@ -77,17 +68,18 @@ def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Itera
     return Plan(because=sentence(because), actions=tuple(actions), requeue_after=after)
 
 
-def summarised(gang: Gang, status: Status) -> Status:
-    """The status with the counts for people brought up to date."""
-    ready: Counter[str] = Counter()
-    done: Counter[str] = Counter()
-    held = holders(gang.spec, status)
-    for place, member in gang.places.items():
-        ready[member.role.name] += gang.connected(held[place])
-        done[member.role.name] += has_finished(gang, place)
-    roles = tuple(
-        RoleStatus(name=role.name, desired=role.replicas, ready=ready[role.name], succeeded=done[role.name])
-        for role in gang.spec.roles
-    )
-    total = sum(role.replicas for role in gang.spec.roles)
-    return changed(status, roles=roles, ready=f"{sum(ready.values())}/{total}", observed_time=gang.now)
+def with_acceptance(gang: Gang, plan: Plan) -> Plan:
+    """The plan that also says whether the cluster takes the gang's pods, if it writes nothing else and that is news."""
+    status, old = gang.status, admission.stored(gang.status)
+    text = admission.refusal(gang, status)
+    said = old.message if old is not None and old.status == "False" else ""
+    if plan.status is not None or status.phase in ENDED or text == said:
+        return plan
+    reason = Reason.TEMPLATE_REFUSED if text else Reason.TEMPLATE_ACCEPTED
+    because = text or "the cluster takes the gang's pods now"
+    pending = status.phase is GangPhase.PENDING
+    if pending:
+        status = changed(status, message=text or plan.because)
+    told = conditions(gang.job, status, gang.now, reason if text and pending else None, refused=text)
+    event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
+    return replace(plan, because=because, status=changed(status, conditions=told), events=(*plan.events, event))

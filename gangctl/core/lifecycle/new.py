@@ -1,0 +1,21 @@
+"""New: a gang that the controller sees for the first time.
+
+The rule: its pods are created at once, unless it was submitted suspended.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.lifecycle.plan_builder import write
+
+
+def new(gang: Gang) -> Plan:
+    """Decide for a gang without a status."""
+    if gang.spec.suspend:
+        status = transitions.submit_suspended(gang, gang.status)
+        return write(gang, status, Reason.SUSPENDED, "it was submitted suspended")
+    status = transitions.submit(gang, gang.status)
+    return write(gang, status, Reason.SUBMITTED, f"{len(gang.members)} pods are created for attempt {status.attempt}")

@@ -1,0 +1,108 @@
+"""The page of the lifecycle, as Markdown, made from the table of transitions.
+
+``python -m gangctl.core.lifecycle.page`` prints it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator
+from inspect import getdoc, getmembers, isfunction
+from typing import Final
+
+import gangctl.core
+from gangctl.api.status import GangPhase
+from gangctl.core.lifecycle.table import ENDED, TRANSITIONS, Attempt, Transition
+
+_INTRODUCTION: Final = """\
+<!-- Made by `python -m gangctl.core.lifecycle.page` from gangctl/core/lifecycle/table.py. Change that. -->
+
+# The lifecycle of a gang
+
+A gang is in one phase (`status.phase`) and in one attempt (`status.attempt`). The controller changes them only by the
+transitions below. The attempt never goes down, and nothing leads out of Succeeded and Failed.
+"""
+_DIAGRAM: Final = """\
+The diagram leaves out what every phase with pods has in common: `fail_at_deadline` and `suspend`.
+"""
+_TABLE: Final = """\
+## Transitions
+
+The columns read from left to right: in one of these phases, when the condition holds, the gang goes to that phase, in
+the same attempt or in the next one. The first that applies is taken: success, then the active deadline, then
+suspension, then what the phase decides.
+"""
+_FUNCTIONS: Final = """\
+## Conditions
+
+The functions that the conditions name:
+"""
+
+
+def page() -> str:
+    """The text of ``docs/lifecycle.md``."""
+    diagram = ["```mermaid", "stateDiagram-v2", *_edges(), "```", ""]
+    rows = [
+        "| transition | from | to | attempt | when |",
+        "| --- | --- | --- | --- | --- |",
+        *map(_row, TRANSITIONS),
+        "",
+    ]
+    functions = ["| function | file | what it says |", "| --- | --- | --- |", *_functions(), ""]
+    return "\n".join([_INTRODUCTION, *diagram, _DIAGRAM, _TABLE, *rows, _FUNCTIONS, *functions])
+
+
+def named(row: Transition) -> list[str]:
+    """What the condition of a transition names in backticks."""
+    return re.findall(r"`([^`]+)`", row.when)
+
+
+def functions() -> dict[str, tuple[str, str]]:
+    """Name -> (file, first line of the docstring) of every function of the core's policies and facts."""
+    found: dict[str, tuple[str, str]] = {}
+    for module in pkgutil.walk_packages(gangctl.core.__path__, "gangctl.core."):
+        if module.name.endswith((".transitions", ".page")):
+            continue
+        for name, function in getmembers(importlib.import_module(module.name), isfunction):
+            if function.__module__ == module.name:
+                about = (getdoc(function) or "").partition("\n")[0]
+                found[name] = (f"{module.name.replace('.', '/')}.py", about)
+    return found
+
+
+def _edges() -> Iterator[str]:
+    labels: dict[tuple[str, str], list[str]] = {}
+    for row in TRANSITIONS:
+        for source in row.sources:
+            if row.name not in {"fail_at_deadline", "suspend"}:
+                label = f"{row.name} (attempt +1)" if row.attempt is Attempt.NEXT else row.name
+                labels.setdefault((_state(source), _state(row.target)), []).append(label)
+    for (source, target), names in labels.items():
+        yield f"    {source} --> {target}: {', '.join(names)}"
+    for phase in ENDED:
+        yield f"    {_state(phase)} --> [*]"
+
+
+def _state(phase: GangPhase) -> str:
+    return phase.value or "[*]"
+
+
+def _row(row: Transition) -> str:
+    sources = ", ".join(source.value or "(new)" for source in row.sources)
+    return f"| `{row.name}` | {sources} | {row.target.value} | {row.attempt.value} | {row.when} |"
+
+
+def _functions() -> Iterator[str]:
+    known = functions()
+    for name in sorted(
+        {name for row in TRANSITIONS for name in named(row)} & set(known) - {row.name for row in TRANSITIONS}
+    ):
+        file, about = known[name]
+        yield f"| `{name}` | `{file}` | {about.replace('``', '`')} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,89 @@
+"""Suspended: the gang has no pods.
+
+The rule: suspending deletes the pods and keeps attempt, ledger and restore point; resuming is a new attempt that isn't
+charged, and waits until the old pods are gone. Roles that have changed suspend a gang until its old pods are gone. A
+worker of the new attempt must not start while one of the old may run.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.changes import changed
+from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import LedgerEntry, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.lifecycle.plan_builder import wait, write
+from gangctl.core.policy import checkpoints, pods, replacement
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.summary import progressed
+
+
+def is_to_be_suspended(gang: Gang) -> bool:
+    """Whether the user asks for it, or the roles aren't those that the pods were made of."""
+    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
+
+
+def suspend(gang: Gang) -> Plan:
+    """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+    asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
+    because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
+    status = transitions.suspend(gang, _stopped(gang))
+    return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)
+
+
+def give_back(gang: Gang, why: str) -> Plan:
+    """Suspended though nobody asked for it: the devices go back until somebody wants the gang to go on."""
+    because = f"suspended, its pods are deleted: {why}; change restartToken, or set suspend to true and back, to go on"
+    status = transitions.give_back(gang, _stopped(gang))
+    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
+
+
+def _stopped(gang: Gang) -> Status:
+    status = timings.timed(gang, gang.status, more=False)
+    status = progressed(gang, incidents.finished(gang, status, "Suspended"))
+    status = checkpoints.remembered(gang, status)
+    there = [name for name in gang.members if gang.was_there(name)]
+    entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
+    known = {entry.pod for entry in status.awaited}
+    awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
+    return barrier.bounded(status, awaited)
+
+
+def suspended(gang: Gang) -> Plan:
+    """Pods go; when they are gone and nobody asks for it any more, the gang resumes."""
+    status = replacement.refreshed(gang, gang.status)
+    if status is not gang.status:
+        return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
+    if status.given_back and (is_to_be_suspended(gang) or gang.spec.restart_token != status.observed_restart_token):
+        status = changed(status, given_back=False)
+        return write(gang, status, Reason.SUSPENDED, "suspended; somebody wants it to go on", requeue_after=1.0)
+    # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
+    left = any(not (pod.deleting and gang.on_lost_node(pod)) for pod in gang.observed.pods)
+    gone = not left and not barrier.blocking(gang)
+    if gang.spec.suspend or status.given_back or not gone:
+        overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
+        times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
+        because = "suspended" if gone else "suspended; old pods are waited for"
+        deletions = tuple(
+            action
+            for action in pods.endings(gang, all_of_them=True)
+            if not any(entry.pod == action.uid and _is_terminated(gang, entry.pod) for entry in gang.status.awaited)
+        )
+        return wait(gang, because, times, deletions)
+    newest = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)])
+    status = transitions.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
+    attempt = status.attempt
+    if attempt > 1:
+        point = status.restore_point
+        entry = LedgerEntry(
+            time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
+        )
+        status = incidents.entered(gang, status, entry)
+    return write(gang, status, Reason.RESUMED, f"resumed: new pods are created for attempt {attempt}")
+
+
+def _is_terminated(gang: Gang, uid: str) -> bool:
+    return any(pod.uid == uid and pod.terminated for pod in gang.observed.pods)

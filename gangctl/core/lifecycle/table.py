@@ -1,0 +1,147 @@
+"""The lifecycle of a gang, as a table: phase x what was found -> phase, and what happens to the attempt.
+
+The rule: a gang changes its phase or its attempt only by a row of ``TRANSITIONS``. The attempt never goes down, and no
+row leaves Succeeded or Failed. ``transitions.py`` has one function for each row; ``docs/lifecycle.md`` is made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gangctl.api.status import GangPhase
+
+
+class Attempt(StrEnum):
+    """What a transition does to the attempt."""
+
+    SAME = "same"
+    NEXT = "+1"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row."""
+
+    name: str
+    """Of the function in ``transitions.py``."""
+    sources: tuple[GangPhase, ...]
+    target: GangPhase
+    attempt: Attempt
+    when: str
+    """The condition. Names in backticks are functions of the core, fields of the spec, or fields of the status."""
+
+
+STARTING: Final = (GangPhase.PENDING, GangPhase.GATHERING)
+"""The attempt isn't started yet."""
+ACTIVE: Final = (GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD)
+"""The gang has pods: it can be suspended, and its active deadline counts."""
+ENDED: Final = (GangPhase.SUCCEEDED, GangPhase.FAILED)
+"""Nothing leads out of these."""
+
+SUBMIT: Final = Transition("submit", (GangPhase.NEW,), GangPhase.PENDING, Attempt.NEXT, "not `spec.suspend`")
+SUBMIT_SUSPENDED: Final = Transition(
+    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, Attempt.SAME, "`spec.suspend`"
+)
+START: Final = Transition(
+    "start",
+    STARTING,
+    GangPhase.RUNNING,
+    Attempt.SAME,
+    "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and `settle` "
+    "says Restarted where the attempt belongs to an incident",
+)
+RESTART: Final = Transition(
+    "restart",
+    (GangPhase.RUNNING,),
+    GangPhase.GATHERING,
+    Attempt.NEXT,
+    "`faults` finds a fault, or `hang` finds one and `spec.progress.onHang` is Restart, or `spec.restartToken` has "
+    "changed; and not `most` members are `unfit`",
+)
+RESTART_WITH_NEW_PODS: Final = Transition(
+    "restart_with_new_pods",
+    (GangPhase.RUNNING,),
+    GangPhase.PENDING,
+    Attempt.NEXT,
+    "as `restart`, and `most` members are `unfit`",
+)
+RECREATE: Final = Transition(
+    "recreate",
+    STARTING,
+    GangPhase.PENDING,
+    Attempt.SAME,
+    "`most` members are `unfit` while Gathering, or `settle` says level Gang, or `barrier_deadline` passes for the "
+    "second time",
+)
+SUCCEED: Final = Transition(
+    "succeed",
+    (*STARTING, GangPhase.RUNNING),
+    GangPhase.SUCCEEDED,
+    Attempt.SAME,
+    "`has_succeeded`; while an incident is open, after `settle`",
+)
+FAIL: Final = Transition(
+    "fail",
+    STARTING,
+    GangPhase.FAILED,
+    Attempt.SAME,
+    "`settle` says Failed and the evidence window is over; or `barrier_deadline` passes for the third time, or "
+    "`gives_up_at` passes, with `spec.recovery.onExhausted` Fail; or `replacement_timeout` passes with "
+    "`spec.recovery.onReplacementTimeout` Fail",
+)
+HOLD: Final = Transition(
+    "hold",
+    STARTING,
+    GangPhase.HELD,
+    Attempt.SAME,
+    "as `fail`, with Hold in place of Fail; or `restore_point` finds no step until `barrier_deadline` passes",
+)
+FAIL_AT_DEADLINE: Final = Transition(
+    "fail_at_deadline", ACTIVE, GangPhase.FAILED, Attempt.SAME, "`active_deadline` passes"
+)
+SUSPEND: Final = Transition(
+    "suspend",
+    ACTIVE,
+    GangPhase.SUSPENDED,
+    Attempt.SAME,
+    "`is_to_be_suspended`: `spec.suspend`, or `spec.roles` have changed",
+)
+GIVE_BACK: Final = Transition(
+    "give_back",
+    STARTING,
+    GangPhase.SUSPENDED,
+    Attempt.SAME,
+    "`replacement_timeout` passes with `spec.recovery.onReplacementTimeout` Suspend",
+)
+RESUME: Final = Transition(
+    "resume",
+    (GangPhase.SUSPENDED,),
+    GangPhase.PENDING,
+    Attempt.NEXT,
+    "not `spec.suspend`, not `status.givenBack`, every pod is gone, and `blocking` finds none",
+)
+RESTART_HELD: Final = Transition(
+    "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, Attempt.NEXT, "`spec.restartToken` has changed"
+)
+FAIL_HELD: Final = Transition("fail_held", (GangPhase.HELD,), GangPhase.FAILED, Attempt.SAME, "`hold_timeout` passes")
+
+TRANSITIONS: Final = (
+    SUBMIT,
+    SUBMIT_SUSPENDED,
+    START,
+    RESTART,
+    RESTART_WITH_NEW_PODS,
+    RECREATE,
+    SUCCEED,
+    FAIL,
+    HOLD,
+    FAIL_AT_DEADLINE,
+    SUSPEND,
+    GIVE_BACK,
+    RESUME,
+    RESTART_HELD,
+    FAIL_HELD,
+)
+"""Every row, in the order of a gang's life."""

@@ -1,0 +1,139 @@
+"""Transitions: one function for each row of the lifecycle's table.
+
+The rule: these functions are the only writers of ``phase``, ``phase_time`` and ``attempt``. Where an attempt begins to
+gather, and where it starts, the barrier's deadlines are counted anew. A transition must not be used from a phase that
+its row doesn't name.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from gangctl.api.changes import StatusChanges, changed, in_phase
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle import table
+from gangctl.core.lifecycle.table import Attempt, Transition
+
+
+def submit(gang: Gang, status: Status) -> Status:
+    """Return the status of a new gang: pods are created for its first attempt."""
+    return _moved(table.SUBMIT, gang, _seen(gang, status))
+
+
+def submit_suspended(gang: Gang, status: Status) -> Status:
+    """Return the status of a new gang that has no pods yet."""
+    return _moved(table.SUBMIT_SUSPENDED, gang, _seen(gang, status))
+
+
+def start(
+    gang: Gang,
+    status: Status,
+    *,
+    ranks: tuple[HeldRank, ...],
+    masters: tuple[Master, ...],
+    hosts: tuple[str, ...],
+    restore_point: RestorePoint | None,
+    rejected_steps: tuple[RejectedStep, ...],
+    recorded_steps: tuple[RecordedStep, ...],
+) -> Status:
+    """Return the status of an attempt that starts: what is fixed here holds for the whole attempt."""
+    return _moved(
+        table.START,
+        gang,
+        status,
+        ranks=ranks,
+        masters=masters,
+        hosts=hosts,
+        restore_point=restore_point,
+        rejected_steps=rejected_steps,
+        recorded_steps=recorded_steps,
+        started_attempt=status.attempt,
+        attempt_generation=gang.job.metadata.generation,
+        observed_restart_token=gang.spec.restart_token,
+        start_time=status.start_time or gang.now,
+    )
+
+
+def restart(gang: Gang, status: Status) -> Status:
+    """Return the status in which every worker stops for the next attempt."""
+    return _moved(table.RESTART, gang, status)
+
+
+def restart_with_new_pods(gang: Gang, status: Status) -> Status:
+    """Return the status of the next attempt, for which every pod is replaced."""
+    return _moved(table.RESTART_WITH_NEW_PODS, gang, status)
+
+
+def recreate(gang: Gang, status: Status) -> Status:
+    """Return the status of the same attempt, for which every pod is replaced."""
+    return _moved(table.RECREATE, gang, status)
+
+
+def succeed(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that has ended as its success policy says."""
+    return _moved(table.SUCCEED, gang, status, completion_time=gang.now)
+
+
+def fail(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose incident, or whose wait, ends the job."""
+    return _moved(table.FAIL, gang, status, completion_time=gang.now)
+
+
+def hold(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose workers stay stopped and whose pods stay."""
+    return _moved(table.HOLD, gang, status)
+
+
+def fail_at_deadline(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that was active for too long."""
+    return _moved(table.FAIL_AT_DEADLINE, gang, status, completion_time=gang.now)
+
+
+def suspend(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose pods go because its spec says so."""
+    return _moved(table.SUSPEND, gang, status, start_time=None)
+
+
+def give_back(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose pods go because one of them could not be replaced."""
+    return _moved(table.GIVE_BACK, gang, status, start_time=None, given_back=True)
+
+
+def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
+    """Return the status of a gang that gets new pods, all of ``base_incarnation``, for the next attempt."""
+    return _moved(
+        table.RESUME,
+        gang,
+        _seen(gang, status),
+        base_incarnation=base_incarnation,
+        replaced=(),
+        ranks=(),
+        masters=(),
+        hosts=(),
+    )
+
+
+def restart_held(gang: Gang, status: Status) -> Status:
+    """Return the status of a held gang whose next attempt was asked for."""
+    return _moved(table.RESTART_HELD, gang, status, observed_restart_token=gang.spec.restart_token)
+
+
+def fail_held(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that was held for too long."""
+    return _moved(table.FAIL_HELD, gang, status, completion_time=gang.now)
+
+
+def _seen(gang: Gang, status: Status) -> Status:
+    """The status that goes by the roles and the restart token of the spec as it is now."""
+    spec = gang.spec
+    return changed(status, roles_hash=roles_hash(spec.roles), observed_restart_token=spec.restart_token)
+
+
+def _moved(row: Transition, gang: Gang, status: Status, **changes: Unpack[StatusChanges]) -> Status:
+    assert status.phase in row.sources, f"{row.name} does not lead out of {status.phase}"
+    attempt = status.attempt + (row.attempt is Attempt.NEXT)
+    if row.attempt is Attempt.NEXT or row.target is GangPhase.RUNNING:
+        status = changed(status, barrier_timeouts=0, deadline_time=None)
+    return in_phase(status, row.target, gang.now, attempt, **changes)

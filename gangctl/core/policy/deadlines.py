@@ -1,0 +1,64 @@
+"""Deadlines: for how long a gang waits, and for what.
+
+The rule: each deadline is one moment, or None while it isn't counted. Time in which the gang is not at fault must not
+count: without a leader that listens, without a place in the cluster, or while the cluster refuses the pods.
+
+- active:      start_time + activeDeadlineSeconds, while the gang has pods
+- barrier:     max(begin of the phase, the deadline before, the leader listens for 60 s, every awaited pod is started)
+               + barrierTimeoutSeconds
+- replacement: max(the first replacement, the leader listens, pods are accepted) + replacementTimeoutSeconds
+- hold:        begin of the phase + holdTimeoutSeconds
+
+When a pod must start and its worker must report is evidence of a fault: ``facts/faults.py`` has those deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.barrier import deadline
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ranks import assign
+from gangctl.core.policy import admission
+
+_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
+
+
+def active_deadline(gang: Gang) -> float | None:
+    """When the gang has been active for too long."""
+    limit, start = gang.spec.active_deadline_seconds, gang.status.start_time
+    if limit is None or start is None or gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *_ENDED}:
+        return None
+    return start + limit
+
+
+def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
+    """When the barrier's next deadline passes. ``members``: those that are waited for."""
+    return deadline(gang, members)
+
+
+def replacement_timeout(gang: Gang) -> float | None:
+    """When a replacement has taken too long: only while others wait for it, or when it failed before."""
+    accepted = admission.counts_since(gang)
+    if accepted is None:
+        return None
+    since = [
+        entry.since or entry.time
+        for place, member in assign(gang).items()
+        if member is None
+        and (entry := gang.replaced.get(gang.holders[place])) is not None
+        and gang.is_fresh(entry.member)
+        and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
+    ]
+    if not since:
+        return None
+    began = max(min(since), gang.observed.listening_since, accepted)
+    return began + gang.spec.recovery.replacement_timeout_seconds
+
+
+def hold_timeout(gang: Gang) -> float | None:
+    """When a held gang fails."""
+    limit = gang.spec.recovery.hold_timeout_seconds
+    return None if limit is None else gang.status.phase_time + limit

@@ -1,0 +1,44 @@
+"""The summary in a status: how many members are ready or have finished, and the highest step.
+
+The rule: a summary decides nothing; it is brought up to date with each write, and now and then without another reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gangctl.api.changes import changed
+from gangctl.api.status import ProgressStatus, RoleStatus, Status
+from gangctl.core.facts.gang import Gang, holders
+from gangctl.core.policy.success import has_finished
+
+
+def summarised(gang: Gang, status: Status) -> Status:
+    """The status with the counts for people brought up to date."""
+    ready: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    held = holders(gang.spec, status)
+    for place, member in gang.places.items():
+        ready[member.role.name] += gang.connected(held[place])
+        done[member.role.name] += has_finished(gang, place)
+    roles = tuple(
+        RoleStatus(name=role.name, desired=role.replicas, ready=ready[role.name], succeeded=done[role.name])
+        for role in gang.spec.roles
+    )
+    total = sum(role.replicas for role in gang.spec.roles)
+    return changed(status, roles=roles, ready=f"{sum(ready.values())}/{total}", observed_time=gang.now)
+
+
+def progressed(gang: Gang, status: Status) -> Status:
+    """The status with the highest step that any rank has reported in this attempt."""
+    attempt = gang.status.attempt
+    steps = [
+        (heard.report.progress.step, heard.at - heard.report.progress.age_ms / 1000)
+        for heard in gang.observed.heard
+        if heard.report.progress is not None and heard.report.progress.attempt == attempt
+    ]
+    best = max(steps, default=None)
+    old = status.progress
+    if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
+        return status
+    return changed(status, progress=ProgressStatus(attempt=attempt, step=best[0], time=best[1]))

@@ -1,0 +1,69 @@
+"""The table of the lifecycle is complete, and the page in docs/ is made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangctl.api.schema import gangjob_schema
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.page import functions, named, page
+from gangctl.core.lifecycle.table import ENDED, TRANSITIONS, Transition
+from tests.core.scenario import parse, play
+from tests.core.test_scenarios import FILES
+
+PAGE = Path(__file__).parents[2] / "docs/lifecycle.md"
+NAMES = [row.name for row in TRANSITIONS]
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), "make generate"
+
+
+def test_each_transition_has_one_function_and_each_function_one_transition() -> None:
+    public = [name for name, one in vars(transitions).items() if getattr(one, "__module__", "") == transitions.__name__]
+    assert sorted(NAMES) == sorted(name for name in public if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=NAMES)
+def test_a_condition_names_functions_and_fields_that_exist(row: Transition) -> None:
+    known = {*functions(), *NAMES}
+    for name in named(row):
+        assert is_field(name) if "." in name else name in known, name
+
+
+def is_field(path: str) -> bool:
+    node: dict[str, Any] = {"properties": gangjob_schema()["properties"]}
+    for part in path.split("."):
+        node = node.get("properties", {}).get(part)
+        if node is None:
+            return False
+    return True
+
+
+def test_every_phase_but_the_first_is_reached_and_none_but_the_ends_is_a_dead_end() -> None:
+    assert {row.target for row in TRANSITIONS} == set(GangPhase) - {GangPhase.NEW}
+    assert {source for row in TRANSITIONS for source in row.sources} == set(GangPhase) - set(ENDED)
+
+
+def test_the_scenarios_take_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: set[str] = set()
+    moved = transitions._moved  # noqa: SLF001 - every transition goes through it
+
+    def recorded(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
+        taken.add(row.name)
+        return moved(row, gang, status, **changes)
+
+    monkeypatch.setattr(transitions, "_moved", recorded)
+    for path in FILES:
+        play(parse(path.read_text()))
+    assert taken == set(NAMES)
+
+
+def test_a_transition_out_of_a_phase_that_its_row_does_not_name_is_refused() -> None:
+    with pytest.raises(AssertionError, match="does not lead out of Succeeded"):
+        transitions.suspend(Gang(0.0, None, None), Status(phase=GangPhase.SUCCEEDED))  # type: ignore[arg-type]
