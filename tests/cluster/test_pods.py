@@ -213,7 +213,7 @@ import asyncio, os, signal, sys, threading
 from pathlib import Path
 from gangctl.cluster.local import cluster, files, process, programs, record
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.core.lifecycle.plan import CreatePod
+from gangctl.core.policy.pods import CreatePod
 
 left = int(sys.argv[2])
 mutex = threading.Lock()

@@ -80,8 +80,8 @@ def _edges() -> Iterator[str]:
             if row.name not in {"fail_at_deadline", "suspend"}:
                 label = f"{row.name} (attempt +1)" if row.attempt is Attempt.NEXT else row.name
                 labels.setdefault((_state(source), _state(row.target)), []).append(label)
-    for (source, target), names in labels.items():
-        yield f"    {source} --> {target}: {', '.join(names)}"
+    for (begin, end), names in labels.items():
+        yield f"    {begin} --> {end}: {', '.join(names)}"
     for phase in ENDED:
         yield f"    {_state(phase)} --> [*]"
 
