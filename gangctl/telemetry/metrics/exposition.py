@@ -1,7 +1,7 @@
-"""Metrics as text, for whoever scrapes them.
+"""The metrics as text, in the format that the scraper asks for.
 
-The rule: nobody can keep the loop busy by scraping. Figures are taken on the loop, which is short; they are made text
-in a thread; and whoever asks again within a second is given the same text.
+The rule: scraping must not keep the event loop busy. The values are collected on the event loop, which takes little
+time; a thread writes the text; a second scrape within :data:`KEPT_SECONDS` gets the same text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 
 KEPT_SECONDS: Final = 1.0
-"""So long a text is given out again."""
+"""How long a text is served again."""
 _OPEN: Final = "application/openmetrics-text"
 
 
@@ -30,11 +30,11 @@ class Text:
     content_type: str
     body: bytes
     at: float
-    """When its figures were taken, on the monotonic clock."""
+    """When its values were collected, on the monotonic clock."""
 
 
 class Exposition:
-    """What one registry holds, in the format that is asked for: OpenMetrics (with exemplars), or plain text."""
+    """The text of one registry: OpenMetrics (with exemplars) or the plain text format."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -42,36 +42,36 @@ class Exposition:
         self._kept: dict[str, Text] = {}
 
     async def text(self, accept: str) -> Text:
-        """The metrics; ``accept``: the header Accept of who asks."""
+        """The metrics. ``accept``: the request's header Accept."""
         content_type = OPEN_METRICS if _OPEN in accept.lower() else CONTENT_TYPE_PLAIN_0_0_4
         async with self._lock:
             kept = self._kept.get(content_type)
             now = time.monotonic()
             if kept is None or now - kept.at > KEPT_SECONDS:
-                body = await asyncio.to_thread(_written, content_type, tuple(self._registry.collect()))
+                body = await asyncio.to_thread(_text, content_type, tuple(self._registry.collect()))
                 kept = self._kept[content_type] = Text(content_type, body, now)
             return kept
 
 
-def _written(content_type: str, taken: Iterable[Metric]) -> bytes:
+def _text(content_type: str, metrics: Iterable[Metric]) -> bytes:
     write: Callable[[CollectorRegistry], bytes] = open_metrics if content_type == OPEN_METRICS else plain
     registry = CollectorRegistry()
-    registry.register(_Taken(taken))
+    registry.register(_Collected(metrics))
     return write(registry)
 
 
-class _Taken:
-    """Figures that were taken before: a collector."""
+class _Collected:
+    """A collector of metrics that were collected before."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing can clash in a registry of its own."""
+        """Nothing: names cannot clash in a registry with one collector."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """As they were, without the times at which series were made: they would double them, and nobody needs them."""
+        """The metrics without their ``_created`` samples, which would double the number of series."""
         for metric in self._metrics:
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
             yield metric

@@ -1,7 +1,9 @@
-"""Gangs as they are now, by namespace: phases, ages, what their time went to, how near their budgets' ends are.
+"""Metrics of the gangs that exist now, by namespace: phases, ages, spent time, goodput, low budgets.
 
-The rule: the leader alone says what gangs there are, so that a sum over all controllers counts none twice. What a gang
-adds is worked out, and added, when its stored object changes: a scrape looks at namespaces, not at gangs.
+The rule: only the leader exports them, so that a sum over all controllers counts no gang twice. A gang's share is
+computed when its stored object changes, so that a scrape takes time by namespaces, not by gangs:
+
+    spent(namespace, bucket, now) = sum over its gangs of spent(bucket) + growth(bucket) * (now - accounted)
 """
 
 from __future__ import annotations
@@ -23,31 +25,32 @@ from gangctl.telemetry.metrics.labels import PHASES
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
-"""A budget of which so much is used is low."""
+"""A budget is low when this part of it is used."""
 _ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 _MILLISECONDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one gang adds, as of its stored object. Spans are in whole milliseconds, so that sums stay exact."""
+    """What one gang adds, as of its stored object. Durations are in whole milliseconds, so that sums stay exact."""
 
     namespace: str
     phase: GangPhase
     phase_time: float
     has_stepped: bool
-    """Whether it ever reported a training step: else nothing is known of its goodput."""
+    """Whether it ever reported a training step; otherwise its goodput is not known."""
     spent: tuple[int, ...]
-    """Milliseconds by bucket, until ``accounted``."""
+    """Milliseconds by bucket, up to ``accounted``."""
     growth: tuple[int, ...]
-    """1 for the bucket that the time after that goes to, until the status changes."""
+    """By bucket: 1 if the time after ``accounted`` goes to it until the status changes, else 0."""
     accounted: int
+    """Milliseconds since the epoch."""
     low_until: float
-    """Until when its budget is low, if nothing else happens."""
+    """Until when its budget is low if nothing else happens; 0 if it is not low."""
 
 
 def share(namespace: str, job: GangJob) -> Share:
-    """What a gang adds."""
+    """The share of a gang."""
     status = job.status
     since = status.accounted_time or clock.now()
     here, later = (_milliseconds(spent_until(status, since + more)) for more in (0.0, 1.0))
@@ -68,7 +71,7 @@ def _milliseconds(spent: Spent) -> tuple[int, ...]:
 
 
 def _low_until(job: GangJob) -> float:
-    """When the budget stops to be low because a charge leaves its window; 0 if it isn't low."""
+    """When the budget stops being low, because a charge leaves its window; 0 if it is not low."""
     budget = job.spec.recovery.budget
     if not isinstance(budget, Windowed) or not budget.max_restarts or job.status.phase in _ENDED:
         return 0.0
@@ -78,13 +81,13 @@ def _low_until(job: GangJob) -> float:
 
 
 class _Tally:
-    """What the time of several gangs went to: each bucket is a line over time, whose parts are added up."""
+    """The spent time of several gangs. Each bucket is a linear function of time, and so is the sum."""
 
     def __init__(self) -> None:
         self._spent = [0] * len(BUCKETS)
         self._growth = [0] * len(BUCKETS)
         self._since = [0] * len(BUCKETS)
-        """Sums of ``accounted`` of the gangs whose time goes to this bucket."""
+        """By bucket: the sum of ``accounted`` of the gangs whose time goes to it."""
 
     def add(self, one: Share, times: int) -> None:
         """Add a gang, or take it away (-1)."""
@@ -94,7 +97,7 @@ class _Tally:
             self._since[at] += times * grows * one.accounted
 
     def until(self, now: float) -> Spent:
-        """Seconds by bucket."""
+        """Seconds by bucket, up to ``now``."""
         more = (
             max(0, round(now * _MILLISECONDS) * n - since) for n, since in zip(self._growth, self._since, strict=True)
         )
@@ -105,20 +108,20 @@ class _Tally:
 
 
 class _Namespace:
-    """The gangs of one, by UID."""
+    """The gangs of one namespace, by UID."""
 
     def __init__(self) -> None:
         self.gangs = 0
         self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in PHASES}
-        """Since when a gang is in its phase."""
+        """Since when each gang has been in its phase."""
         self.low: dict[str, float] = {}
-        """Until when a budget is low."""
+        """Until when each low budget is low."""
         self.spent = _Tally()
         self.stepped = _Tally()
-        """Of the gangs alone that have reported a training step."""
+        """The same, for gangs that have reported a training step."""
 
     def add(self, uid: str, one: Share) -> None:
-        """One gang more."""
+        """Add a gang."""
         if one.phase in self.since:
             self.since[one.phase][uid] = one.phase_time
         if one.low_until:
@@ -126,7 +129,7 @@ class _Namespace:
         self._tally(one, 1)
 
     def remove(self, uid: str, one: Share) -> None:
-        """One gang less."""
+        """Remove a gang."""
         if one.phase in self.since:
             del self.since[one.phase][uid]
         self.low.pop(uid, None)
@@ -140,7 +143,7 @@ class _Namespace:
 
 
 class GangMetrics:
-    """A collector: the gangs of one term."""
+    """A collector for the Prometheus client: the gangs of one term."""
 
     def __init__(self, leads: Callable[[], bool]) -> None:
         self._leads = leads
@@ -149,24 +152,24 @@ class GangMetrics:
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
 
     def keep(self, namespace: str, job: GangJob) -> None:
-        """This is the gang's stored object now."""
+        """Replace the gang's share by that of its current stored object."""
         uid = job.metadata.uid
-        self._take_away(uid)
+        self._remove(uid)
         one = self._shares[uid] = share(namespace, job)
         self._namespaces[namespace].add(uid, one)
 
     def drop(self, uid: str) -> None:
-        """The gang is gone; a namespace without any has no series."""
-        one = self._take_away(uid)
+        """Remove a gang that is gone. A namespace without gangs has no series."""
+        one = self._remove(uid)
         if one is not None and not self._namespaces[one.namespace].gangs:
             del self._namespaces[one.namespace]
 
     def drop_all(self) -> None:
-        """The term is over."""
+        """Remove all gangs: the term is over."""
         self._shares.clear()
         self._namespaces.clear()
 
-    def _take_away(self, uid: str) -> Share | None:
+    def _remove(self, uid: str) -> Share | None:
         one = self._shares.pop(uid, None)
         if one is not None:
             self._namespaces[one.namespace].remove(uid, one)
@@ -177,27 +180,27 @@ class GangMetrics:
         return self.collect()
 
     def collect(self) -> Iterable[Metric]:
-        """One family after the other, without samples where this process doesn't lead."""
+        """The metrics with the values of now; without samples if this process does not lead."""
         now = clock.now()
         gangs = GaugeMetricFamily("gangctl_gangs", "Gangs by phase.", labels=["namespace", "phase"])
         oldest = GaugeMetricFamily(
             "gangctl_gangs_oldest_seconds",
-            "How long the gang that has been in this phase for longest has been in it.",
+            "Time in this phase of the gang that has been in it longest.",
             labels=["namespace", "phase"],
         )
         spent = GaugeMetricFamily(
             "gangctl_gangs_spent_seconds",
-            "What the time of the gangs that are there went to, since each was first seen, up to now.",
+            "Time of the existing gangs by what it was spent on, since each was first seen.",
             labels=["namespace", "bucket"],
         )
         ratio = GaugeMetricFamily(
             "gangctl_goodput_ratio",
-            "The part of all time that was training which counted, of the gangs there that have reported a step.",
+            "Part of the time of gangs that was training that counted, for gangs that have reported a step.",
             labels=["namespace"],
         )
         low = GaugeMetricFamily(
             "gangctl_gangs_budget_low",
-            "Gangs that have used four fifths of their restart budget or more.",
+            "Gangs that have used at least four fifths of their restart budget.",
             labels=["namespace"],
         )
         for namespace, total in self._namespaces.items() if self._leads() else ():

@@ -1,7 +1,7 @@
-"""What incidents are counted as: restarts, how long their phases took, what was lost.
+"""Counters and histograms of incidents: restarts, durations of phases, lost training.
 
-The rule: a figure is counted when the status that has it for the first time was stored, by the process that stored it.
-So no other process counts it again, and corrections afterwards change no count.
+The rule: the process that stores a value in a status for the first time counts it. No other process must count it
+again, and a later correction changes no count.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 PHASES: Final = tuple(PhaseMilliseconds.model_fields)
 TOTAL: Final = "total"
-"""The whole incident, from the fault to the first training step. Only where the framework reports steps."""
+"""The whole incident, from the fault to the first training step; only if the framework reports steps."""
 
 
 class IncidentMetrics:
-    """Counts of one process."""
+    """The counts of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._incidents = Counter("gangctl_incidents", "Incidents that began.", ["namespace"], registry=registry)
         self._restarts = Counter(
             "gangctl_restarts",
-            "Incidents that were settled, by the reason of their cause, what was thrown away, and what they led to.",
+            "Settled incidents by the reason of their cause, their recovery level, and their outcome.",
             ["namespace", "reason", "level", "outcome"],
             registry=registry,
         )
         self._corrected = Counter(
             "gangctl_causes_corrected",
-            "Incidents whose cause was corrected by stronger evidence after they were counted.",
+            "Incidents whose cause was corrected after they were counted, because of stronger evidence.",
             ["namespace"],
             registry=registry,
         )
         self._phases = Histogram(
             "gangctl_incident_phase_seconds",
-            "How long each phase of an incident took; total = from the fault to the first training step after it.",
+            "Duration of each phase of an incident; total: from the fault to the first training step after it.",
             ["phase", "level"],
             buckets=SECONDS,
             registry=registry,
         )
         self._lost_steps = Counter(
             "gangctl_lost_steps",
-            "Training steps that had to be done again.",
+            "Training steps that had to be repeated.",
             ["namespace", "reason"],
             registry=registry,
         )
         self._lost_seconds = Counter(
             "gangctl_lost_seconds",
-            "Seconds of training that had to be done again.",
+            "Seconds of training that had to be repeated.",
             ["namespace", "reason"],
             registry=registry,
         )
@@ -62,12 +62,12 @@ class IncidentMetrics:
             self._phases.labels(phase, level.value)
 
     def begin(self, namespace: str) -> None:
-        """A gang of this namespace is there: its series begin at zero, or their first increase isn't seen."""
+        """Start the series of a namespace at zero, since Prometheus sees no increase in a series that is new."""
         self._incidents.labels(namespace)
         self._corrected.labels(namespace)
 
     def count(self, namespace: str, before: GangJob, after: GangJob) -> None:
-        """Count what the second of two stored objects of a gang says for the first time."""
+        """Count what is new in the second of two stored objects of a gang."""
         if before.status.incidents is after.status.incidents:
             return
         known = {incident.attempt: incident for incident in before.status.incidents}
@@ -75,7 +75,7 @@ class IncidentMetrics:
         for incident in reversed(after.status.incidents):
             old = known.get(incident.attempt)
             if old is None and incident.attempt < newest:
-                continue  # It is older than all that is remembered: it was counted in its time.
+                continue  # It is older than all known ones: it was counted before.
             if old != incident:
                 self._count(namespace, old, incident)
 
@@ -83,7 +83,7 @@ class IncidentMetrics:
         reason = reason_of(new)
         if old is None:
             self._incidents.labels(namespace).inc()
-            # The series begins at zero when the incident does: a scrape in between lets the increase be seen.
+            # The series starts at zero when the incident begins, so that Prometheus sees the increase.
             self._restarts.labels(namespace, reason, new.level.value, "Restarted")
         if new.settled and (old is None or not old.settled):
             self._restarts.labels(namespace, reason, new.level.value, new.outcome).inc()
@@ -96,7 +96,7 @@ class IncidentMetrics:
         self._time(PhaseMilliseconds() if old is None else old.milliseconds, new)
 
     def _time(self, known: PhaseMilliseconds, incident: Incident) -> None:
-        """Each phase once, when its duration is known."""
+        """Observe each phase once, when its duration is known."""
         times = incident.milliseconds
         for phase in PHASES:
             took = getattr(times, phase)

@@ -1,6 +1,7 @@
-"""Labels of metrics. They are bounded: a value that isn't known, or is one too many, is counted under another.
+"""The label values of metrics.
 
-Never is the name of a gang, a pod or a node a label: there is no end of those. Namespaces are labels, up to a bound.
+The rule: the number of label values is bounded. An unknown reason, or a namespace above the bound, is counted under a
+common value. The name of a gang, a pod or a node must not be a label value.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Incident
 
 NAMESPACES: Final = 200
-"""So many namespaces get series of their own, first come, first served."""
+"""How many namespaces get their own series: the first ones that are seen."""
 OTHER_NAMESPACES: Final = "_other"
-"""Stands for all others. No namespace has such a name."""
+"""All other namespaces. A namespace cannot have such a name."""
 OTHER_REASON: Final = "Other"
 PHASES: Final = tuple(phase for phase in GangPhase if phase is not GangPhase.NEW)
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 
 
 class Namespaces:
-    """The namespaces that were seen, up to the bound. One that was seen keeps its series while this process lives."""
+    """The namespaces that have their own series, for the lifetime of this process."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def label(self, job: GangJob) -> str:
-        """What its namespace is called in metrics."""
+        """The label value of the gang's namespace."""
         name = job.metadata.namespace
         if name not in self._seen and len(self._seen) >= NAMESPACES:
             return OTHER_NAMESPACES
@@ -36,6 +37,6 @@ class Namespaces:
 
 
 def reason_of(incident: Incident) -> str:
-    """The reason of its cause."""
+    """The label value of the reason of its cause."""
     reason = incident.cause.reason
     return reason if reason in _REASONS else OTHER_REASON

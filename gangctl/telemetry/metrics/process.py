@@ -1,7 +1,7 @@
-"""The metrics of one process, for Prometheus. docs/reference/metrics.md tells them all.
+"""All metrics of one controller process. docs/reference/metrics.md lists them.
 
-The rule: counters are added up by the process that did the thing, and go on from there however often it leads, so that
-sums over all controllers are right. What gangs there are is said by the leader alone. Labels are bounded: labels.py.
+The rule: a counter belongs to the process that did the work and goes on over all its terms, so that sums over all
+controllers are right. Only the leader exports which gangs exist (gangs.py). Labels are bounded (labels.py).
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ class Metrics:
         self.exposition = Exposition(self.registry)
         self._namespaces = Namespaces()
         self._known: dict[str, GangJob] = {}
-        """The stored object of each gang as it was counted last, of this term, by UID."""
+        """By UID: the stored object of each gang of this term that was counted last."""
         self._gangs = GangMetrics(sources.leads)
         self._incidents = IncidentMetrics(self.registry)
         self._spent = Counter(
             "gangctl_spent_seconds",
-            "What the time of gangs went to, as it was written into their statuses.",
+            "Time of gangs by what it was spent on, as written into their statuses.",
             ["namespace", "bucket"],
             registry=self.registry,
         )
         self._decide = Histogram(
-            "gangctl_decide_seconds", "How long a decision took.", buckets=_DECIDE_SECONDS, registry=self.registry
+            "gangctl_decide_seconds", "Duration of a decision.", buckets=_DECIDE_SECONDS, registry=self.registry
         )
         self._write = Histogram(
             "gangctl_status_write_seconds",
-            "How long it took to store a status, when it was stored.",
+            "Duration of a status write that succeeded.",
             buckets=_CALL_SECONDS,
             registry=self.registry,
         )
         self._action = Histogram(
             "gangctl_action_seconds",
-            "How long an action took, whether it was carried out or failed.",
+            "Duration of an action that succeeded or failed.",
             ["action"],
             buckets=_CALL_SECONDS,
             registry=self.registry,
         )
         self._failures = Counter(
             "gangctl_action_failures",
-            "Actions that failed and are tried again.",
+            "Actions that failed and are retried.",
             ["action"],
             registry=self.registry,
         )
@@ -72,7 +72,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def round_began(self, job: GangJob) -> None:
-        """See :class:`~gangctl.telemetry.port.Telemetry`. What is seen first in a term was counted before it."""
+        """See :class:`~gangctl.telemetry.port.Telemetry`. What a term finds at its beginning was counted before."""
         known = self._known.setdefault(job.metadata.uid, job)
         if known is job:
             self._begin(job)
@@ -100,7 +100,7 @@ class Metrics:
         self._gangs.drop(uid)
 
     def term_ended(self) -> None:
-        """The term is over: another process says from now on what gangs there are."""
+        """The term is over: from now on another process exports which gangs exist."""
         self._known.clear()
         self._gangs.drop_all()
 
@@ -112,7 +112,7 @@ class Metrics:
         self._gangs.keep(namespace, job)
 
     def _count(self, before: GangJob, after: GangJob) -> None:
-        """What is stored by now says more than what was counted last."""
+        """Count what is new since the object that was counted last."""
         self._known[after.metadata.uid] = after
         namespace = self._namespaces.label(after)
         self._incidents.count(namespace, before, after)
@@ -123,10 +123,10 @@ class Metrics:
 
 
 def _spent(status: Status) -> tuple[float, ...]:
-    """Seconds by bucket that are counted.
+    """The seconds that are counted, by bucket.
 
-    What looks like start-up and recovery isn't, in a gang that never says how far it is: it may train. Whichever
-    process writes the first step counts all of it then.
+    Start-up and recovery of a gang that has never reported a step are not counted, since it may be training. The
+    process that stores the first step counts all of them.
     """
     unknown = () if status.first_step is not None else _UNTIL_A_STEP
     return tuple(0.0 if bucket in unknown else getattr(status.spent, bucket) for bucket in BUCKETS)
