@@ -1,4 +1,4 @@
-"""The flags of the cluster's controller, each with its default from the environment: how the chart sets them."""
+"""The flags of the cluster's controller. The chart sets them by environment variables, which are their defaults."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LARGEST_PORT: Final = 65535
 
 DESCRIPTION: Final = """\
-The controller of GangJobs on Kubernetes. The Helm chart runs it with all of these set.
+The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
 
-It looks after gangs while it holds the Lease NAME in its namespace; of several replicas one leads and the others wait,
-with everything watched, and answer sidecars with the leader's address. SIGTERM ends it, hands the Lease over and leaves
-gangs running. It needs the rights of the chart's ClusterRole, and the CRD of gangjobs.gangctl.io.
+It controls gangs while it holds the Lease NAME in its namespace. Of several replicas one leads; the others watch
+everything too, and answer sidecars with the leader's address. On SIGTERM it releases the Lease and ends; gangs keep
+running. It needs the permissions of the chart's ClusterRole, and the CRD gangjobs.gangctl.io.
 """
 EPILOG: Final = """\
-Outside of a cluster it stands for election like any other; sidecars must be able to reach it at --pod-ip:
+Outside of a cluster it stands for election like any replica. Sidecars must be able to reach it at --pod-ip:
 
   python -m gangctl.controller.kube --kubeconfig ~/.kube/config --namespace gangctl-system --pod-ip 192.0.2.7
 
-Traces of restarts are sent by OTLP over HTTP when OTEL_EXPORTER_OTLP_ENDPOINT is set, such as to
-http://collector:4318; the other standard OTEL_* variables hold as well (_HEADERS, _TIMEOUT and _CERTIFICATE of the
-exporter, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_*; times in milliseconds). What is wrong with one of
-them is said in the log, and means no traces.
+It exports traces of restarts by OTLP over HTTP if OTEL_EXPORTER_OTLP_ENDPOINT is set, for example to
+http://collector:4318. It respects the other standard OTEL_* variables too (_HEADERS, _TIMEOUT and _CERTIFICATE of the
+exporter, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_*; times in milliseconds). If one of them is wrong,
+the log gives the reason, and there are no traces.
 
-A flag beats its environment variable. Exit codes: 0 after SIGTERM or SIGINT, 1 if it can't run, 2 for wrong flags.
+A flag has priority over its environment variable. Exit codes: 0 after SIGTERM or SIGINT, 1 if it cannot run, 2 for
+wrong flags.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one process was told."""
+    """The settings of one process."""
 
     settings: KubeSettings
     timing: LeaseTiming
     identity: str
-    """In the election: the pod's name and something random, since a container that is started anew is another one."""
+    """Its name in the election: the pod's name and a random part, since a restarted container is another candidate."""
     pod_ip: str
     hub_port: int
     health_port: int
@@ -59,31 +60,31 @@ class Options:
 
     @property
     def host(self) -> str:
-        """Where to listen: everywhere (empty), for a port-forward too; on a laptop only there."""
+        """The address to listen on: all (empty), or loopback alone if the pod IP is a loopback address."""
         return self.pod_ip if self.pod_ip.startswith("127.") or self.pod_ip == "::1" else ""
 
     @property
     def address(self) -> str:
-        """Where sidecars reach this very process."""
+        """The URL at which sidecars reach this process."""
         host = f"[{self.pod_ip}]" if ":" in self.pod_ip else self.pod_ip
         return f"wss://{host}:{self.hub_port}{CONNECT_PATH}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
-    """Read flags and environment. What is wrong is said to people, and ends the process with exit code 2."""
+    """Read flags and environment. A wrong one prints a sentence and ends the process with exit code 2."""
     parser = _parser(os.environ)
     found = parser.parse_args(arguments)
     if not found.namespace:
-        parser.error("--namespace (or POD_NAMESPACE) is needed: where its Lease, Secret and Service are")
+        parser.error("--namespace (or POD_NAMESPACE) is required: the namespace of its Lease, Secret and Service")
     if not found.retry_period * 2 <= found.renew_deadline < found.lease_duration:
         parser.error(
-            "2 * --retry-period <= --renew-deadline < --lease-duration must hold: a leader tries a few times to renew "
-            "before it gives up, and gives up before another one may take its place"
+            "2 * --retry-period <= --renew-deadline < --lease-duration must hold: a leader retries a few times before "
+            "it gives up, and it gives up before another replica can take over"
         )
     url = found.url or f"wss://{found.name}.{found.namespace}.svc:{found.hub_port}{CONNECT_PATH}"
     server_name = urlsplit(url).hostname
     if not url.startswith("wss://") or not server_name:
-        parser.error(f"--url {url!r} is no wss://HOST:PORT{CONNECT_PATH}")
+        parser.error(f"--url {url!r} is not wss://HOST:PORT{CONNECT_PATH}")
     return Options(
         settings=KubeSettings(
             namespace=found.namespace,
@@ -116,33 +117,39 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
 
     def add(group: Any, flag: str, variable: str, default: str, text: str, **more: Any) -> None:
-        # A default that is a string is checked like a flag: a wrong environment variable is a wrong flag.
+        # argparse checks a default that is a string like a flag, so a wrong variable is reported like a wrong flag.
         shown = f"{text} (environment: {variable}; default: {default or 'none'})" if variable else text
         group.add_argument(flag, default=environment.get(variable) or default, help=shown, **more)
 
-    place = parser.add_argument_group("where it is")
-    add(place, "--namespace", "POD_NAMESPACE", "", "its own namespace, with its Lease, Secret and Service")
-    add(place, "--name", "GANGCTL_NAME", "gangctl", "what the names of these begin with")
+    place = parser.add_argument_group("this replica")
+    add(place, "--namespace", "POD_NAMESPACE", "", "the namespace of its Lease, Secret and Service")
+    add(place, "--name", "GANGCTL_NAME", "gangctl", "the name of the Lease and the prefix of the other names")
     add(place, "--pod-name", "POD_NAME", os.uname().nodename, "its name in the election")
-    add(place, "--pod-ip", "POD_IP", "127.0.0.1", "where sidecars reach this process")
-    kubeconfig = "the API server as kubectl knows it (default: KUBECONFIG, ~/.kube/config or the pod's service account)"
+    add(place, "--pod-ip", "POD_IP", "127.0.0.1", "the address at which sidecars reach this process")
+    kubeconfig = "path of a kubeconfig (default: KUBECONFIG, ~/.kube/config or the pod's service account)"
     place.add_argument("--kubeconfig", type=Path, help=kubeconfig)
 
     gangs = parser.add_argument_group("gangs and their pods")
-    watched = "the only namespace whose GangJobs it looks after; all if empty"
+    watched = "the only namespace whose GangJobs it controls; all if empty"
     add(gangs, "--watch-namespace", "GANGCTL_WATCH_NAMESPACE", "", watched)
     image = "the image of gangctl's containers in the pods"
     add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", f"ghcr.io/gangctl/sidecar:{__version__}", image)
     policies = ("Always", "IfNotPresent", "Never")
-    policy = "when it is pulled"
+    policy = "the pull policy of that image"
     add(
         *(gangs, "--sidecar-image-pull-policy", "GANGCTL_SIDECAR_IMAGE_PULL_POLICY", "IfNotPresent", policy),
         choices=policies,
     )
     resources = "requests and limits of these containers, as JSON"
     add(gangs, "--sidecar-resources", "GANGCTL_SIDECAR_RESOURCES", "{}", resources, type=_mapping)
-    add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "whom the pods' tokens are for")
-    add(gangs, "--url", "GANGCTL_URL", "", "what sidecars dial; wss://NAME.NAMESPACE.svc:HUB-PORT/v1/connect if empty")
+    add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
+    add(
+        gangs,
+        "--url",
+        "GANGCTL_URL",
+        "",
+        f"the URL that sidecars dial; wss://NAME.NAMESPACE.svc:HUB-PORT{CONNECT_PATH} if empty",
+    )
 
     process = parser.add_argument_group("the process")
     plain = "(default: %(default)s)"
@@ -154,11 +161,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
     lease = parser.add_argument_group("leader election, in seconds")
     timing = LeaseTiming()
-    duration = "after which another one takes the place of a leader that is gone (default: %(default)s)"
+    duration = "after this time another replica replaces a leader that is gone (default: %(default)s)"
     lease.add_argument("--lease-duration", type=_whole_seconds, default=timing.duration, metavar="S", help=duration)
-    deadline = "after which a leader that can't renew stops leading (default: %(default)s)"
+    deadline = "after this time a leader that cannot renew its Lease stops leading (default: %(default)s)"
     lease.add_argument("--renew-deadline", type=_seconds, default=timing.renew_deadline, metavar="S", help=deadline)
-    period = "between two tries to renew, or two looks (default: %(default)s)"
+    period = "between two attempts to renew or to acquire the Lease (default: %(default)s)"
     lease.add_argument("--retry-period", type=_seconds, default=timing.retry_period, metavar="S", help=period)
     return parser
 
@@ -167,15 +174,15 @@ def _mapping(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(found, dict) or found.keys() - {"requests", "limits", "claims"}:
-        raise argparse.ArgumentTypeError('it is a container\'s resources, as in {"requests": {"cpu": "10m"}}')
+        raise argparse.ArgumentTypeError('it must be the resources of a container, as in {"requests": {"cpu": "10m"}}')
     return found
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= LARGEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
@@ -185,11 +192,11 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return found
 
 
 def _whole_seconds(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds, which is what a Lease holds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds, which a Lease needs")
     return int(text)

@@ -1,7 +1,7 @@
-"""The cluster's controller as a process: ``python -m gangctl.controller.kube``.
+"""The controller of a cluster: ``python -m gangctl.controller.kube``.
 
-Every replica watches, shows its certificate and answers sidecars; the one that holds the Lease leads. Whatever isn't
-there yet (the API server, the CRD, a right) is waited for: a restart wouldn't bring it. ``/readyz`` says what it is.
+Every replica watches and answers sidecars; the replica that holds the Lease leads. It waits for what is missing (the
+API server, the CRD, a permission), since a restart would not bring it, and ``/readyz`` lists it.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ FAILED: Final = 1
 FIRST_RETRY_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = 10.0
 TRIES_A_DEADLINE: Final = 4
-"""So often a request of the election may time out before a leader gives up."""
-TELLING_SECONDS: Final = 1.0
-"""At the end, Events that wait may take so long; those that are left are lost."""
+"""How many requests of the election can time out before a leader gives up."""
+EVENTS_SECONDS: Final = 1.0
+"""At the end, the time for sending Events that wait; the rest is lost."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the controller; the exit code: 0 after a signal, 1 if it can't run (wrong flags end it with 2)."""
+    """Run the controller. Returns the exit code: 0 after a signal, 1 if it cannot run (2, for wrong flags, exits)."""
     options = flags.parse(arguments)
     logs.set_up(options.log_format, None, logging.getLevelNamesMapping()[options.log_level.upper()])
     log.info("gangctl %s, %s in namespace %s", __version__, options.identity, options.settings.namespace)
     try:
         asyncio.run(control(options))
     except (ClusterError, OSError) as error:
-        log.error("the controller can't run: %s", error)  # noqa: TRY400 - the sentence says it all
+        log.error("the controller cannot run: %s", error)  # noqa: TRY400 - no traceback needed
         return FAILED
     return 0
 
 
 async def control(options: Options) -> None:
-    """Watch, stand for election and lead when elected, until a signal says to end.
+    """Watch, stand for election and lead when elected, until SIGTERM or SIGINT.
 
     Raises:
-        ClusterError: it isn't known where the API server is, or how to speak to it.
-        OSError: it can't listen.
+        ClusterError: there are no usable credentials for the API server.
+        OSError: it cannot listen.
     """
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,7 +94,7 @@ class Controller:
         service = f"{settings.name}.{settings.namespace}.svc"
         names = dict.fromkeys((settings.server_name, service, f"{service}.cluster.local"))
         self._certificates = CertificateRotator(client, settings.namespace, f"{settings.name}-tls", tuple(names))
-        self._uncertified = "it has just been started"
+        self._certificate_problem = "the controller has just started"
         self._cluster = KubeCluster(
             client,
             settings,
@@ -102,11 +102,11 @@ class Controller:
             authenticator=TokenAuthenticator(client, settings.audience),
         )
         self._wakes: Wakes | None = None
-        """Of the term, while this process leads."""
+        """The wakes of this term; None while this process does not lead."""
         self._hub = Hub(
             self._cluster.authenticate, DirectiveCache().directive, self._wake, self._wake_later, self._leader
         )
-        self._tracing = tracer_from_environment()
+        self._tracer = tracer_from_environment()
         self._metrics = Metrics(
             Sources(
                 leads=self._election.may_write,
@@ -116,63 +116,63 @@ class Controller:
                 status_write_failures=lambda: self._cluster.status_write_failures,
                 watches=lambda: self._cluster.watches,
                 events=lambda: self._cluster.event_counts,
-                spans=lambda: asdict(self._tracing.counts()),
+                spans=lambda: asdict(self._tracer.counts()),
             )
         )
-        self._telemetry = TelemetryFanout(self._tracing, self._metrics)
+        self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems, self._metrics.exposition)
 
     def problems(self) -> tuple[str, ...]:
-        """Why this replica is of no use now."""
+        """Why this replica is not ready, a sentence each."""
         found = list(self._cluster.problems)
         if not self._certificates.ca:
-            found.append(f"there is no certificate for sidecars yet: {self._uncertified}")
+            found.append(f"the certificate for sidecars is missing: {self._certificate_problem}")
         if self._election.problem:
             found.append(f"the Lease: {self._election.problem}")
         return tuple(found)
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Serve until ``ended``; then close what is open, hand the Lease over, and return."""
+        """Serve until ``ended``; then close everything, release the Lease, and return."""
         async with self._health.serve(self._options.host, self._options.health_port), asyncio.TaskGroup() as tasks:
             parts = (self._health.beat(), self._cluster.watch(self._wake), self._serve(ended))
             *background, serving = [tasks.create_task(part) for part in parts]
             await ended.wait()
-            log.info("the controller ends; gangs go on")
+            log.info("the controller ends; gangs keep running")
             await asyncio.wait((serving,))
             for task in background:
                 task.cancel()
-        # Somebody else leads by now, and nothing waits for this.
-        await self._tracing.close()
+        # Another replica leads by now, and nothing waits for this one.
+        await self._tracer.close()
 
     async def _serve(self, ended: asyncio.Event) -> None:
-        """Once everything is there: answer sidecars and stand for election."""
-        if not await _unless(ended, self._begin()):
+        """Answer sidecars and stand for election, once everything needed is there."""
+        if not await _unless(ended, self._prepare()):
             return
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(self._certificates.run())
             async with self._hub.serve(self._options.host, self._options.hub_port, self._certificates.context) as url:
-                log.info("it listens on %s, for sidecars as %s", url, self._options.address)
+                log.info("listening on %s; the address for sidecars is %s", url, self._options.address)
                 electing = tasks.create_task(self._election.run(self._lead))
                 await ended.wait()
-                # Nothing has ended yet: what was decided is still told by the one who leads.
-                await self._cluster.flush_events(TELLING_SECONDS)
-            # Sidecars were told that it ends, and leave; only now the Lease is given away.
+                # This process still leads, so Events of its decisions can still be sent.
+                await self._cluster.flush_events(EVENTS_SECONDS)
+            # The connections of sidecars are closed. The Lease is released after that, not before.
             electing.cancel()
             keeping.cancel()
 
-    async def _begin(self) -> None:
-        """Until there is a certificate to show, and everything was listed."""
+    async def _prepare(self) -> None:
+        """Wait for a certificate, and until everything was listed."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(ClusterError),
             wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-            before_sleep=self._say_why,
+            before_sleep=self._log_certificate_problem,
         ):
             with attempt:
                 await self._certificates.refresh()
         await self._cluster.wait_for_sync()
 
     async def _lead(self) -> None:
-        """One term: it begins with no connection and nothing heard, and looks at every gang."""
+        """Lead for one term. It begins without connections and reports, and with a round of every gang."""
         async with asyncio.TaskGroup() as tasks:
             try:
                 await self._catch_up()
@@ -181,23 +181,23 @@ class Controller:
                 for uid in self._cluster.uids():
                     wakes.wake(uid)
                 tasks.create_task(Loop(self._cluster, self._hub, wakes, decide, self._telemetry).run())
-                tasks.create_task(self._tracing.run())
+                tasks.create_task(self._tracer.run())
                 tasks.create_task(self._hub.keep_alive())
                 await asyncio.get_running_loop().create_future()
             finally:
-                # Before anything else: whoever is told something by this process must not be told it any more.
+                # First of all: this process must not send directives any more.
                 self._hub.end_term()
                 self._wakes = None
                 self._cluster.resign()
-                self._tracing.term_ended()
+                self._tracer.term_ended()
                 self._metrics.term_ended()
 
     async def _catch_up(self) -> None:
-        """See all that the last leader wrote: a watch may lag behind, and no decision may be made on that."""
+        """Read all that the last leader wrote: a watch may lag behind, and decisions need the current state."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(ClusterError),
             wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-            before_sleep=_say_lagging,
+            before_sleep=_log_lag,
         ):
             with attempt:
                 await self._cluster.refresh()
@@ -211,24 +211,24 @@ class Controller:
             self._wakes.wake_later(uid)
 
     def _leader(self) -> str | None:
-        """None = this process; empty = nobody is known to lead."""
+        """None = this process leads; else the leader's address, or empty if no leader is known."""
         return None if self._election.may_write() else self._election.leader_address() or ""
 
-    def _say_why(self, state: RetryCallState) -> None:
+    def _log_certificate_problem(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
-        if str(error) != self._uncertified:
-            log.warning("the certificate for sidecars can't be had, which is tried again: %s", error)
-        self._uncertified = str(error)
+        if str(error) != self._certificate_problem:
+            log.warning("the certificate for sidecars is not available and will be retried: %s", error)
+        self._certificate_problem = str(error)
 
 
-def _say_lagging(state: RetryCallState) -> None:
+def _log_lag(state: RetryCallState) -> None:
     error = None if state.outcome is None else state.outcome.exception()
-    log.warning("nothing is decided until what the last leader wrote can be read: %s", error)
+    log.warning("no decision is made until the objects that the last leader wrote can be read: %s", error)
 
 
-async def _unless(ended: asyncio.Event, preparing: Coroutine[Any, Any, None]) -> bool:
-    """Whether it was done before it was time to end."""
-    working, ending = asyncio.ensure_future(preparing), asyncio.ensure_future(ended.wait())
+async def _unless(ended: asyncio.Event, preparation: Coroutine[Any, Any, None]) -> bool:
+    """Await the preparation, but not longer than ``ended``; return whether it is done."""
+    working, ending = asyncio.ensure_future(preparation), asyncio.ensure_future(ended.wait())
     try:
         await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -1,7 +1,7 @@
-"""The local controller as a process: hub, loop and local cluster over all gangs of one state directory.
+"""The controller of local mode: hub, loop and local cluster for all gangs of one state directory.
 
-It ends on SIGTERM and SIGINT, and at the end of its standard input if that is a pipe (from ``gangctl run``). Gangs go
-on training then, and however else it ends: the next controller takes them over. One runs for each state directory.
+It ends on SIGTERM and SIGINT, and at the end of its standard input if that is a pipe (from ``gangctl run``). However it
+ends, gangs keep training, and the next controller takes them over. A state directory has at most one controller.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ HOST: Final = "127.0.0.1"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the controller; the exit code: 0 after a signal or the end of the input, 1 if it can't run."""
+    """Run the controller. Returns the exit code: 0 after a signal or the end of its input, 1 if it cannot run."""
     parser = argparse.ArgumentParser(
         prog="python -m gangctl.controller",
-        description="The controller of local mode. It is started by gangctl run; gangs go on when it ends.",
+        description="The controller of local mode. gangctl run starts it; gangs keep running when it ends.",
     )
     parser.add_argument("--state-dir", type=Path, default=DEFAULT_STATE_DIRECTORY, help="default: %(default)s")
     parser.add_argument("--log-format", choices=logs.FORMATS, default="text", help="default: %(default)s")
@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs.set_up(settings.log_format, settings.log_file)
         with only_controller(state):
-            traces = asyncio.run(control(state))
-        # The next controller may begin by now: only this one waits for a collector.
-        asyncio.run(traces.close())
+            tracer = asyncio.run(control(state))
+        # The lock is released: the next controller need not wait for the collector.
+        asyncio.run(tracer.close())
     except (ClusterError, OSError) as error:
         sys.stderr.write(f"gangctl controller: {error}\n")
         return FAILED
@@ -65,19 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def control(state: StateDirectory) -> IncidentTracer:
-    """Look after every gang of a state directory until told to end; the traces, which are still to be closed.
+    """Control every gang of a state directory until it has to end. Returns the tracer, which is still open.
 
     Raises:
-        ClusterError: the state directory can't be used.
-        OSError: the hub can't listen.
+        ClusterError: the state directory cannot be used.
+        OSError: the hub cannot listen.
     """
     ended = asyncio.Event()
-    _watch_for_the_end(ended)
+    _set_on_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
     hub = Hub(cluster.authenticate, DirectiveCache().directive, wakes.wake, wakes.wake_later)
-    traces = tracer_from_environment()
-    loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(traces))
+    tracer = tracer_from_environment()
+    loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(tracer))
 
     def look(name: str) -> tuple[GangJob, Observed] | None:
         job = cluster.named(name)
@@ -86,27 +86,28 @@ async def control(state: StateDirectory) -> IncidentTracer:
     async with hub.serve(HOST, 0) as url, live.serve(HOST, look) as endpoint:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)
-        log.info("controller %d listens on %s", os.getpid(), url)
-        parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), traces.run())
+        log.info("controller %d is listening on %s", os.getpid(), url)
+        parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), tracer.run())
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(part) for part in parts]
                 await ended.wait()
-                log.info("the controller ends; gangs go on")
+                log.info("the controller ends; gangs keep running")
                 for task in running:
                     task.cancel()
         except* ClusterError as errors:
             raise errors.exceptions[0] from None
-    return traces
+    return tracer
 
 
-def _watch_for_the_end(ended: asyncio.Event) -> None:
+def _set_on_end(ended: asyncio.Event) -> None:
+    """Set the event on a signal, and at the end of a standard input that is a pipe."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     descriptor = sys.stdin.fileno() if sys.stdin is not None else -1
     kind = 0 if descriptor < 0 else os.fstat(descriptor).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # asyncio makes a socket where others make a pipe
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # A pipe from asyncio is a socket.
         return
 
     def read() -> None:

@@ -213,14 +213,14 @@ async def test_sigterm_ends_the_process_with_0_and_the_lease_released(tmp_path: 
         assert time.monotonic() - told < 10
         assert holder(api) == ""
         said = [json.loads(line)["message"] for line in log.splitlines()]
-        assert "the controller ends; gangs go on" in said
+        assert "the controller ends; gangs keep running" in said
         assert "the Lease is released" in said
 
 
 def test_a_kubeconfig_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert main(["--namespace", "n", "--kubeconfig", str(tmp_path / "none")]) == 1
     assert (
-        f"the controller can't run: no cluster to speak to: there is no kubeconfig at {tmp_path / 'none'}"
+        f"the controller cannot run: no cluster to speak to: there is no kubeconfig at {tmp_path / 'none'}"
         in caplog.text
     )
 
@@ -228,14 +228,14 @@ def test_a_kubeconfig_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "--namespace (or POD_NAMESPACE) is needed"),
+        ((), "--namespace (or POD_NAMESPACE) is required"),
         (("--namespace", "n", "--renew-deadline", "20"), "--renew-deadline < --lease-duration"),
-        (("--namespace", "n", "--retry-period", "9"), "tries a few times to renew"),
-        (("--namespace", "n", "--lease-duration", "15.5"), "no whole number of seconds"),
-        (("--namespace", "n", "--url", "http://x/"), "is no wss://HOST:PORT/v1/connect"),
-        (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is no JSON"),
-        (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "a container's resources"),
-        (("--namespace", "n", "--hub-port", "70000"), "is no port"),
+        (("--namespace", "n", "--retry-period", "9"), "a leader retries a few times"),
+        (("--namespace", "n", "--lease-duration", "15.5"), "is not a whole number of seconds"),
+        (("--namespace", "n", "--url", "http://x/"), "is not wss://HOST:PORT/v1/connect"),
+        (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is not JSON"),
+        (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "the resources of a container"),
+        (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
     ],
 )
 def test_wrong_flags_are_refused_with_what_would_be_right(
