@@ -37,7 +37,7 @@ from e2e import clusters, installation, process_faults
 from e2e.cluster.processes import Process, everything
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, sleepers
-from e2e.wait import until
+from tests.wait import until
 
 NAMESPACE: Final = "bench"
 DEADLINE_SECONDS: Final = 600.0

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import yaml
 
-from e2e.wait import until
+from tests.wait import until
 
 T = TypeVar("T")
 LABEL_UID = "gangctl.io/uid"

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
-from e2e.wait import until
+from tests.wait import until
 
 PROGRAM: Final = "jaeger"
 OTLP_PORT: Final = 4318

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
-from e2e.wait import until
+from tests.wait import until
 
 
 def supervisor(pod: str) -> Process:
@@ -16,7 +16,7 @@ def supervisor(pod: str) -> Process:
     Raises:
         TimeoutError: there is none.
     """
-    return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), 30)
+    return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), 30, every=0.05)
 
 
 def supervisors(pod: str) -> list[Process]:
@@ -31,7 +31,7 @@ def worker(pod: str) -> Process:
     Raises:
         TimeoutError: there is none.
     """
-    return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), 30)
+    return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), 30, every=0.05)
 
 
 def workers(pod: str) -> list[Process]:
@@ -51,7 +51,7 @@ def sidecar(pod: str) -> Process:
         agents = (one for one in everything() if "gangsidecar.agent" in one.command)
         return next((one for one in agents if _network(one) == network and one.inner_pid == 1), None)
 
-    return until(f"a sidecar in pod {pod}", found, 30)
+    return until(f"a sidecar in pod {pod}", found, 30, every=0.05)
 
 
 def kill(process: Process) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from e2e.cluster import toolchain
-from e2e.wait import until
+from tests.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 RULES: Final = REPOSITORY / "charts" / "gangctl" / "files" / "rules.yaml"

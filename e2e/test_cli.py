@@ -19,7 +19,7 @@ import yaml
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, gang, sleepers
 from e2e.installation import Installed
-from e2e.wait import until
+from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 PLUGIN = "from gangctl.cli.main import main\nimport sys\nsys.exit(main())\n"

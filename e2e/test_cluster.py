@@ -17,7 +17,7 @@ from e2e.cluster.lab import Lab
 from e2e.cluster.machines import PRIVATE
 from e2e.cluster.processes import everything
 from e2e.clusters import Cluster
-from e2e.wait import until
+from tests.wait import until
 
 SLEEP = ["sleep", "1000000"]
 Kubectl = Callable[..., str]

@@ -20,7 +20,7 @@ from e2e.cluster.lab import Lab
 from e2e.collectors import Collector, down, hanging, refusing
 from e2e.controllers import HEALTH, Controller, LocalControllers
 from e2e.gangs import Gang, sleepers
-from e2e.wait import until_async
+from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
@@ -80,7 +80,7 @@ async def until_metrics(lab: Lab, controller: Controller, holds: Callable[[str],
     async def condition() -> bool:
         return holds(await metrics(lab, controller))
 
-    await until_async("a metric", condition, every=0.1)
+    await until_async("a metric", condition, 60, every=0.1)
 
 
 def spans(metrics: str, *outcomes: str) -> float:

@@ -14,7 +14,7 @@ from e2e.api_proxy import ApiProxy, Call, Fault, proxy, refusal
 from e2e.controllers import LocalControllers
 from e2e.failpoints import WRITE_1, WRITE_2, Failpoint
 from e2e.gangs import Gang, plain, sleepers
-from e2e.wait import until_async
+from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 
@@ -32,7 +32,7 @@ async def assert_one_restart(gang: Gang, shared_dir: Path, uids: dict[str, str])
     assert len(status["incidents"]) == 1
     assert status["restarts"]["counted"] == 1
     await until_async(
-        "every worker was started again", lambda: all(len(started(shared_dir, member)) > 1 for member in uids)
+        "every worker was started again", lambda: all(len(started(shared_dir, member)) > 1 for member in uids), 60
     )
     assert {member: started(shared_dir, member) for member in uids} == {member: ["1", "2"] for member in uids}
     masters = {line.split()[3] for member in uids for line in (shared_dir / member).read_text().splitlines()[1:]}
@@ -61,7 +61,7 @@ async def test_a_controller_killed_during_a_restart_loses_nothing_and_does_nothi
     failpoint = Failpoint(lambda: first, phase, after=after)
     api_proxy.faults.append(failpoint)
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
-    await until_async("the controller was killed", lambda: failpoint.done)
+    await until_async("the controller was killed", lambda: failpoint.done, 60)
     await local_controllers.start("second", api_proxy.url)
     await assert_one_restart(gang, shared_dir, uids)
 
@@ -108,7 +108,7 @@ async def test_an_unreachable_api_server_only_delays_a_restart(
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
     others = [await asyncio.to_thread(process_faults.worker, uids[member]) for member in ("worker-0", "worker-2")]
     api_proxy.forget()
-    await until_async("a write was tried", lambda: any("/status" in call.path for call in api_proxy.calls))
+    await until_async("a write was tried", lambda: any("/status" in call.path for call in api_proxy.calls), 60)
     await asyncio.sleep(30)  # the time without an API server is what is tested
     assert all(one.alive for one in others)
     api_proxy.come_back()

@@ -25,7 +25,7 @@ import pytest
 from e2e.api_proxy import ApiProxy, proxy
 from e2e.clusters import Cluster
 from e2e.installation import CRDS
-from e2e.wait import until_async
+from tests.wait import until_async
 
 DURATION, DEADLINE, RETRY = 6, 4, 1
 NAME = "election"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from e2e.clusters import Cluster
-from e2e.wait import until_async
 from gangctl.api.events import EVENTS, is_warning
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
@@ -20,6 +19,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
+from tests.wait import until_async
 
 TRACE = "0123456789abcdef0123456789abcdef"
 HOSTILE = "the framework asked: \x1b[2J\r\n\u202e" + "漢" * 1000

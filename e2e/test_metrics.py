@@ -23,13 +23,13 @@ from e2e.gangs import Gang, trainers
 from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
-from e2e.wait import until
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
+from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 PORT = 19090

@@ -12,7 +12,7 @@ import pytest
 from e2e import process_faults
 from e2e.gangs import Gang, plain, sleepers
 from e2e.installation import CRDS
-from e2e.wait import until
+from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 SOON = {"lostPodGraceSeconds": 5, "replaceAfter": 100}
@@ -69,7 +69,7 @@ def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     began = time.monotonic()
     third_node.machine.freeze()
     gang.runs(2, 180)
-    until("the node has been frozen for two minutes", lambda: time.monotonic() > began + 120, 130)
+    until("the node has been frozen for two minutes", lambda: time.monotonic() > began + 120, 130, every=1)
     third_node.machine.thaw()
     until("the end of the old worker", lambda: not old.alive, 60)
     status = gang.status

@@ -14,7 +14,7 @@ import pytest
 
 from e2e import process_faults
 from e2e.gangs import Gang, plain, sleepers
-from e2e.wait import until
+from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 REPLACE_NEVER = {"replaceAfter": 100}

@@ -15,7 +15,7 @@ from e2e.failpoints import WRITE_1, WRITE_2, Failpoint
 from e2e.gangs import Gang
 from e2e.jaeger import ROOT, Jaeger
 from e2e.traced_gangs import CLOSE, assert_sound, traced, training
-from e2e.wait import until_async
+from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 
@@ -30,7 +30,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     api_proxy.faults.append(after_write_1)
     await asyncio.to_thread(found.kill, "worker-1")
     first_fault = found.fault
-    await until_async("the first controller is killed", lambda: after_write_1.done)
+    await until_async("the first controller is killed", lambda: after_write_1.done, 60)
     second = await local_controllers.start("second", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 2)
     # A fault may overtake the report of a first step, and then the trace ends with the first steps that were reported.
@@ -38,7 +38,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     after_write_2 = Failpoint(lambda: second, WRITE_2, after=True, attempt=3)
     api_proxy.faults.append(after_write_2)
     await asyncio.to_thread(found.kill, "worker-1")
-    await until_async("the second controller is killed", lambda: after_write_2.done)
+    await until_async("the second controller is killed", lambda: after_write_2.done, 60)
     await local_controllers.start("third", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 3)
     await asyncio.to_thread(found.until_timed, 3)

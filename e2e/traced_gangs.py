@@ -16,7 +16,7 @@ import pytest
 from e2e import process_faults
 from e2e.gangs import Gang, trainers
 from e2e.jaeger import Jaeger, Trace
-from e2e.wait import until
+from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 TIMED_SECONDS = 90.0
@@ -120,7 +120,7 @@ def training(gang: Gang, folder: Path) -> TracedGang:
     gang.runs(1)
     nodes = {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
     found = TracedGang(gang, folder, gang.uids(), nodes)
-    until("steps beyond the checkpoint", lambda: found.last_step("worker-0", 1) >= SAVED + BEYOND)
+    until("steps beyond the checkpoint", lambda: found.last_step("worker-0", 1) >= SAVED + BEYOND, 60)
     return found
 
 

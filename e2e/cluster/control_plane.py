@@ -13,7 +13,7 @@ from pathlib import Path
 from e2e.cluster import addresses
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.cluster.pki import PKI
-from e2e.wait import until
+from tests.wait import until
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
 COREFILE = """\
@@ -121,7 +121,11 @@ class ControlPlane:
         Raises:
             TimeoutError: it is not ready in time.
         """
-        until("the API server", lambda: not self.kubectl("get", "--raw", "/readyz", check=False).returncode, seconds)
+
+        def answers() -> bool:
+            return not self.kubectl("get", "--raw", "/readyz", check=False).returncode
+
+        until("the API server", answers, seconds, every=0.1)
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator."""

@@ -22,7 +22,7 @@ from e2e.cluster.processes import Process
 from e2e.cluster.progress import announce, timed
 from e2e.images.build import Images
 from e2e.images.store import Image
-from e2e.wait import until
+from tests.wait import until
 
 CGROUPS = Path("/sys/fs/cgroup")
 LONGEST_HOME = 75

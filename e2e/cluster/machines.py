@@ -14,7 +14,7 @@ from pathlib import Path
 
 from e2e.cluster import processes
 from e2e.cluster.processes import Process, Registry
-from e2e.wait import until
+from tests.wait import until
 
 MOUNTS = """
 set -e

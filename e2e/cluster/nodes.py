@@ -12,7 +12,7 @@ from e2e.cluster import addresses
 from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.images.store import PAUSE, Image, Store
-from e2e.wait import until
+from tests.wait import until
 
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 POD_BRIDGE = "cni0"
@@ -78,7 +78,7 @@ class Node:
         """Start its programs; ``images`` are those that it needs before its first pod."""
         here = self.machine.here
         self.machine.start("containerd", "-c", f"{here}/etc/containerd.toml")
-        until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode)
+        until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode, 60, every=0.1)
         for image in images:
             self.load(store, image)
         config = self.control_plane.config(self.name)
