@@ -17,6 +17,9 @@ PAGES = sorted(
 REPOSITORY = re.compile(r"https://github\.com/gangctl/gangctl/(?:blob|tree)/main/")
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
+PATH = re.compile(
+    r"`((?:bench|charts|client|containers|crds|docs|e2e|examples|gangctl|sidecar|tests)/[\w*-][\w./*-]*)`"
+)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -48,6 +51,12 @@ def _name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in _links(page) if _leads_nowhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    named = PATH.findall(page.read_text(encoding="utf-8"))
+    assert [path for path in named if not any(ROOT.glob(path))] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=_name)
