@@ -317,7 +317,7 @@ async def test_a_supervisor_that_reads_nothing_is_cut_off_in_the_end(directory: 
         large = wire.encode(HOLD) + " " * 500_000
         for _ in range(12):
             await connection.socket.send_str(large)
-        await until(lambda: "the supervisor takes nothing any more" in here.log())
+        await until(lambda: "the supervisor reads nothing any more" in here.log())
         assert here.resident_kilobytes() < 60_000
         assert not connection.socket.closed
         writer.close()

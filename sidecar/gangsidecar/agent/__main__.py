@@ -1,7 +1,8 @@
-"""The sidecar: one WebSocket to the controller, one socket for the supervisor, and the framework API. It only relays.
+"""The sidecar's program: one WebSocket to the controller, one socket for the supervisor, and the framework API.
 
-It listens in its directory on ``supervisor.sock`` (wire messages, one a line) and ``gang.sock`` (the framework API). It
-dials the controller for ever; while the controller is away, workers train on. SIGTERM ends it within two seconds.
+It only relays. It listens in its directory on ``supervisor.sock`` (wire messages, one a line) and ``gang.sock`` (the
+framework API), and dials the controller without end; while the controller is away, workers train on. SIGTERM ends it
+within two seconds.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ SUPERVISOR_SOCKET = "supervisor.sock"
 FRAMEWORK_SOCKET = "gang.sock"
 BAD_USAGE = 2
 FAREWELL = 5.0
-"""Seconds that the sidecar outlives a supervisor that has ended deliberately, so that a controller hears of it."""
+"""Seconds that the sidecar outlives a supervisor that has ended deliberately: the controller gets the last report."""
 
 _EPILOG = f"""\
 In DIR it listens on {SUPERVISOR_SOCKET} (the supervisor) and {FRAMEWORK_SOCKET} (the framework API; its document is at
 /v1/openapi.json: curl --unix-socket DIR/{FRAMEWORK_SOCKET} http://gang/v1/openapi.json).
-The files are read again before each attempt to connect. Exit codes: 0 after SIGTERM, 2 for bad usage.
+It reads the files again before each attempt to connect. Exit codes: 0 after SIGTERM, 2 for bad usage.
 """
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """What the command line sets."""
 
     directory: Path
     address: Address
@@ -76,7 +77,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _until_over(relay: Relay, ended: asyncio.Event) -> None:
-    """Until told to end, or until the supervisor has ended for good and a controller had the time to hear it."""
+    """Wait for a signal, or until the supervisor has ended for good and the controller had time to get its report."""
 
     async def outlived() -> None:
         while not relay.is_over:
@@ -93,7 +94,7 @@ async def _until_over(relay: Relay, ended: asyncio.Event) -> None:
 
 
 def main() -> int:
-    """Run the sidecar; the exit code."""
+    """Run the sidecar; returns the exit code."""
     settings = _settings(sys.argv[1:], os.environ)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ def main() -> int:
 def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
     parser = argparse.ArgumentParser(
         prog="python -m gangsidecar.agent",
-        description="The sidecar of a gang's member: relays between controller, supervisor and framework.",
+        description="The sidecar of a gang's member: it relays between controller, supervisor and framework.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -124,13 +125,13 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
         "--ca-file", default=get("GANG_CA_FILE"), metavar="FILE", help="certificates to trust for wss:// (GANG_CA_FILE)"
     )
     parser.add_argument(
-        "--ca", default=get("GANG_CA", ""), metavar="PEM", help="the same as the certificates' own text (GANG_CA)"
+        "--ca", default=get("GANG_CA", ""), metavar="PEM", help="the same certificates as PEM text (GANG_CA)"
     )
     parser.add_argument(
         "--server-name",
         default=get("GANG_SERVER_NAME", ""),
         metavar="NAME",
-        help="name that the controller's certificate must be for, instead of the URL's host (GANG_SERVER_NAME)",
+        help="name that the controller's certificate must have, instead of the URL's host (GANG_SERVER_NAME)",
     )
     found = parser.parse_args(arguments)
     if not found.dir:

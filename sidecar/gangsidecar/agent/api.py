@@ -1,6 +1,7 @@
 """The framework API: HTTP and JSON on a unix socket, for the worker's own ranks.
 
-No handler waits for the controller or the supervisor: an answer says what is known here, or that it was handed on.
+A handler must never wait for the controller or the supervisor: its answer tells what the sidecar knows, or that the
+call was passed on.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from aiohttp import web
 
 from gangsidecar import wire
 from gangsidecar.agent import attempt_gate, operations
-from gangsidecar.agent.attempt_gate import Verdict
+from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState, StopNotice
 from gangsidecar.agent.downlink import open_to_all
-from gangsidecar.agent.operations import OPERATIONS, Operation
+from gangsidecar.agent.operations import ATTEMPT_ENDING, OPERATIONS, RESTORE_POINT_IGNORED, Operation
 from gangsidecar.agent.schema import MismatchError, check
 from gangsidecar.common.log import log
 
@@ -33,7 +34,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class ProblemError(Exception):
-    """A call that is answered with an error."""
+    """The call gets an error as its answer."""
 
     def __init__(self, status: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class ProblemError(Exception):
 
 
 class Api:
-    """The handlers, by the names of :data:`operations.OPERATIONS`."""
+    """The handlers, by the names in :data:`operations.OPERATIONS`."""
 
     def __init__(self, relay: Relay, now_ms: Callable[[], int]) -> None:
         self._relay = relay
@@ -52,7 +53,7 @@ class Api:
         """An attempt, and its ranks that have reported a step."""
 
     async def open(self, path: str) -> web.AppRunner:
-        """Listen on ``path``; a socket that a former sidecar has left there is replaced.
+        """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
 
         Raises:
             OSError: it can't be listened on.
@@ -72,7 +73,7 @@ class Api:
         for one in OPERATIONS:
             handler = plain.get(one.name) or self._taking(one, bodies[one.name])
             application.router.add_route(one.method, one.path, handler)
-        # A stream whose reader has gone ends at once.
+        # A stream ends as soon as its reader is gone.
         runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=GOODBYE)
         await runner.setup()
         await web.UnixSite(runner, path).start()
@@ -82,65 +83,65 @@ class Api:
     def _taking(
         self, operation: Operation, handle: Callable[[Any], Answer]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler of a POST: its body is read, checked by the table, and judged by its attempt and rank."""
+        """The handler of a POST: it reads the body, checks it by the table, and checks its attempt and rank."""
         takes = operation.takes
         if takes is None:
             raise ValueError(operation.name)
 
         async def handler(request: web.Request) -> web.StreamResponse:
             body = check(takes, _parsed(await request.read()))
-            self._judge(body["attempt"], body["rank"])
+            self._check_caller(body["attempt"], body["rank"])
             status, answer = handle(body)
             return web.json_response(answer, status=status)
 
         return handler
 
-    def _judge(self, attempt: int, rank: int) -> None:
-        """Does this attempt and rank speak here?
+    def _check_caller(self, attempt: int, rank: int) -> None:
+        """Check that this rank of this attempt may call.
 
         Raises:
-            ProblemError: 409, 422, or 503 while nobody knows.
+            ProblemError: 409, 422, or 503 while no supervisor has reported.
         """
-        now = self._relay.standing
-        current = attempt_gate.current(now)
-        match attempt_gate.judge(now, attempt):
-            case Verdict.UNKNOWN:
+        gate = self._relay.gate
+        current = attempt_gate.current_attempt(gate)
+        match attempt_gate.state_of(gate, attempt):
+            case AttemptState.UNKNOWN:
                 raise _no_supervisor()
-            case Verdict.OVER:
+            case AttemptState.OVER:
                 message = f"attempt {attempt} is over: the current attempt is {current}"
                 raise ProblemError(409, "AttemptOver", message, attempt=current)
-            case Verdict.ABSENT:
+            case AttemptState.ABSENT:
                 message = f"no worker of attempt {attempt} runs here: the current attempt is {current}"
                 raise ProblemError(409, "AttemptNotRunning", message, attempt=current)
             case _:
-                run = attempt_gate.run_of(now)
+                run = attempt_gate.live_run(gate)
                 ranks = () if run is None else attempt_gate.ranks_of(run)
                 if ranks and rank not in ranks:
-                    message = f"rank {rank} is not of this member, whose ranks are {', '.join(map(str, ranks))}"
+                    message = f"rank {rank} is no rank of this member, whose ranks are {', '.join(map(str, ranks))}"
                     raise ProblemError(422, "RankUnknown", message, field="body.rank")
 
     def _ending(self) -> bool:
-        return attempt_gate.ending(self._relay.standing)
+        return attempt_gate.is_ending(self._relay.gate)
 
     async def _attempt(self, _request: web.Request) -> web.StreamResponse:
-        now = self._relay.standing
-        if now.report is None:
+        gate = self._relay.gate
+        if gate.report is None:
             raise _no_supervisor()
-        return web.json_response(_described(now, self._now_ms()))
+        return web.json_response(_described(gate, self._now_ms()))
 
     def _progress(self, body: Any) -> Answer:
         if self._ending():
-            return 200, {"ignored": "AttemptEnding"}
+            return 200, {"ignored": ATTEMPT_ENDING}
         attempt, rank, step = body["attempt"], body["rank"], body["step"]
         first = body["phase"] == "Step" and self._first_step(attempt, rank)
-        message = _restore_ignored(attempt_gate.run_of(self._relay.standing), step) if first else ""
-        # A step that doesn't go on from the restore point isn't known to be the first: that one may have got lost.
+        message = _restore_ignored(attempt_gate.live_run(self._relay.gate), step) if first else ""
+        # A step that doesn't follow the restore point may not be the first: the first may have got lost.
         timed = first and not message and "seconds" in body
-        self._relay.pacing.add(attempt, body["phase"], step, _milliseconds(body["seconds"]) if timed else None)
+        self._relay.progress.add(attempt, body["phase"], step, _milliseconds(body["seconds"]) if timed else None)
         if not message:
             return 200, {}
-        log("warning", "RestorePointIgnored", attempt=attempt, rank=rank, found=message)
-        return 200, {"warning": "RestorePointIgnored", "message": message}
+        log("warning", RESTORE_POINT_IGNORED, attempt=attempt, rank=rank, found=message)
+        return 200, {"warning": RESTORE_POINT_IGNORED, "message": message}
 
     def _first_step(self, attempt: int, rank: int) -> bool:
         known, ranks = self._stepped
@@ -151,24 +152,24 @@ class Api:
     def _checkpoint(self, body: Any) -> Answer:
         place = {name: body[name] for name in ("tier", "step", "rank", "attempt")}
         completed = body["state"] == "Completed"
-        # One that is begun exists no more than one that was dropped: it is being written over.
+        # A checkpoint that is begun is being overwritten, so it exists no more than a dropped one.
         message = wire.Checkpoint(**place, path=body.get("path", "")) if completed else wire.Dropped(**place)
-        if not self._relay.hand(message):
+        if not self._relay.to_supervisor(message):
             raise _no_supervisor()
         return 200, {}
 
     def _loaded(self, body: Any) -> Answer:
         if self._ending():
-            return 200, {"ignored": "AttemptEnding"}
+            return 200, {"ignored": ATTEMPT_ENDING}
         took = _milliseconds(body["seconds"])
-        if not self._relay.hand(wire.Loaded(body["attempt"], age_ms=0, milliseconds=took, rank=body["rank"])):
+        if not self._relay.to_supervisor(wire.Loaded(body["attempt"], age_ms=0, milliseconds=took, rank=body["rank"])):
             raise _no_supervisor()
         return 200, {}
 
     def _restart(self, body: Any) -> Answer:
         attempt = body["attempt"]
         if self._ending():
-            return 202, {"incident": attempt + 1, "ignored": "AttemptEnding"}
+            return 202, {"incident": attempt + 1, "ignored": ATTEMPT_ENDING}
         request = wire.Request(
             attempt=attempt,
             age_ms=0,
@@ -177,7 +178,7 @@ class Api:
             level=wire.Level(body.get("level", wire.Level.PROCESS.value)),
             exclude_node=body.get("excludeThisNode", False),
         )
-        if not self._relay.hand(request):
+        if not self._relay.to_supervisor(request):
             raise _no_supervisor()
         return 202, {"incident": attempt + 1}
 
@@ -186,7 +187,7 @@ class Api:
         await stream.prepare(request)
         sent: tuple[str, int] | None = None
         while not self._relay.closing:
-            event = _event(self._relay.standing, self._now_ms())
+            event = _event(self._relay.gate, self._now_ms())
             if event is not None and (event[0], event[1]["attempt"]) != sent:
                 sent = event[0], event[1]["attempt"]
                 await stream.write(f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode())
@@ -221,7 +222,7 @@ async def _errors(
 
 
 def _no_supervisor() -> ProblemError:
-    message = f"no supervisor is connected to the sidecar just now: try again after {RETRY_AFTER} s"
+    message = f"no supervisor is connected to the sidecar right now: try again after {RETRY_AFTER} s"
     return ProblemError(503, "SupervisorAway", message)
 
 
@@ -233,7 +234,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _restore_ignored(run: wire.Run | None, step: int) -> str:
-    """The sentence about a first step that doesn't go on from the restore point; "" if it does, or nobody can say."""
+    """What is wrong with a first step that doesn't follow the restore point; "" if it does, or if that is unknown."""
     if run is None or not run.checkpointed:
         return ""
     start = 0 if run.restore is None else run.restore.step
@@ -243,18 +244,18 @@ def _restore_ignored(run: wire.Run | None, step: int) -> str:
     return f"{source}, but the first step reported is {step}: the framework has loaded something else"
 
 
-def _described(now: attempt_gate.Standing, now_ms: int) -> dict[str, Any]:
-    report, run, directive = now.report, attempt_gate.run_of(now), now.run
+def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
+    report, run, directive = gate.report, attempt_gate.live_run(gate), gate.run
     if report is None:
         return {}
     body: dict[str, Any] = {
         "gang": report.gang,
         "member": report.member,
-        "attempt": attempt_gate.current(now),
+        "attempt": attempt_gate.current_attempt(gate),
         "phase": report.phase.value,
     }
     if run is not None and directive is not None:
-        shared = attempt_gate.environment(run)
+        shared = attempt_gate.shared_environment(run)
         found = {
             "ranks": list(attempt_gate.ranks_of(run)),
             "worldSize": _number(shared.get("WORLD_SIZE", "")),
@@ -264,7 +265,7 @@ def _described(now: attempt_gate.Standing, now_ms: int) -> dict[str, Any]:
             "reason": directive.reason,
         }
         body |= {name: value for name, value in found.items() if value}
-    stop = attempt_gate.stop_of(now, now_ms)
+    stop = attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
         body["stopping"] = _stopping(stop)
     return body
@@ -277,17 +278,17 @@ def _restore(restore: wire.Restore, registered: tuple[wire.Checkpoint, ...]) -> 
     return {"step": restore.step, "tier": restore.tier, **{name: value for name, value in where.items() if value}}
 
 
-def _stopping(stop: attempt_gate.Stop) -> dict[str, Any]:
+def _stopping(stop: StopNotice) -> dict[str, Any]:
     why = {"reason": stop.reason} if stop.reason else {}
     return {**why, "planned": stop.planned, "millisecondsLeft": stop.left_ms}
 
 
-def _event(now: attempt_gate.Standing, now_ms: int) -> tuple[str, dict[str, Any]] | None:
-    """What a worker should know now; None = there is no worker."""
-    attempt, stop = attempt_gate.speaking(now), attempt_gate.stop_of(now, now_ms)
+def _event(gate: AttemptGate, now_ms: int) -> tuple[str, dict[str, Any]] | None:
+    """The event for the current state; None = there is no worker."""
+    attempt, stop = attempt_gate.live_attempt(gate), attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
         return "stop", {"attempt": stop.attempt, **_stopping(stop)}
-    return None if attempt is None or attempt_gate.ending(now) else ("run", {"attempt": attempt})
+    return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,24 +1,21 @@
-"""Which attempt may speak to the framework API now: what a sidecar concludes from the messages that it relays. Pure.
+"""Which attempt may call the framework API now, as far as the sidecar can tell from what it relays. Pure.
 
-The rule: attempt N is spoken for from the Run(N) that its session was given until the supervisor says that its worker
-is gone. A stop that was ordered doesn't end it: the grace is there for a last checkpoint. The supervisor has the last
-word on every call; what is said here is said so that the framework gets a clear answer at once.
+Calls for attempt N are accepted from the Run(N) that its session was given until the supervisor reports that its worker
+is gone. A stop that was ordered doesn't end it: the grace is there for a last checkpoint. The gate must never replace
+the supervisor's own check: it only gives the framework a clear answer at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from gangsidecar import wire
 from gangsidecar.wire import Phase, Verb
 
-if TYPE_CHECKING:
-    from gangsidecar import wire
 
-
-class Verdict(StrEnum):
-    """What a call that carries an attempt finds."""
+class AttemptState(StrEnum):
+    """The state of the attempt that a call names."""
 
     CURRENT = "Current"
     """Its worker runs."""
@@ -27,130 +24,130 @@ class Verdict(StrEnum):
     OVER = "Over"
     """A newer attempt is current."""
     ABSENT = "Absent"
-    """No worker of it is here: it has not begun, or all has ended."""
+    """It has no worker here: it has not begun, or every process has ended."""
     UNKNOWN = "Unknown"
-    """No supervisor has spoken to this sidecar yet."""
+    """The supervisor has not reported to this sidecar yet."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What was heard last. ``directive`` is the newest by (attempt, Hold < Run < Finish), not the last to arrive."""
+class AttemptGate:
+    """The newest messages. ``directive`` is the newest by its order, not the last to arrive."""
 
     report: wire.Report | None = None
     directive: wire.Directive | None = None
-    heard_ms: int = 0
-    """When ``directive`` first arrived; with its grace this is a stop's deadline."""
+    directive_at_ms: int = 0
+    """When ``directive`` first arrived; with its grace, this is the deadline of a stop."""
     run: wire.Directive | None = None
     """The newest Run that names the session of ``report``."""
     ran: int | None = None
-    """The newest attempt that this session is known to have run; None = not known (a sidecar that began later)."""
+    """The newest attempt that this session is known to have run; None = unknown (the sidecar started later)."""
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopNotice:
     """The worker of ``attempt`` is being stopped."""
 
     attempt: int
     reason: str
     planned: bool
     left_ms: int
-    """Until SIGKILL; 0 when it is over."""
+    """Until SIGKILL; 0 when that time has passed."""
 
 
-def told(standing: Standing, report: wire.Report) -> Standing:
-    """The supervisor has spoken."""
-    old = standing.report
+def with_report(gate: AttemptGate, report: wire.Report) -> AttemptGate:
+    """The gate after a report of the supervisor."""
+    old = gate.report
     if old is not None and old.session != report.session:
-        standing = replace(standing, run=None, ran=None)
+        gate = replace(gate, run=None, ran=None)
     if report.phase is Phase.RUNNING:
-        standing = replace(standing, ran=report.attempt)
-    return replace(standing, report=report)
+        gate = replace(gate, ran=report.attempt)
+    return replace(gate, report=report)
 
 
-def heard(standing: Standing, directive: wire.Directive, now_ms: int) -> Standing:
-    """The controller has spoken. An older directive changes nothing, as it changes nothing for the supervisor."""
-    report = standing.report
+def with_directive(gate: AttemptGate, directive: wire.Directive, now_ms: int) -> AttemptGate:
+    """The gate after a directive of the controller. An older one changes nothing, as for the supervisor."""
+    report = gate.report
     if report is None or (directive.gang, directive.pod) != (report.gang, report.pod):
-        return standing
-    if directive.run is not None and directive.run.session == report.session and _newer(directive, standing.run):
-        standing = replace(standing, run=directive, ran=max(directive.attempt, standing.ran or 0))
-    if not _newer(directive, standing.directive):
-        return standing
-    return replace(standing, directive=directive, heard_ms=now_ms)
+        return gate
+    if directive.run is not None and directive.run.session == report.session and _is_newer(directive, gate.run):
+        gate = replace(gate, run=directive, ran=max(directive.attempt, gate.ran or 0))
+    if not _is_newer(directive, gate.directive):
+        return gate
+    return replace(gate, directive=directive, directive_at_ms=now_ms)
 
 
-def speaking(standing: Standing) -> int | None:
-    """The attempt whose worker may still be there; None = no worker is."""
-    report, run = standing.report, standing.run
+def live_attempt(gate: AttemptGate) -> int | None:
+    """The attempt whose worker may still be there; None = there is no worker."""
+    report, run = gate.report, gate.run
     if report is None:
         return None
     match report.phase:
         case Phase.RUNNING:
             return report.attempt
-        case Phase.READY:  # The worker may call before its supervisor has said Running.
+        case Phase.READY:  # The worker may call before its supervisor has reported Running.
             return run.attempt if run is not None and run.attempt == report.attempt else None
         case Phase.STOPPING | Phase.STUCK:
-            return standing.ran
+            return gate.ran
         case _:
             return None
 
 
-def current(standing: Standing) -> int:
-    """The attempt that a caller of another one is told; 0 before the first."""
-    attempt = speaking(standing)
+def current_attempt(gate: AttemptGate) -> int:
+    """The attempt to name in the answer to a call of another one; 0 before the first."""
+    attempt = live_attempt(gate)
     if attempt is not None:
         return attempt
-    return 0 if standing.report is None else standing.report.attempt
+    return 0 if gate.report is None else gate.report.attempt
 
 
-def ending(standing: Standing) -> bool:
-    """Was the worker that speaks ordered to stop?"""
-    if standing.report is not None and standing.report.phase in {Phase.STOPPING, Phase.STUCK}:
+def is_ending(gate: AttemptGate) -> bool:
+    """Whether the live worker was ordered to stop."""
+    if gate.report is not None and gate.report.phase in {Phase.STOPPING, Phase.STUCK}:
         return True
-    directive, attempt = standing.directive, speaking(standing)
+    directive, attempt = gate.directive, live_attempt(gate)
     if directive is None or attempt is None:
         return False
     return directive.attempt > attempt or (directive.attempt == attempt and directive.verb is Verb.FINISH)
 
 
-def judge(standing: Standing, attempt: int) -> Verdict:
-    """What a call with this attempt finds."""
-    if standing.report is None:
-        return Verdict.UNKNOWN
-    speaker, phase = speaking(standing), standing.report.phase
-    if attempt == speaker:
-        return Verdict.ENDING if ending(standing) else Verdict.CURRENT
-    if speaker is None and phase in {Phase.STOPPING, Phase.STUCK} and attempt <= standing.report.attempt:
-        return Verdict.ENDING  # This sidecar began in the middle of the stop: only the supervisor knows.
-    return Verdict.OVER if attempt < current(standing) else Verdict.ABSENT
+def state_of(gate: AttemptGate, attempt: int) -> AttemptState:
+    """The state of the attempt that a call names."""
+    if gate.report is None:
+        return AttemptState.UNKNOWN
+    live, phase = live_attempt(gate), gate.report.phase
+    if attempt == live:
+        return AttemptState.ENDING if is_ending(gate) else AttemptState.CURRENT
+    if live is None and phase in {Phase.STOPPING, Phase.STUCK} and attempt <= gate.report.attempt:
+        return AttemptState.ENDING  # This sidecar started in the middle of the stop: only the supervisor knows.
+    return AttemptState.OVER if attempt < current_attempt(gate) else AttemptState.ABSENT
 
 
-def stop_of(standing: Standing, now_ms: int) -> Stop | None:
+def stop_notice(gate: AttemptGate, now_ms: int) -> StopNotice | None:
     """The stop that the worker should know of; None while it may run on, and where there is no worker."""
-    directive, attempt = standing.directive, speaking(standing)
-    if directive is None or attempt is None or not ending(standing):
+    directive, attempt = gate.directive, live_attempt(gate)
+    if directive is None or attempt is None or not is_ending(gate):
         return None
-    left = max(0, standing.heard_ms + directive.grace_ms - now_ms)
-    return Stop(attempt, directive.reason, directive.planned, left)
+    left = max(0, gate.directive_at_ms + directive.grace_ms - now_ms)
+    return StopNotice(attempt, directive.reason, directive.planned, left)
 
 
-def run_of(standing: Standing) -> wire.Run | None:
-    """What the worker that speaks was started with; None = not heard by this sidecar."""
-    run = standing.run
-    return run.run if run is not None and run.attempt == speaking(standing) else None
+def live_run(gate: AttemptGate) -> wire.Run | None:
+    """What the live worker was started with; None = this sidecar has not seen it."""
+    run = gate.run
+    return run.run if run is not None and run.attempt == live_attempt(gate) else None
 
 
 def ranks_of(run: wire.Run) -> tuple[int, ...]:
-    """The ranks that call from here; () = a launcher gives them out, so they aren't known."""
+    """The ranks that call from here; () = a launcher assigns them, so they are unknown."""
     ranks = tuple(process.rank for process in run.processes if process.rank is not None)
     return ranks if len(ranks) == len(run.processes) else ()
 
 
-def environment(run: wire.Run) -> dict[str, str]:
-    """What all processes of the member share (rank and local rank are in it for a single process only)."""
+def shared_environment(run: wire.Run) -> dict[str, str]:
+    """What all processes of the member have in common (rank and local rank only if there is one process)."""
     shared = set.intersection(*(set(process.env) for process in run.processes)) if run.processes else set()
     return dict(shared)
 
 
-def _newer(new: wire.Directive, old: wire.Directive | None) -> bool:
+def _is_newer(new: wire.Directive, old: wire.Directive | None) -> bool:
     return old is None or new.order > old.order

@@ -1,4 +1,4 @@
-"""The supervisor's socket: lines of wire messages both ways. The newest connection is the supervisor's."""
+"""The supervisor's socket: wire messages both ways, one a line. The newest connection is the supervisor's."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from gangsidecar.agent.relay import Relay
 
 SILENCE = 30.0
-"""Seconds without a word of a supervisor after which somebody should know."""
-UNTAKEN = 2 * wire.MAX_BYTES
-"""Bytes that a supervisor which doesn't read may leave here before its connection is ended."""
+"""Seconds without a report of a supervisor after which the log says so."""
+UNREAD_BYTES = 2 * wire.MAX_BYTES
+"""Unread bytes after which the connection of a supervisor that doesn't read is closed."""
 
 
 def open_to_all(socket: str) -> None:
-    """Let anybody connect: the user's container may run under another uid than the sidecar.
+    """Let every uid connect: the user's container may have another one than the sidecar.
 
-    Who comes near the socket at all is a matter of its directory: a pod's own volume, or a folder private to its user.
+    Its directory protects the socket: it is the pod's own volume, or a folder private to its user.
 
     Raises:
         OSError: its mode can't be changed.
@@ -31,7 +31,7 @@ def open_to_all(socket: str) -> None:
 
 
 class Downlink:
-    """Accepts supervisors on a unix socket and gives what they say to the relay."""
+    """Accepts supervisors on a unix socket and passes their messages to the relay."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -40,14 +40,14 @@ class Downlink:
         self._silence: asyncio.TimerHandle | None = None
 
     async def open(self, path: str) -> None:
-        """Listen on ``path``; a socket that a former sidecar has left there is replaced.
+        """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
 
         Raises:
             OSError: it can't be listened on.
         """
         self._server = await asyncio.start_unix_server(self._serve, path, limit=wire.MAX_BYTES)
         open_to_all(path)
-        self._expect_word("no supervisor has connected")
+        self._expect_report("no supervisor has connected")
 
     async def close(self) -> None:
         """Stop listening and end the connection."""
@@ -57,39 +57,39 @@ class Downlink:
             self._server.close()
         if self._writer is not None:
             writer = self._writer
-            writer.transport.abort()  # What is still unsent is void: the next sidecar begins with whole states.
+            writer.transport.abort()  # What is unsent is void: the next sidecar starts with whole states.
             with suppress(OSError):
                 await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._writer is not None:
-            log("warning", "a newer supervisor takes the place of the connected one")
+            log("warning", "a newer supervisor replaces the connected one")
             self._writer.transport.abort()
         self._writer = writer
 
-        def hand(line: str) -> bool:
-            return _hand(writer, line)
+        def send(line: str) -> bool:
+            return _send(writer, line)
 
-        self._expect_word("the supervisor has connected, but sent no report")
-        self._relay.supervisor_came(hand)
+        self._expect_report("the supervisor has connected, but sent no report")
+        self._relay.supervisor_connected(send)
         reason = await self._listen(reader, writer)
-        self._relay.supervisor_left(hand)
+        self._relay.supervisor_disconnected(send)
         writer.close()
         if self._writer is writer:
             self._writer = None
             if not self._relay.closing:
                 log("warning", "the supervisor's connection ended", reason=reason)
-                self._expect_word("the supervisor has not come back")
+                self._expect_report("the supervisor has not come back")
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Relay what comes until the connection ends; why it did."""
+        """Relay what arrives until the connection ends; returns why it ended."""
         try:
             while line := await reader.readuntil(b"\n"):
                 if writer.is_closing():
                     break
                 text = line[:-1].decode()
                 message = wire.decode(text)
-                self._relay.supervisor_said(text, message)
+                self._relay.from_supervisor(text, message)
                 if isinstance(message, wire.Report) and self._silence is not None:
                     self._silence.cancel()
                     self._silence = None
@@ -101,18 +101,18 @@ class Downlink:
             return str(error)
         return "replaced"
 
-    def _expect_word(self, otherwise: str) -> None:
+    def _expect_report(self, otherwise: str) -> None:
         if self._silence is not None:
             self._silence.cancel()
         loop = asyncio.get_running_loop()
         self._silence = loop.call_later(SILENCE, log, "warning", f"{otherwise} for {SILENCE:.0f} s")
 
 
-def _hand(writer: asyncio.StreamWriter, line: str) -> bool:
+def _send(writer: asyncio.StreamWriter, line: str) -> bool:
     if writer.is_closing():
         return False
-    if writer.transport.get_write_buffer_size() > UNTAKEN:
-        log("warning", "the supervisor takes nothing any more: its connection is ended", unread_bytes=UNTAKEN)
+    if writer.transport.get_write_buffer_size() > UNREAD_BYTES:
+        log("warning", "the supervisor reads nothing any more; its connection is closed", unread_bytes=UNREAD_BYTES)
         writer.transport.abort()
         return False
     writer.write(line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The framework API as a table: its calls, what they take and answer. The OpenAPI document is made from it."""
+"""The framework API as a table: its calls with their bodies and answers. The OpenAPI document is made from it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gangsidecar.agent.schema import (
     definitions,
     json_schema,
 )
+from gangsidecar.wire import Phase
 
 _ATTEMPT = Integer(2**53)
 _STEP = Integer(2**53)
@@ -25,8 +26,13 @@ _RANK = Integer(2**31)
 _SENTENCE = Text(8192)
 _MILLISECONDS = Integer(2**53)
 
-ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller: GANG_ATTEMPT")
-RANK = Field("rank", _RANK, "the rank of the caller: RANK")
+ATTEMPT_ENDING = "AttemptEnding"
+"""Why a call was ignored."""
+RESTORE_POINT_IGNORED = "RestorePointIgnored"
+"""A warning in an answer."""
+
+ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller (GANG_ATTEMPT)")
+RANK = Field("rank", _RANK, "the rank of the caller (RANK)")
 REASON = Field("reason", _SENTENCE, "why, in a sentence", required=False)
 
 RANK_PATH = Shape(
@@ -38,7 +44,7 @@ RESTORE = Shape(
     "Restore",
     "The restore point: the newest checkpoint that every rank can load.",
     (
-        Field("step", _STEP, "the step to go on from"),
+        Field("step", _STEP, "the step to continue from"),
         Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
         Field("path", _SENTENCE, "its folder; absent where each rank registered its own", required=False),
         Field("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did", required=False),
@@ -49,21 +55,19 @@ STOPPING = Shape(
     "The worker is being stopped.",
     (
         REASON,
-        Field("planned", Boolean(), "nobody failed: there is time for a last checkpoint"),
+        Field("planned", Boolean(), "no fault caused it: there is time for a last checkpoint"),
         Field("millisecondsLeft", _MILLISECONDS, "until SIGKILL of everything that is left"),
     ),
 )
 CURRENT = Shape(
     "Attempt",
-    "What is known of the current attempt; what isn't known is absent.",
+    "What is known of the current attempt; unknown fields are absent.",
     (
         Field("gang", _SENTENCE, "UID of the GangJob"),
         Field("member", _SENTENCE, "the member whose pod this is"),
-        Field(
-            "attempt", _ATTEMPT, "the attempt whose worker runs, else the newest that was heard of; 0 before the first"
-        ),
-        Field("phase", Choice(("Idle", "Stopping", "Ready", "Running", "Stuck", "Done")), "what the supervisor does"),
-        Field("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher gives them out", required=False),
+        Field("attempt", _ATTEMPT, "the attempt whose worker runs, else the newest known one; 0 before the first"),
+        Field("phase", Choice(tuple(phase.value for phase in Phase)), "what the supervisor does"),
+        Field("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher assigns them", required=False),
         Field("worldSize", _RANK, "how many ranks the process group has", required=False),
         Field("masterAddress", _SENTENCE, "where rank 0 is", required=False),
         Field("masterPort", Integer(65535), "the port of this attempt's rendezvous", required=False),
@@ -74,31 +78,34 @@ CURRENT = Shape(
 )
 PROGRESS = Shape(
     "Progress",
-    "How far a rank is. It is the heartbeat as well.",
+    "How far a rank is. It is also the heartbeat.",
     (
         ATTEMPT,
         RANK,
         Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
-        Field("step", _STEP, "the training step that was finished, or the one it is at"),
+        Field("step", _STEP, "the training step that is finished, or the one that the rank is at"),
         Field(
             "seconds",
             Number(1e9),
-            "how long the step took, without waiting for others; of a first step it appears in the incident",
+            "how long the step took, without waiting for other ranks; that of a first step appears in the incident",
             required=False,
         ),
     ),
 )
 TAKEN = Shape(
     "Taken",
-    "It was taken.",
+    "The call was accepted.",
     (
         Field(
-            "ignored", Choice(("AttemptEnding",)), "it changes nothing: the attempt is being stopped", required=False
+            "ignored",
+            Choice((ATTEMPT_ENDING,)),
+            "the call changes nothing: the attempt is being stopped",
+            required=False,
         ),
         Field(
             "warning",
-            Choice(("RestorePointIgnored",)),
-            "the rank's first step isn't the restore point's",
+            Choice((RESTORE_POINT_IGNORED,)),
+            "the rank's first step doesn't follow the restore point",
             required=False,
         ),
         Field("message", _SENTENCE, "the warning as a sentence", required=False),
@@ -113,7 +120,7 @@ CHECKPOINT = Shape(
         Field("tier", Text(253, 1), "a checkpoint tier of the GangJob"),
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
-        Field("path", Text(4096), "where this rank finds it again", required=False),
+        Field("path", Text(4096), "where this rank finds it", required=False),
     ),
 )
 LOADED = Shape(
@@ -122,7 +129,7 @@ LOADED = Shape(
     (
         ATTEMPT,
         RANK,
-        Field("seconds", Number(1e9), "how long that took"),
+        Field("seconds", Number(1e9), "how long the loading took"),
     ),
 )
 RESTART = Shape(
@@ -131,11 +138,11 @@ RESTART = Shape(
     (
         ATTEMPT,
         RANK,
-        Field("reason", Text(1024, 1), "why, in a sentence: it appears in the incident"),
+        Field("reason", Text(1024, 1), "why, in a sentence; it appears in the incident"),
         Field(
             "level",
             Choice(("Process", "Pod", "Gang")),
-            "the least that is thrown away; default Process",
+            "how much is thrown away at least; default Process",
             required=False,
         ),
         Field("excludeThisNode", Boolean(), "replace this member's pod on another node; default false", required=False),
@@ -143,16 +150,16 @@ RESTART = Shape(
 )
 ASKED = Shape(
     "Asked",
-    "The request is on its way; the controller decides.",
+    "The request was passed on; the controller decides.",
     (
-        Field("incident", _ATTEMPT, "the attempt that the restart would begin"),
-        Field("ignored", Choice(("AttemptEnding",)), "the attempt is being stopped already", required=False),
+        Field("incident", _ATTEMPT, "the attempt that the restart would start"),
+        Field("ignored", Choice((ATTEMPT_ENDING,)), "the attempt is being stopped already", required=False),
     ),
 )
 RUN_EVENT = Shape("RunEvent", "Data of the event `run`: a worker runs.", (Field("attempt", _ATTEMPT, "its attempt"),))
 STOP_EVENT = Shape(
     "StopEvent",
-    "Data of the event `stop`: abort collectives now; if planned, save first.",
+    "Data of the event `stop`: abort collectives now; if it is planned, save first.",
     (Field("attempt", _ATTEMPT, "the attempt that is being stopped"), *STOPPING.fields),
 )
 ERROR = Shape(
@@ -163,9 +170,9 @@ ERROR = Shape(
             "error",
             Shape(
                 "Problem",
-                "One reason for machines, one sentence for people.",
+                "A reason for programs, and a sentence for people.",
                 (
-                    Field("reason", Text(64, 1), "in one CamelCase word"),
+                    Field("reason", Text(64, 1), "one CamelCase word"),
                     Field("message", _SENTENCE, "what was found, and what to do"),
                     Field("field", _SENTENCE, "the path of the field that is wrong", required=False),
                     Field("attempt", _ATTEMPT, "the current attempt", required=False),
@@ -179,18 +186,18 @@ ERROR = Shape(
 
 @dataclass(frozen=True)
 class Operation:
-    """One call: its handler is found by ``name``."""
+    """One call; ``name`` leads to its handler."""
 
     name: str
     method: str
     path: str
     summary: str
     answers: dict[int, Shape | None]
-    """By status; None = not described by a shape of ours."""
+    """By status; None = no shape describes it."""
     takes: Shape | None = None
     media: str = "application/json"
     carries: tuple[Shape, ...] = field(default=())
-    """Shapes that are inside a stream."""
+    """Shapes inside a stream."""
 
 
 _NOT_YET = {503: ERROR}
@@ -199,13 +206,13 @@ _POST_ERRORS = {400: ERROR, 409: ERROR, 413: ERROR, 422: ERROR, 503: ERROR}
 OPERATIONS = (
     Operation("getAttempt", "GET", "/v1/attempt", "The current attempt.", {200: CURRENT, **_NOT_YET}),
     Operation(
-        "postProgress", "POST", "/v1/progress", "Say how far this rank is.", {200: TAKEN, **_POST_ERRORS}, PROGRESS
+        "postProgress", "POST", "/v1/progress", "Report how far this rank is.", {200: TAKEN, **_POST_ERRORS}, PROGRESS
     ),
     Operation(
         "postCheckpoint",
         "POST",
         "/v1/checkpoints",
-        "Say that this rank has begun, completed or dropped a checkpoint. 200: the supervisor has it.",
+        "Register that this rank has begun, completed or dropped a checkpoint. 200: it was passed to the supervisor.",
         {200: TAKEN, **_POST_ERRORS},
         CHECKPOINT,
     ),
@@ -213,16 +220,18 @@ OPERATIONS = (
         "postLoaded",
         "POST",
         "/v1/checkpoints/loaded",
-        "Say that this rank has just loaded the restore point. A rank's first word in an attempt counts.",
+        "Report that this rank has just loaded the restore point. The first call of a rank in an attempt counts.",
         {200: TAKEN, **_POST_ERRORS},
         LOADED,
     ),
-    Operation("postRestart", "POST", "/v1/restart", "Ask for a restart.", {202: ASKED, **_POST_ERRORS}, RESTART),
+    Operation(
+        "postRestart", "POST", "/v1/restart", "Ask for a restart of the gang.", {202: ASKED, **_POST_ERRORS}, RESTART
+    ),
     Operation(
         "getEvents",
         "GET",
         "/v1/events",
-        "Server-sent events: what holds now, then each change. Names are `run` and `stop`.",
+        "Server-sent events: the current state, then each change. Their names are `run` and `stop`.",
         {200: None},
         media="text/event-stream",
         carries=(RUN_EVENT, STOP_EVENT),
@@ -234,15 +243,15 @@ _MEANINGS = {
     200: "Done.",
     202: "Accepted.",
     400: "The body is not as described.",
-    409: "The attempt is not current.",
+    409: "The attempt is not the current one.",
     413: "The body is over 64 KiB.",
-    422: "The rank is not one of this member's.",
-    503: "There is no supervisor just now: try again after Retry-After seconds.",
+    422: "The rank does not belong to this member.",
+    503: "No supervisor is connected right now: try again after Retry-After seconds.",
 }
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all of it."""
+    """The OpenAPI 3.1 document of the whole API."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {}
     for one in OPERATIONS:

@@ -1,6 +1,6 @@
 """How often progress goes to the supervisor: the first step of an attempt at once, then at most once a second.
 
-What comes in between is folded into one: the highest step, the newest phase, the age of the newest call.
+Calls in between are folded into one message: the highest step, the newest phase, the age of the newest call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERVAL = 1.0
 
 
 @dataclass(frozen=True)
-class _Pace:
+class _Progress:
     attempt: int
     step: int
     phase: str
@@ -29,60 +29,60 @@ class _Pace:
     first_ms: int | None = None
 
 
-class Pacing:
-    """Folds the calls of all ranks of this member. ``hand`` gives one message over; False = nobody takes it now."""
+class ProgressThrottle:
+    """Folds the calls of all ranks of this member. ``send`` passes one message on; False = nothing takes it now."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hand: Callable[[wire.Progress], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, send: Callable[[wire.Progress], bool]) -> None:
         self._loop = loop
-        self._hand = hand
-        self._pace: _Pace | None = None
-        self._handed_at: float | None = None
+        self._send = send
+        self._progress: _Progress | None = None
+        self._sent_at: float | None = None
         self._unsent = False
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None) -> None:
-        """Take one call; it goes out now, or with the next message.
+        """Take one call; it goes out now or with the next message.
 
         Args:
-            attempt: the caller's.
-            phase: what it is doing.
-            step: where it is.
-            first_ms: how long this step took, if it is the caller's first. The longest of all ranks counts.
+            attempt: the attempt of the caller.
+            phase: what the rank is doing.
+            step: the step that it is at.
+            first_ms: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
         """
-        now, old = self._loop.time(), self._pace
+        now, old = self._loop.time(), self._progress
         if old is None or old.attempt != attempt:
-            old = _Pace(attempt, step, phase, now)
-            self._handed_at = None
+            old = _Progress(attempt, step, phase, now)
+            self._sent_at = None
         first = phase == "Step" and old.first_step is None
-        pace = replace(old, step=max(old.step, step), phase=phase, at=now)
+        newest = replace(old, step=max(old.step, step), phase=phase, at=now)
         if first:
-            pace = replace(pace, first_step=step, first_at=now)
-        longer = first_ms is not None and step == pace.first_step and first_ms > (pace.first_ms or -1)
-        self._pace = replace(pace, first_ms=first_ms) if longer else pace
+            newest = replace(newest, first_step=step, first_at=now)
+        longer = first_ms is not None and step == newest.first_step and first_ms > (newest.first_ms or -1)
+        self._progress = replace(newest, first_ms=first_ms) if longer else newest
         self._unsent = True
-        if first or longer or self._handed_at is None or now - self._handed_at >= INTERVAL:
+        if first or longer or self._sent_at is None or now - self._sent_at >= INTERVAL:
             self.flush()
         elif self._timer is None:
-            self._timer = self._loop.call_at(self._handed_at + INTERVAL, self.flush)
+            self._timer = self._loop.call_at(self._sent_at + INTERVAL, self.flush)
 
     def flush(self) -> None:
-        """Give over what is waiting, if somebody takes it; else it waits for the next call of this."""
+        """Pass on what is waiting. What nothing takes waits for the next call."""
         self.close()
-        pace, now = self._pace, self._loop.time()
-        if pace is None or not self._unsent:
+        newest, now = self._progress, self._loop.time()
+        if newest is None or not self._unsent:
             return
         progress = wire.Progress(
-            attempt=pace.attempt,
-            step=pace.step,
-            age_ms=_ms(now - pace.at),
-            phase=pace.phase,
-            first_step=pace.first_step,
-            first_age_ms=None if pace.first_step is None else _ms(now - pace.first_at),
-            first_ms=pace.first_ms,
+            attempt=newest.attempt,
+            step=newest.step,
+            age_ms=_ms(now - newest.at),
+            phase=newest.phase,
+            first_step=newest.first_step,
+            first_age_ms=None if newest.first_step is None else _ms(now - newest.first_at),
+            first_ms=newest.first_ms,
         )
-        if self._hand(progress):
+        if self._send(progress):
             self._unsent = False
-            self._handed_at = now
+            self._sent_at = now
 
     def close(self) -> None:
         """Stop the timer."""

@@ -1,7 +1,8 @@
-"""What passes through a sidecar: the newest report, the newest directive, and who is there to take them.
+"""What passes through a sidecar: the newest report, the newest directive, and the connections that take them.
 
-It decides nothing. Of each kind only the newest message matters (reports are whole states, directives are desired
-states), so nothing is ever queued. All of it runs in one thread: a reader that looks and then waits misses nothing.
+It must never decide anything, and never queue: of each kind only the newest message matters, because reports are whole
+states and directives are desired states. All of it runs in one thread, so a reader that looks and then waits misses
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gangsidecar import wire
 from gangsidecar.agent import attempt_gate
-from gangsidecar.agent.progress_throttle import Pacing
+from gangsidecar.agent.attempt_gate import AttemptGate
+from gangsidecar.agent.progress_throttle import ProgressThrottle
 from gangsidecar.common.clock import now_ms
 
 if TYPE_CHECKING:
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """Wakes everybody who waits, each time that something has changed."""
+    """Wakes every waiting task each time that something has changed."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something has changed."""
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
@@ -41,11 +43,11 @@ class Relay:
     """Between the controller's connection, the supervisor's connection and the framework API."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.standing = attempt_gate.Standing()
+        self.gate = AttemptGate()
         self.changes = Changes()
-        """Of :attr:`standing`, of what waits for the controller, and of :attr:`closing`."""
+        """Of :attr:`gate`, of what waits for the controller, and of :attr:`closing`."""
         self.closing = False
-        self.pacing = Pacing(loop, self.hand)
+        self.progress = ProgressThrottle(loop, self.to_supervisor)
         self._supervisor: Callable[[str], bool] | None = None
         self._directive: str | None = None
         self._scan: str | None = None
@@ -55,13 +57,13 @@ class Relay:
 
     # The controller's side.
 
-    def controller_said(self, text: str, message: wire.Message) -> None:
-        """Hand a message of the controller to the supervisor; of a directive and a scan the newest is kept for it."""
+    def from_controller(self, text: str, message: wire.Message) -> None:
+        """Pass a message of the controller to the supervisor; keep the newest directive and scan for the next one."""
         line = text.replace("\n", " ")  # JSON has raw newlines between tokens only.
         match message:
             case wire.Directive():
                 self._directive = line
-                self.standing = attempt_gate.heard(self.standing, message, now_ms())
+                self.gate = attempt_gate.with_directive(self.gate, message, now_ms())
             case wire.Scan():
                 self._scan = line
             case wire.Ping():
@@ -71,22 +73,22 @@ class Relay:
         if self._supervisor is not None:
             self._supervisor(line)
         if isinstance(message, wire.Directive):
-            self.changes.tell()
+            self.changes.notify()
 
-    def controller_left(self) -> None:
-        """What it said is not handed to another supervisor: the next controller says what it wants itself."""
+    def controller_disconnected(self) -> None:
+        """Drop what it sent: the next controller sends what it wants itself."""
         self._directive = self._scan = self._scanned = None
 
     def report_after(self, number: int, revision: int) -> tuple[int, str] | None:
-        """The newest report, if it is newer than ``number``, as a controller of this revision of the wire takes it.
+        """The newest report and its number, as this revision takes it; None = it is not newer than ``number``.
 
         Its ages have grown by the time that it waited here.
         """
         if self._report is None or self._reports == number:
             return None
         text, report, at = self._report
-        told = wire.in_revision(wire.aged(report, now_ms() - at), revision)
-        return self._reports, text if told is report else wire.encode(told)
+        current = wire.in_revision(wire.aged(report, now_ms() - at), revision)
+        return self._reports, text if current is report else wire.encode(current)
 
     def take_scanned(self) -> str | None:
         """The answer to a scan, once."""
@@ -95,47 +97,49 @@ class Relay:
 
     # The supervisor's side.
 
-    def supervisor_came(self, hand: Callable[[str], bool]) -> None:
-        """A supervisor has connected; ``hand`` queues one line for it and says whether it could."""
-        self._supervisor = hand
+    def supervisor_connected(self, send: Callable[[str], bool]) -> None:
+        """A supervisor has connected; ``send`` queues one line for it and returns whether it could."""
+        self._supervisor = send
         for line in (self._directive, self._scan):
             if line is not None:
-                hand(line)
-        self.pacing.flush()
+                send(line)
+        self.progress.flush()
 
-    def supervisor_left(self, hand: Callable[[str], bool]) -> None:
-        """This connection has ended; nothing changes if a newer one has already taken its place."""
-        if self._supervisor is hand:
+    def supervisor_disconnected(self, send: Callable[[str], bool]) -> None:
+        """This connection has ended. Nothing changes if a newer one has already replaced it."""
+        if self._supervisor is send:
             self._supervisor = None
-            self.changes.tell()
+            self.changes.notify()
 
     @property
     def is_over(self) -> bool:
-        """Whether the supervisor has ended deliberately: none will come any more."""
+        """Whether the supervisor has ended deliberately: none will connect any more."""
         return self._supervisor is None and self._report is not None and self._report[1].phase is wire.Phase.DONE
 
-    def supervisor_said(self, line: str, message: wire.Message) -> None:
-        """Keep a report or the answer to a scan for the controller, who gets it at once if he is there."""
+    def from_supervisor(self, line: str, message: wire.Message) -> None:
+        """Keep a report or the answer to a scan for the controller, which gets it at once if it is connected."""
         match message:
             case wire.Report():
                 self._report = line, message, now_ms()
                 self._reports += 1
-                self.standing = attempt_gate.told(self.standing, message)
+                self.gate = attempt_gate.with_report(self.gate, message)
             case wire.Scanned():
                 self._scan = None
                 self._scanned = line
             case _:
                 raise wire.WireError(f"a {type(message).__name__} doesn't come from a supervisor")
-        self.changes.tell()
+        self.changes.notify()
 
     # The framework's side.
 
-    def hand(self, message: wire.Checkpoint | wire.Dropped | wire.Loaded | wire.Progress | wire.Request) -> bool:
-        """Hand a message of the framework to the supervisor; False = none is connected that takes it."""
+    def to_supervisor(
+        self, message: wire.Checkpoint | wire.Dropped | wire.Loaded | wire.Progress | wire.Request
+    ) -> bool:
+        """Pass a message of the framework to the supervisor; False = none is connected that takes it."""
         return self._supervisor is not None and self._supervisor(wire.encode(message))
 
     def close(self) -> None:
         """The sidecar ends."""
         self.closing = True
-        self.pacing.close()
-        self.changes.tell()
+        self.progress.close()
+        self.changes.notify()

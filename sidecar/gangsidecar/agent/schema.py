@@ -1,6 +1,6 @@
-"""What JSON bodies look like, as values: the checks and the OpenAPI document both come from them, so they can't differ.
+"""The shapes of JSON bodies, as values. The checks and the OpenAPI document are both made from them, so they agree.
 
-Written by hand because a library for it would take more memory than the whole sidecar may.
+It is written by hand because a library would take more memory than the whole sidecar may use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Json: TypeAlias = Any
 
 
 class MismatchError(ValueError):
-    """A body that isn't of its shape: ``field`` is its path, the text says what was found and what is allowed."""
+    """A body doesn't match its shape: ``field`` is the path, the text gives what was found and what is allowed."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")
@@ -21,7 +21,7 @@ class MismatchError(ValueError):
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number; ``3.0`` is one, as JSON Schema says."""
+    """A whole number; ``3.0`` is one, as in JSON Schema."""
 
     maximum: int
     minimum: int = 0
@@ -74,7 +74,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Shape:
-    """An object with these properties and no others; it has a name of its own in the document."""
+    """An object with these properties and no others; the document lists it under its name."""
 
     name: str
     description: str
@@ -88,7 +88,7 @@ def check(kind: Kind, value: Json, path: str = "body") -> Json:
     """The value, whole numbers as ``int``.
 
     Raises:
-        MismatchError: it isn't of this kind.
+        MismatchError: the value isn't of this kind.
     """
     match kind:
         case Integer() | Number():
@@ -114,7 +114,7 @@ def check(kind: Kind, value: Json, path: str = "body") -> Json:
 def _check_number(kind: Integer | Number, value: Json, path: str) -> int | float:
     whole = isinstance(kind, Integer)
     _expect(isinstance(value, (int, float)) and not isinstance(value, bool), value, path, "a number")
-    if not kind.minimum <= value <= kind.maximum:  # NaN isn't either
+    if not kind.minimum <= value <= kind.maximum:  # NaN is excluded, too
         raise MismatchError(path, f"it is not from {kind.minimum} to {kind.maximum}")
     if whole and value != int(value):
         raise MismatchError(path, f"{value} is not a whole number")
@@ -139,7 +139,7 @@ def _check_object(shape: Shape, value: Json, path: str) -> Json:
 
 
 def json_schema(kind: Kind) -> dict[str, Json]:
-    """The same as JSON Schema; shapes are referred to by name."""
+    """The kind as JSON Schema, which refers to shapes by name."""
     match kind:
         case Integer() | Number():
             name = "integer" if isinstance(kind, Integer) else "number"

@@ -1,7 +1,7 @@
-"""The connection to the controller: one WebSocket, dialled again for ever.
+"""The connection to the controller: one WebSocket, dialled again without end.
 
-Waits between two attempts are drawn from the whole range up to a doubling limit (full jitter): after the restart of a
-controller its members come back spread out, not all at once.
+The wait before each attempt is drawn from the whole range up to a limit that doubles (full jitter), so the members of a
+restarted controller come back spread out in time. A connection that is lost at once must not be dialled in a hot loop.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from gangsidecar.agent.relay import Relay
 
 FIRST_WAIT, LAST_WAIT = 0.05, 5.0
-"""Limits, in seconds, of the wait before the first and a late attempt."""
+"""Limits, in seconds, of the wait before the first and before a late attempt."""
 DIAL = 10.0
-"""Seconds that a controller may take for the upgrade."""
+"""Seconds that a controller has for the upgrade."""
 LEADER_DIAL = 3.0
-"""The same for a leader that a standby has named: it may be a dead one, whose successor is about to take over."""
+"""The same for a leader that a standby has named: it may have died, and its successor is about to take over."""
 SILENCE = 15.0
-"""Seconds without a ping after which a controller is taken for frozen."""
+"""Seconds without a ping after which a controller counts as frozen."""
 GOODBYE = 1.0
 """Seconds for the closing handshake."""
 REFUSALS = frozenset({401, 403, 409})
@@ -39,27 +39,27 @@ _NUMBER = re.compile("[0-9]{1,6}")
 _CLOSE_REASON = 120
 """Bytes: a close frame takes 123."""
 _ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
-_SPOILT = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
+_NO_MESSAGE = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the controller is and who we are. Files are read before each attempt: what is in them changes."""
+    """Where the controller is, and what proves our identity. Files are read before each attempt: they may change."""
 
     token_file: Path
     url: str = ""
     url_file: Path | None = None
     """Holds the URL, instead of ``url``."""
     ca_file: Path | None = None
-    """The certificates that a ``wss`` controller's is checked against; with neither this nor ``ca``, the system's."""
+    """The certificates to trust for ``wss``; with neither this nor ``ca``, the system's."""
     ca: str = ""
     """The same as PEM text."""
     server_name: str = ""
-    """The name that the certificate must be for; empty = the host of the URL. A leader's URL has an IP address."""
+    """The name that the certificate must have; empty = the host of the URL. A leader's URL has an IP address."""
 
 
 class _RefusedError(Exception):
-    """The other side answers, but not as our controller: trying again soon won't change it."""
+    """The other side answers, but not as our controller: another attempt soon won't change it."""
 
 
 class _LostError(Exception):
@@ -67,7 +67,7 @@ class _LostError(Exception):
 
 
 class _StandbyError(_LostError):
-    """The other side isn't the leader, but knows who is."""
+    """The other side is a standby, and it has named the leader."""
 
     def __init__(self, text: str, leader: str) -> None:
         super().__init__(text)
@@ -75,26 +75,26 @@ class _StandbyError(_LostError):
 
 
 class _Answer:
-    """What the controller answered to the upgrade, as far as aiohttp keeps it to itself."""
+    """What aiohttp hides of the controller's answer to the upgrade."""
 
     def __init__(self) -> None:
         self.text = ""
-        """The body of a refusal, which says why."""
+        """The body of a refusal, which gives the reason."""
         self.revision = 1
-        """Of the wire: what the controller takes."""
+        """The revision of the wire that the controller accepts."""
 
     async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
-        """Read some of it."""
-        told = end.response.headers.get(wire.REVISION_HEADER, "")
-        self.revision = int(told) if _NUMBER.fullmatch(told) else 1
+        """Read the revision, and the beginning of a refusal."""
+        sent = end.response.headers.get(wire.REVISION_HEADER, "")
+        self.revision = int(sent) if _NUMBER.fullmatch(sent) else 1
         if end.response.status != HTTPStatus.SWITCHING_PROTOCOLS:
             self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
 
 
 async def stay_connected(address: Address, relay: Relay) -> None:
-    """Keep one connection and relay both ways; ends only by being cancelled."""
+    """Keep one connection and relay both ways, until cancelled."""
     loop = asyncio.get_running_loop()
-    failures, said = 0, ""
+    failures, logged = 0, ""
     while True:
         began = loop.time()
         shortest = 0.0
@@ -104,17 +104,17 @@ async def stay_connected(address: Address, relay: Relay) -> None:
             reason, shortest = str(error), LAST_WAIT / 2
         except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
             reason = str(error) or type(error).__name__
-        # One that held is no failure; one that is lost as soon as it is made must not be dialled in a hot loop.
+        # A connection that held for a while is no failure; one that was lost at once is.
         failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
-        if reason != said:
+        if reason != logged:
             log("warning", "there is no connection to the controller; workers train on", reason=reason)
-        said = reason if failures else ""
+        logged = reason if failures else ""
         limit = LAST_WAIT if shortest else min(LAST_WAIT, FIRST_WAIT * 2 ** min(max(failures - 1, 0), 10))
         await asyncio.sleep(random.uniform(shortest, limit))  # noqa: S311 - jitter, not a secret
 
 
 async def _connection(address: Address, relay: Relay) -> None:
-    """One connection, from dialling to its end. A standby's answer is followed once; then it begins from the front.
+    """One connection, from dialling to its end. A standby's answer is followed once.
 
     Raises:
         _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
@@ -125,8 +125,8 @@ async def _connection(address: Address, relay: Relay) -> None:
     except _StandbyError as standby:
         leader = standby.leader
         if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
-            raise _LostError(f"{standby}; what it names as leader is not dialled: {leader!r:.120}") from None
-    log("info", "a standby answered: its leader is dialled", url=leader)
+            raise _LostError(f"{standby}; the leader that it names is not dialled: {leader!r:.120}") from None
+    log("info", "a standby answered; dialling its leader", url=leader)
     await _dial(address, relay, leader, LEADER_DIAL)
 
 
@@ -140,7 +140,7 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
                 socket = await session.ws_connect(
                     url,
                     headers={"Authorization": f"Bearer {_read(address.token_file)}"},
-                    # The limit is one that a message must stay below.
+                    # A message must stay below this limit.
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
                     ssl=_trust(address),
@@ -155,26 +155,26 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
         except TimeoutError:
             raise _LostError(f"the controller didn't answer within {seconds:.0f} s") from None
         log("info", "connected to the controller")
-        await _converse(socket, relay, answer.revision)
+        await _relay_both_ways(socket, relay, answer.revision)
 
 
-async def _converse(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
+async def _relay_both_ways(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
     code, reason = aiohttp.WSCloseCode.GOING_AWAY, b"the sidecar ends"
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_speak(socket, relay, revision))
-            tasks.create_task(_listen(socket, relay))
+            tasks.create_task(_send_reports(socket, relay, revision))
+            tasks.create_task(_receive(socket, relay))
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
         code, reason = aiohttp.WSCloseCode.POLICY_VIOLATION, str(first).encode("ascii", "replace")[:_CLOSE_REASON]
         raise first from None
     finally:
-        relay.controller_left()
+        relay.controller_disconnected()
         await socket.close(code=code, message=reason)
 
 
-async def _speak(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
-    """Send each report, at once; while the controller is slow, only the newest."""
+async def _send_reports(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
+    """Send each report at once; while the controller is slow, only the newest."""
     sent = 0
     while True:
         report, scanned = relay.report_after(sent, revision), relay.take_scanned()
@@ -187,14 +187,14 @@ async def _speak(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision
             await relay.changes.wait()
 
 
-async def _listen(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
-    """Relay what comes, until the connection ends, is spoilt, or no ping came for too long."""
+async def _receive(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
+    """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(SILENCE) as silence:
             while (frame := await socket.receive()).type not in _ENDED:
-                if frame.type in _SPOILT:
-                    raise _RefusedError(f"the controller sent what is no message: {frame.data!r:.120}")
+                if frame.type in _NO_MESSAGE:
+                    raise _RefusedError(f"the controller sent something that is no message: {frame.data!r:.120}")
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     message = _decode(relay, frame.data)
                     if isinstance(message, wire.Ping):
@@ -207,7 +207,7 @@ async def _listen(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None
 def _decode(relay: Relay, text: str) -> wire.Message:
     try:
         message: wire.Message = wire.decode(text)
-        relay.controller_said(text, message)
+        relay.from_controller(text, message)
     except wire.WireError as error:
         raise _RefusedError(f"the controller sent a malformed message: {error}") from None
     return message
