@@ -823,7 +823,7 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "reason"),
         [
-            ("", "run or copy was expected"),
+            ("", "expected run or copy"),
             ("walk", "'walk' is neither run nor copy"),
             ("run --sock x", "unknown flag '--sock'"),
             ("run -- true", "missing: --socket (or GANG_SUPERVISOR_SOCKET), --state"),
@@ -831,7 +831,7 @@ class TestCommandLine:
             ("run --socket=s --state=s --gang=g --member=m --pod=p --address=a", "no command"),
             (
                 "run --socket=s --state=s --gang=g --member=m --pod=p --address=a --incarnation=x -- true",
-                "--incarnation: 'x' instead of a number",
+                "--incarnation: 'x' is not a whole number",
             ),
         ],
     )

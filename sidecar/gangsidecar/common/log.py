@@ -7,13 +7,13 @@ import time
 
 
 def log(level: str, message: str, **fields: object) -> None:
-    """Write one line; a stderr that can't take it is nothing to stop for."""
+    """Write one line. A stderr that can't take it must not stop the program."""
     now = time.time()
     clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     parts = [f"{clock}.{int(now * 1000) % 1000:03d}Z", level, message]
     parts += [f"{name}={_value(value)}" for name, value in fields.items()]
     try:
-        # Not by sys.stderr: what its buffer can't write makes Python exit with 120.
+        # Not through sys.stderr: Python exits with 120 if its buffer can't be written.
         os.write(2, (" ".join(parts) + "\n").encode("utf-8", errors="backslashreplace"))
     except OSError:
         return

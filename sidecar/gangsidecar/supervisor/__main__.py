@@ -1,4 +1,4 @@
-"""The command line of the supervisor's zipapp. Without argparse, which costs more memory than all of our own code."""
+"""The command line of the supervisor. It does without argparse, which takes more memory than all of our own code."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import sys
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.driver import Settings, Supervisor
+from gangsidecar.supervisor.driver import Driver, Settings
 from gangsidecar.supervisor.machine import Identity
 
 
 class _Flag(NamedTuple):
     variable: str
     default: str
-    """Empty: it must be given."""
+    """Empty = the flag is required."""
     meaning: str
 
 
 _FLAGS = {
     "--socket": _Flag("GANG_SUPERVISOR_SOCKET", "", "unix socket on which the sidecar listens"),
-    "--state": _Flag("GANG_STATE", "", "file that keeps ends and checkpoints for a next start"),
+    "--state": _Flag("GANG_STATE", "", "file that keeps ends and checkpoints for the next start"),
     "--gang": _Flag("GANG_UID", "", "UID of the GangJob"),
     "--member": _Flag("GANG_MEMBER", "", "the member's name, such as worker-3"),
-    "--incarnation": _Flag("GANG_INCARNATION", "0", "how often the member's pod was replaced"),
+    "--incarnation": _Flag("GANG_INCARNATION", "0", "how many times the member's pod was replaced"),
     "--pod": _Flag("GANG_POD_UID", "", "UID of the pod"),
     "--address": _Flag("GANG_POD_IP", "", "address at which peers reach this pod"),
-    "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after this long without controller and live worker"),
-    "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder of gangclient, put last in PYTHONPATH"),
+    "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after so long without controller and live worker"),
+    "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder with gangclient, for PYTHONPATH"),
 }
 
 USAGE = """\
@@ -36,13 +36,13 @@ usage: supervisor.pyz run FLAGS -- COMMAND [ARGUMENT ...]
 """
 HELP = f"""\
 {USAGE}
-run: supervise the worker of one member of a gang. It is the entry point of the user's container: it starts the command
-when the gang's controller says so, stops its whole process tree when another attempt begins, and tells how it ended.
-In command and arguments $(VAR) is expanded at each attempt, from the environment of that attempt.
+run: supervise the worker of one member of a gang. This is the entry point of the user's container. It starts the
+command when the gang's controller directs it, stops the whole process tree when another attempt begins, and reports how
+it ended. $(VAR) in the command and its arguments is expanded at each attempt, from the environment of that attempt.
 
-copy: copy this program to a file in one step, as an init container does.
+copy: copy this program to a file in one step.
 
-Each flag of run takes a value (--flag VALUE or --flag=VALUE) and can be given by the environment variable instead:
+Each flag of run takes a value (--flag VALUE or --flag=VALUE). The environment variable can set it instead:
 
 {{flags}}
 
@@ -51,16 +51,16 @@ Example, without a cluster:
   python3 -IS supervisor.pyz run --socket /run/gang/supervisor.sock --state /run/gang/state.json \\
       --gang 8c1d --member worker-0 --pod 77ab --address 127.0.0.1 -- python3 train.py --rank '$(RANK)'
 
-Exit code: 0 when the gang is done with this pod (how the worker ended is in the report), 2 for bad usage.
+Exit code: 0 when the gang no longer needs this pod (the report tells how the worker ended), 2 for bad usage.
 """
 
 
 class UsageError(Exception):
-    """What is wrong with the command line, in a sentence for its user."""
+    """The command line is wrong; the text is a sentence for the user."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; gives the exit code."""
+    """Run the command line; returns the exit code."""
     verb, rest = (arguments[0], list(arguments[1:])) if arguments else ("", [])
     if verb in {"-h", "--help"} or (rest and rest[0] in {"-h", "--help"}):
         sys.stdout.write(_help())
@@ -76,12 +76,12 @@ def _dispatch(verb: str, rest: List[str]) -> int:
     if verb == "copy":
         return _copy(rest)
     if verb != "run":
-        raise UsageError(f"{verb!r} is neither run nor copy" if verb else "run or copy was expected")
+        raise UsageError(f"{verb!r} is neither run nor copy" if verb else "expected run or copy")
     settings = _settings(rest)
-    for flag in _FLAGS.values():  # They are this program's: the worker gets what the table of variables names.
+    for flag in _FLAGS.values():  # They are this program's, not the worker's.
         os.environ.pop(flag.variable, None)
     processes.trim_memory()
-    return Supervisor(settings).run()
+    return Driver(settings).run()
 
 
 def _help() -> str:
@@ -116,7 +116,7 @@ def _settings(arguments: List[str]) -> Settings:
 
 
 def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:
-    """Every flag's value, and what stands after ``--``."""
+    """Every flag's value, and what follows ``--``."""
     given = {name: os.environ.get(flag.variable) or flag.default for name, flag in _FLAGS.items()}
     waiting = iter(arguments)
     for argument in waiting:
@@ -124,19 +124,19 @@ def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:
             return given, list(waiting)
         name, equals, value = argument.partition("=")
         if name not in _FLAGS:
-            raise UsageError(f"unknown flag {argument!r}; the worker's command stands after `--`")
+            raise UsageError(f"unknown flag {argument!r}; the worker's command follows `--`")
         given[name] = value if equals else next(waiting, "")
     return given, []
 
 
 def _natural(given: Dict[str, str], name: str) -> int:
     if not (given[name].isascii() and given[name].isdigit()):
-        raise UsageError(f"{name}: {given[name]!r} instead of a number that is not negative")
+        raise UsageError(f"{name}: {given[name]!r} is not a whole number from 0 on")
     return int(given[name])
 
 
 def _copy(arguments: List[str]) -> int:
-    """Copy the archive that this program runs from: whoever starts the copy never sees half of it."""
+    """Copy the archive that this program runs from. A program that starts the copy must never see half of it."""
     if len(arguments) != 1:
         raise UsageError("copy takes one destination")
     destination = arguments[0]

@@ -1,4 +1,4 @@
-"""The supervisor's end of the unix socket to its sidecar: lines both ways, non-blocking, connected again for ever."""
+"""The supervisor's end of the unix socket to its sidecar: lines both ways, non-blocking, reconnected without end."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Channel:
         self.retry_at = 0
         """When to connect next, while there is no connection."""
         self._backoff_ms = FIRST_BACKOFF_MS
-        self._said = False
+        self._logged = False
         self._read = b""
         self._unsent = b""
 
     @property
     def waiting(self) -> bool:
-        """Is there something that the sidecar has not taken yet?"""
+        """Whether the sidecar has not taken everything yet."""
         return bool(self._unsent)
 
     def connect(self, now_ms: int) -> bool:
-        """Try once; a unix socket accepts at once or not at all."""
+        """Try once: a unix socket accepts at once or not at all. Returns whether it is connected."""
         attempt = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         attempt.setblocking(False)  # noqa: FBT003 - its signature
         try:
@@ -38,16 +38,16 @@ class Channel:
         except OSError as error:
             attempt.close()
             self._later(now_ms)
-            if not self._said:
-                log("warning", "the sidecar is not there; connecting again and again", socket=self._path, reason=error)
-            self._said = True
+            if not self._logged:
+                log("warning", "the sidecar is not there yet; trying again", socket=self._path, reason=error)
+            self._logged = True
             return False
         self.socket = attempt
-        self._said = False
+        self._logged = False
         return True
 
     def lines(self, now_ms: int) -> list[bytes]:
-        """The whole lines that have arrived; what ends or spoils the connection closes it."""
+        """The whole lines that have arrived. An error or a line that is too long closes the connection."""
         if self.socket is None:
             return []
         try:
@@ -66,11 +66,11 @@ class Channel:
         return whole
 
     def understood(self) -> None:
-        """The other side speaks our language: a next break is an accident, so connect again at once."""
+        """The other side sends messages that make sense: after the next break, connect again at once."""
         self._backoff_ms = FIRST_BACKOFF_MS
 
     def send(self, text: str, now_ms: int) -> None:
-        """Queue one line and send as much as the socket takes; without a connection it is void."""
+        """Queue one line and send as much as the socket takes. Without a connection the line is dropped."""
         if self.socket is None:
             return
         self._unsent += text.encode() + b"\n"
@@ -88,7 +88,7 @@ class Channel:
             self.close(now_ms, str(error))
 
     def close(self, now_ms: int, reason: str) -> None:
-        """End the connection; what was queued is void, as the next one begins with a whole report."""
+        """Close the connection and drop what was queued: the next one starts with a whole report."""
         if self.socket is None:
             return
         log("warning", "the connection to the sidecar ended", reason=reason)

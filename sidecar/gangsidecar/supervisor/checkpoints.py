@@ -1,8 +1,8 @@
-"""Which complete checkpoint steps does a directory hold? A stateless look.
+"""Find the complete checkpoint steps in a directory, without any state.
 
 A step is a folder whose name matches a pattern with ``{step}``. It is complete when the file that its framework writes
-last is in it; a step that was begun and not completed doesn't exist. The look may block for as long as the file
-system likes, so the supervisor runs it in a child process with a deadline.
+last is in it; a step that was begun and not completed must never be listed. The file system may block for any time, so
+the supervisor runs this in a child process with a deadline.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Iterable, List, Tuple
 from gangsidecar.wire import Found, Tier
 
 LIMIT = 64
-"""Newest complete steps that are told of one tier: no restart goes further back."""
+"""At most so many newest complete steps of a tier: no restart goes further back."""
 
 
 def scan(tiers: Iterable[Tier], limit: int = LIMIT) -> Tuple[Tuple[Found, ...], str]:
     """The newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
 
-    A directory that isn't there yet holds no step and is no error; one that can't be read is.
+    A directory that doesn't exist yet holds no step and is no error; one that can't be read is an error.
     """
     found: List[Found] = []
     errors: List[str] = []
@@ -45,7 +45,7 @@ def _scan(tier: Tier, limit: int) -> List[Found]:
         if len(found) == limit:
             break
         if found and found[-1].step == step:
-            continue  # the same number with other zeros before it: one of them is enough
+            continue  # the same number with other leading zeros: one of them is enough
         path = os.path.join(tier.directory, name)
         marker = _marker(path, tier.complete) if _inside(root, path) else ""
         if marker:
@@ -55,19 +55,19 @@ def _scan(tier: Tier, limit: int) -> List[Found]:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     if pattern.count("{step}") != 1 or "/" in pattern:
-        raise ValueError(f"pattern {pattern!r}: a folder's name with {{step}} once was expected")
+        raise ValueError(f"pattern {pattern!r}: expected a folder's name with {{step}} once")
     before, after = pattern.split("{step}")
     # 18 digits are below 2**63, which is what a message can carry.
     return re.compile(f"{re.escape(before)}([0-9]{{1,18}}){re.escape(after)}")
 
 
 def _inside(root: str, path: str) -> bool:
-    """A link may point to another step, but not out of the directory that every rank was told to see."""
+    """A link may point to another step, but not out of the directory, which every rank sees."""
     return not os.path.islink(path) or os.path.realpath(path).startswith(root + os.sep)
 
 
 def _marker(path: str, complete: str) -> str:
-    """The identity of what marks the step complete, or nothing: it changes when the step is written again."""
+    """The identity of what marks the step complete, or nothing. It changes when the step is written again."""
     try:
         found = os.stat(os.path.join(path, complete) if complete else path)
     except (FileNotFoundError, NotADirectoryError):

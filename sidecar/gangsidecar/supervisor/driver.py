@@ -18,7 +18,7 @@ from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import launch, machine, orphans, ports, processes, state_file
 from gangsidecar.supervisor.channel import Channel
-from gangsidecar.supervisor.forked_helpers import Helpers
+from gangsidecar.supervisor.forked_helpers import ForkedHelpers
 from gangsidecar.supervisor.loop import READ, WRITE, Loop
 from gangsidecar.supervisor.scans import Scans
 
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
     import socket
 
 KEEP_ALIVE_MS = 5_000
-LAST_WORD_MS = 1_000
+LAST_REPORT_MS = 1_000
 """How long the end waits for a sidecar that is away or doesn't read."""
-LOOK_MS = 2_000
+RESTORE_LOOK_MS = 2_000
 LOOK_AGAIN_MS = 50
-"""A folder that another host has just written may take moments to be seen here."""
+"""A folder that another host has just written may take a moment to appear here."""
 HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
+"""SIGKILL is repeated after waits that double from the first to the last."""
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
-_HEARD = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded, wire.Progress, wire.Request)
+_EVENTS = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded, wire.Progress, wire.Request)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the pod tells its supervisor."""
+    """What the pod sets for its supervisor."""
 
     identity: machine.Identity
     command: Tuple[str, ...]
@@ -56,7 +57,7 @@ class Settings:
     orphan_ms: int = 600_000
 
 
-class Supervisor:
+class Driver:
     """Drives one machine from start to End."""
 
     def __init__(self, settings: Settings) -> None:
@@ -64,14 +65,14 @@ class Supervisor:
         self._loop = Loop()
         self._channel = Channel(settings.socket)
         self._connection: Optional[socket.socket] = None
-        """The channel's, as it is being watched."""
+        """The channel's connection that is being watched."""
         self._connect_at = -1
         self._state = self._begin()
         self._pending: Deque[machine.Event] = deque()
         self._draining = False
         self._mains: Dict[int, launch.Started] = {}
-        self._helpers = Helpers(self._loop)
-        self._scans = Scans(self._helpers, settings.identity.pod, self._say)
+        self._helpers = ForkedHelpers(self._loop)
+        self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
         self._unsaved = False
@@ -80,17 +81,17 @@ class Supervisor:
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
     def run(self) -> int:
-        """Supervise until the machine says End; gives the exit code."""
-        self._loop.catch(_CAUGHT, self._signalled)
+        """Supervise until the machine's End; returns the exit code."""
+        self._loop.catch(_CAUGHT, self._on_signal)
         self._connect()
         self._keep_alive()
-        self._tell()
+        self._send_news()
         while not self._is_over():
             due = machine.deadline(self._state)
             self._loop.turn(due if self._end_by is None else self._end_by)
             due = machine.deadline(self._state)
             self._feed(*([machine.Tick()] if due is not None and due <= now_ms() else []))
-            self._tell()
+            self._send_news()
         log("info", "the supervisor ends", session=self._state.session)
         return 0
 
@@ -104,7 +105,7 @@ class Supervisor:
         now = now_ms()
         (ends, registered), wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
         if wrong:
-            log("warning", "what an earlier session kept is not usable", file=self._settings.state, reason=wrong)
+            log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
         return machine.start(identity, session, now, ends, registered, self._settings.orphan_ms)
@@ -112,9 +113,9 @@ class Supervisor:
     # Events in, effects out.
 
     def _feed(self, *events: machine.Event) -> None:
-        """Step through these events, and through what their effects cause; children are reaped before each of them.
+        """Step through these events, and through those that their effects cause. Children are reaped before each.
 
-        So an end that came before a stop is told before it, and the machine knows it as a natural one.
+        So the machine learns of an end that came before a stop before it learns of the stop: the end is natural.
         """
         self._pending.extend(events)
         if self._draining:
@@ -155,13 +156,13 @@ class Supervisor:
             found = ports.free(effect.base, effect.count, self._settings.identity.pod, effect.attempt)
             self._pending.append(machine.PortsFound(effect.attempt, found))
         elif isinstance(effect, machine.LookForRestore):
-            self._look(effect, now_ms() + LOOK_MS)
+            self._look(effect, now_ms() + RESTORE_LOOK_MS)
         elif isinstance(effect, machine.Send):
             self._news = True
         elif isinstance(effect, machine.Save):
             self._unsaved = True
         else:
-            self._end_by = now_ms() + LAST_WORD_MS
+            self._end_by = now_ms() + LAST_REPORT_MS
 
     # The worker.
 
@@ -204,15 +205,15 @@ class Supervisor:
         if self._state.alive and processes.only_children(self._helpers.pids):
             self._step(machine.TreeGone())
 
-    def _signalled(self, signum: int) -> None:
+    def _on_signal(self, signum: int) -> None:
         if signum in {signal.SIGTERM, signal.SIGINT}:
-            log("info", "told to end", signal=signum)
+            log("info", "the pod is to end", signal=signum)
             self._feed(machine.Terminate())
         elif signum in _FORWARDED:
             processes.send(self._mains, signum)
 
     def _look(self, effect: machine.LookForRestore, give_up: int) -> None:
-        """Is the restore point there? Looked for again a few times before it is missing."""
+        """Look for the restore point, and a few times again before it counts as missing."""
         if not self._state.looking:
             return
 
@@ -234,7 +235,7 @@ class Supervisor:
         self._watch()
 
     def _watch(self) -> None:
-        """Watch the connection for what it is to do next, or connect again when that is due."""
+        """Watch the connection for what is due next, or connect again when that is due."""
         current = self._channel.socket
         if self._connection is not None and current is not self._connection:
             self._loop.forget(self._connection)
@@ -250,18 +251,18 @@ class Supervisor:
             self._channel.flush(now_ms())
         if mask & READ:
             for line in self._channel.lines(now_ms()):
-                if not self._hear(line):
+                if not self._receive(line):
                     break
         self._watch()
 
-    def _hear(self, line: bytes) -> bool:
-        """Take one message; False: the connection was closed over it."""
+    def _receive(self, line: bytes) -> bool:
+        """Take one message; False = it closed the connection."""
         try:
             message = wire.decode(line)
         except wire.WireError as error:
             self._channel.close(now_ms(), f"malformed: {error}")
             return False
-        if not isinstance(message, (*_HEARD, wire.Scan)):
+        if not isinstance(message, (*_EVENTS, wire.Scan)):
             self._channel.close(now_ms(), f"a {type(message).__name__} is not for a supervisor")
             return False
         self._channel.understood()
@@ -275,18 +276,18 @@ class Supervisor:
         self._news = True
         self._loop.at(now_ms() + KEEP_ALIVE_MS, self._keep_alive)
 
-    def _tell(self) -> None:
-        """Once a turn: the report, if it has changed and the last one was taken; then the file, which is no hurry."""
+    def _send_news(self) -> None:
+        """Once a turn: send the report, if it has changed and the last one was taken; then write the state file."""
         now = now_ms()
         if self._news and self._connection is not None and not self._channel.waiting:
             self._seq += 1
             self._news = False
-            self._say(wire.encode(machine.report(self._state, now, self._seq)))
+            self._send(wire.encode(machine.report(self._state, now, self._seq)))
         if self._unsaved:
             self._unsaved = False
             self._save(now)
 
-    def _say(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         self._channel.send(text, now_ms())
         self._watch()
 
@@ -296,12 +297,12 @@ class Supervisor:
             self._save_failed = False
         except OSError as error:
             if not self._save_failed:
-                log("warning", "ends and checkpoints can't be kept for a next session", reason=error)
+                log("warning", "ends and checkpoints can't be kept for the next session", reason=error)
             self._save_failed = True
 
     def _is_over(self) -> bool:
-        """After End: once the last report was taken, or nobody has come for it."""
+        """After End: the last report was taken, or its time is over."""
         if self._end_by is None:
             return False
-        told = self._connection is not None and not self._news and not self._channel.waiting
-        return told or now_ms() >= self._end_by
+        taken = self._connection is not None and not self._news and not self._channel.waiting
+        return taken or now_ms() >= self._end_by

@@ -1,7 +1,7 @@
-"""Work that may block on a dead file system, done in a forked child whose answer comes by a pipe.
+"""Work that may block on a dead file system. A forked child does it and answers through a pipe.
 
-The supervisor is single-threaded, so a fork is safe and costs about a millisecond. A child that hangs in the kernel can
-be given up: it belongs to no worker.
+The supervisor has one thread, so a fork is safe; it takes about a millisecond. The supervisor can give up on a child
+that hangs in the kernel: it belongs to no worker.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _ALL = signal.valid_signals()
 Then = Callable[[Optional[str]], None]
 
 
-class Helpers:
+class ForkedHelpers:
     """The children that work for the supervisor itself."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.pids: set[int] = set()
-        """Who of them has not been reaped yet; whoever reaps one takes it out."""
+        """Those that have not been reaped yet. The code that reaps one takes it out."""
 
     def start(self, work: Callable[[], str], by_ms: int, then: Then) -> None:
         """Do the work in a child; ``then`` gets its answer, or None if there is none by that time."""
@@ -67,10 +67,10 @@ class Helpers:
 
 
 def _fork(work: Callable[[], str]) -> tuple[int, int]:
-    """The child's pid and the end of the pipe by which it answers."""
+    """The child's pid, and the end of the pipe through which it answers."""
     pipe, out = os.pipe()
     os.set_blocking(pipe, False)
-    # A signal that reaches the child before it has let go of the handlers would be told to the parent's loop.
+    # Until the child has reset its handlers, a signal to it would reach the parent's loop.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
     try:
         pid = os.fork()
@@ -86,7 +86,7 @@ def _fork(work: Callable[[], str]) -> tuple[int, int]:
 
 
 def _child(work: Callable[[], str], out: int) -> None:
-    """Never returns. It holds nothing of the parent's but the pipe, so that no connection stays open with it."""
+    """Never returns. The child keeps only the pipe of the parent's files, so no connection stays open with it."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

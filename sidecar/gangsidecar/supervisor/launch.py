@@ -1,4 +1,4 @@
-"""What is started for one Run: the environment, the command with its ``$(VAR)`` expanded, and how it ended."""
+"""One process of a Run: its environment, its command with ``$(VAR)`` expanded, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gangsidecar.supervisor.machine import Exited
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-"""As shells have it."""
+"""As in shells."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 class Started(NamedTuple):
-    """A process that runs: whose it is, and what its end is judged by."""
+    """A process that runs, with what is needed to interpret its end."""
 
     local_rank: int
     error_file: str
@@ -29,7 +29,7 @@ class Started(NamedTuple):
 
 
 def expand(text: str, environment: dict[str, str]) -> str:
-    """Expand as the kubelet does: ``$(NAME)``, ``$$`` for one ``$``; what is unknown stays as it is."""
+    """Expand as the kubelet does: ``$(NAME)``, and ``$$`` for one ``$``. An unknown name stays as it is."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -47,13 +47,13 @@ def environment(base: dict[str, str], process: wire.Process, pod: str, client: s
 
 
 def write_hosts(path: str, lines: Sequence[str]) -> None:
-    """Replace the host file in one step; without lines there is none.
+    """Replace the host file in one step, or delete it if there are no lines.
 
     Raises:
         OSError: it could not be written. What an earlier attempt wrote may still be there.
     """
     if not lines:
-        _forget(path)
+        _delete(path)
         return
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8", errors="replace") as file:
@@ -62,14 +62,14 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
 
 
 def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, Started]:
-    """Start one process; gives its pid.
+    """Start one process; returns its pid.
 
     Raises:
-        OSError, ValueError: it could not be executed; :func:`failed` makes an end of it.
+        OSError, ValueError: it could not be executed; :func:`failed` turns that into an end.
     """
     error_file = env.get(ERROR_FILE, "")
     if error_file:
-        _forget(error_file)
+        _delete(error_file)
     pid = processes.spawn([expand(part, env) for part in command], env)
     return pid, Started(local_rank, error_file, processes.oom_kills())
 
@@ -89,24 +89,24 @@ def ended(started: Started, status: int) -> Exited:
         return Exited(started.local_rank, signal=signum, oom=oom)
     code = os.WEXITSTATUS(status)
     if started.error_file and code == 1:
-        return _uncovered(started)
+        return _child_of_torchrun(started)
     return Exited(started.local_rank, exit_code=code)
 
 
-def _uncovered(started: Started) -> Exited:
-    """The end of torchrun's child, where torchrun says it; torchrun itself exits with 1 whatever that was.
+def _child_of_torchrun(started: Started) -> Exited:
+    """The end of torchrun's child, as torchrun's error file has it; torchrun itself always exits with 1.
 
     torch/distributed/elastic/multiprocessing/errors/error_handler.py: the child writes ``{"message": {"message",
     "extraInfo"}}``; torchrun copies the first one to its own file with ``errorCode``, negative for a signal.
     """
     try:
         with open(started.error_file, "rb") as file:
-            said = json.loads(file.read(wire.MAX_BYTES))["message"]
+            error = json.loads(file.read(wire.MAX_BYTES))["message"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return Exited(started.local_rank, exit_code=1, hidden=True)
-    if not isinstance(said, dict):
-        return Exited(started.local_rank, exit_code=1, hidden=True, message=str(said))
-    message, code = str(said.get("message", "")), said.get("errorCode")
+    if not isinstance(error, dict):
+        return Exited(started.local_rank, exit_code=1, hidden=True, message=str(error))
+    message, code = str(error.get("message", "")), error.get("errorCode")
     if type(code) is not int or not -64 <= code <= 255 or code == 0:  # noqa: PLR2004 - signals and exit codes
         return Exited(started.local_rank, exit_code=1, hidden=True, message=message)
     if code < 0:
@@ -114,8 +114,8 @@ def _uncovered(started: Started) -> Exited:
     return Exited(started.local_rank, exit_code=code, message=message)
 
 
-def _forget(file: str) -> None:
-    """What an earlier attempt wrote says nothing about this one."""
+def _delete(file: str) -> None:
+    """Delete what an earlier attempt wrote: it is not about this one."""
     try:
         os.unlink(file)
     except OSError:

@@ -1,6 +1,6 @@
 """A small single-threaded event loop: file descriptors, timers on CLOCK_BOOTTIME, signals.
 
-asyncio would cost a third of the memory that a supervisor may use.
+asyncio would take a third of the memory that a supervisor may use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITE = selectors.EVENT_WRITE
 
 
 class Loop:
-    """Calls back what is readable, writable or due. A callback must not block."""
+    """Calls back for files that are ready and timers that are due. A callback must not block."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -31,7 +31,7 @@ class Loop:
             end.setblocking(False)  # noqa: FBT003 - its signature
 
     def catch(self, signums: tuple[signal.Signals, ...], call: Callable[[int], None]) -> None:
-        """Have these signals told to ``call`` from within the loop, in place of what they do by default."""
+        """Call ``call`` from within the loop for each of these signals, instead of their default action."""
         for signum in signums:
             signal.signal(signum, _ignore)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
@@ -47,7 +47,7 @@ class Loop:
         self.watch(self._wakeup, READ, read)
 
     def watch(self, file: Any, mask: int, call: Callable[[int], None]) -> None:
-        """Call back when the file is ready for ``mask``; in place of what was asked for it before."""
+        """Call back when the file is ready for ``mask``; this replaces an earlier request."""
         if file not in self._watched:
             self._selector.register(file, mask, call)
         elif self._watched[file] != mask:
@@ -55,26 +55,26 @@ class Loop:
         self._watched[file] = mask
 
     def forget(self, file: Any) -> None:
-        """Call back no more; before the file is closed."""
+        """Stop calling back for the file. Call it before the file is closed."""
         if self._watched.pop(file, None) is not None:
             self._selector.unregister(file)
 
     def at(self, when_ms: int, call: Callable[[], None]) -> None:
-        """Call back once at that time; whoever is called looks whether it still matters."""
+        """Call back once at that time. The callback checks whether it still matters."""
         heapq.heappush(self._timers, (when_ms, next(self._order), call))
 
     def turn(self, until_ms: int | None) -> None:
-        """Wait for something, at most until the time given, and call back all of it."""
+        """Wait until something is ready or due, at most until the given time, and call back for all of it."""
         times = [] if until_ms is None else [until_ms]
         if self._timers:
             times.append(self._timers[0][0])
         timeout = max(0, min(times) - now_ms()) / 1000 if times else None
         for key, mask in self._selector.select(timeout):
-            if key.fileobj in self._watched:  # an earlier callback of this turn may have let it go
+            if key.fileobj in self._watched:  # an earlier callback of this turn may have dropped it
                 key.data(mask)
         while self._timers and self._timers[0][0] <= now_ms():
             heapq.heappop(self._timers)[2]()
 
 
 def _ignore(_signum: int, _frame: object) -> None:
-    """The wakeup descriptor tells it."""
+    """The wakeup descriptor passes it on."""

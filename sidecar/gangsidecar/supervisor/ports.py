@@ -1,4 +1,4 @@
-"""Look for free ports for MASTER_PORT."""
+"""Find free ports for MASTER_PORT."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import errno
 import socket
 
 WANTED = 4
-"""Some spare: between the look and the start of rank 0 another process may take one."""
+"""Several, because another process may take one before rank 0 starts."""
 
 
 def free(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
     """Up to four free ports from ``base .. base + count - 1``.
 
-    Where to begin depends on pod and attempt: a late socket of the last attempt, or another gang on the same host,
-    hurts nobody.
+    The first one tried depends on pod and attempt, so that a late socket of the last attempt, or another gang on the
+    same host, does no harm.
     """
     if count < 1:
         return ()
@@ -29,7 +29,7 @@ def free(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
 
 
 def _is_free(port: int) -> bool:
-    """No SO_REUSEADDR: a port on which old connections linger is not free. Both families, as servers bind both."""
+    """No SO_REUSEADDR: a port with lingering connections is not free. Both families, because servers bind both."""
     for family in (socket.AF_INET6, socket.AF_INET):
         try:
             probe = socket.socket(family, socket.SOCK_STREAM)

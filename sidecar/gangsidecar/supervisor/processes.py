@@ -1,9 +1,9 @@
 """Processes on Linux: start them clean, find every descendant, signal and reap them.
 
-Every descendant of a worker has this process as an ancestor, whatever sessions and parents it gave itself: orphans
-are handed to PID 1 or to the nearest child subreaper, and the supervisor is one of the two. So *no child left* means
-that no process of any worker is left, and a walk over children finds them all. Between a walk and its signals a process
-may fork: whoever kills repeats it until nothing is left.
+Every descendant of a worker has this process as an ancestor, whatever session or parent it chose: the kernel gives
+orphans to PID 1 or to the nearest child subreaper, and the supervisor is one of the two. So *no child left* means that
+no process of any worker is left, and a walk over children finds them all. A process may fork between a walk and its
+signals: the caller must repeat the kill until nothing is left.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import signal
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 MARK = "GANG_SUPERVISED"
-"""With GANG_POD_UID it marks each process of a worker, so that a successor finds what a killed supervisor left."""
+"""With GANG_POD_UID it marks each process of a worker, so that the next supervisor finds what a killed one left."""
 
 _ROUNDS = 100
-"""Of one look for new descendants after the other, while there are some."""
+"""At most so many walks in one kill, while each finds new descendants."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 def adopt_orphans() -> str:
-    """Become the one whom orphaned descendants are handed to; gives what went wrong, or nothing."""
+    """Become the new parent of orphaned descendants; returns what went wrong, or nothing."""
     return "" if os.getpid() == 1 else _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent is gone: for helpers, where it is only a courtesy."""
+    """Let the kernel kill this process when its parent is gone. For forked helpers; nothing depends on it."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def trim_memory() -> None:
-    """Give back what compiling this program took: about a megabyte of the fifteen; a C library without it keeps it."""
+    """Return the memory that compiling this program took, about a megabyte, where the C library can."""
     try:
         import ctypes  # noqa: PLC0415 - as below
 
@@ -56,7 +56,7 @@ def _prctl(option: int, value: int) -> str:
 
 
 def spawn(command: Sequence[str], environment: Dict[str, str]) -> int:
-    """Start a command in a session of its own, with default signals and no input; gives its pid.
+    """Start a command in a session of its own, with default signals and no input; returns its pid.
 
     The command is looked for on the PATH of its own environment, as a shell would.
 
@@ -89,12 +89,12 @@ def _candidates(program: str, environment: Dict[str, str]) -> Iterator[str]:
         return
     for folder in environment.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder or ".", program)
-        if os.path.exists(path):  # a look costs microseconds, a failed start half a millisecond
+        if os.path.exists(path):  # this takes microseconds, a failed start half a millisecond
             yield path
 
 
 def reap() -> Iterator[Tuple[int, int]]:
-    """(pid, wait status) of every child that has ended, until there is none."""
+    """(pid, wait status) of every child that has ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -106,11 +106,11 @@ def reap() -> Iterator[Tuple[int, int]]:
 
 
 def only_children(helpers: Set[int]) -> bool:
-    """Is nothing but these children left?"""
+    """Whether these children are the only ones left."""
     if helpers:
         return all(pid in helpers for pid in children(os.getpid()))
     try:
-        # WNOWAIT: whoever has ended stays to be reaped.
+        # WNOWAIT: a child that has ended stays to be reaped.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return True
@@ -118,7 +118,7 @@ def only_children(helpers: Set[int]) -> bool:
 
 
 def children(pid: int) -> List[int]:
-    """The children of a process, zombies among them; nothing if it has gone."""
+    """The children of a process, zombies included; nothing if the process is gone."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -156,7 +156,7 @@ def _parent(pid: int) -> Optional[int]:
 def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List[int]:
     """Every descendant of a process, parents before their children, without some children and what is below them.
 
-    With ``kill``, each gets this signal the moment it is found, so that it has no time to fork.
+    With ``kill``, each gets this signal the moment that it is found, so that it has no time to fork.
     """
     found: List[int] = []
     waiting = [child for child in children(pid) if child not in without]
@@ -170,7 +170,7 @@ def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List
 
 
 def send(pids: Iterable[int], signum: int) -> None:
-    """Signal each of them; who has gone meanwhile, or belongs to another user, is left out."""
+    """Signal each of them, except those that are gone or belong to another user."""
     for pid in pids:
         try:
             os.kill(pid, signum)
@@ -189,7 +189,7 @@ def signal_tree(signum: int, helpers: Set[int]) -> None:
 
 
 def kill_tree(helpers: Set[int]) -> None:
-    """SIGKILL everything below this process but its helpers; what forks all the time may need another call.
+    """SIGKILL everything below this process but its helpers. A tree that forks all the time may need another call.
 
     PID 1 reaches its whole namespace in one call, helpers too, and no fork escapes it.
     """
@@ -208,8 +208,8 @@ def kill_tree(helpers: Set[int]) -> None:
 def marked(pod: str) -> List[int]:
     """Processes of workers of this pod, found by the mark in their environment, with everything below them.
 
-    Only for successors of a killed supervisor that was not PID 1. A program that writes over its own environment
-    (some do, to set a title) is found if one of its ancestors is.
+    For the successor of a killed supervisor that was not PID 1. A program that overwrites its own environment (some do,
+    to set a title) is found if one of its ancestors is.
     """
     wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
     me = os.getpid()
@@ -226,7 +226,7 @@ def marked(pod: str) -> List[int]:
 
 
 def oom_kills() -> int:
-    """How many processes of this one's cgroup the kernel has killed for want of memory; 0 if it can't be told."""
+    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if that is unknown."""
     for path in _oom_files():
         try:
             with open(path, encoding="ascii") as file:

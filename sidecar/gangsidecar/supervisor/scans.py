@@ -1,4 +1,4 @@
-"""Answer the controller's scans of checkpoint directories, one after the other."""
+"""Answer the controller's scans of checkpoint directories, one at a time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import checkpoints
 
 if TYPE_CHECKING:
-    from gangsidecar.supervisor.forked_helpers import Helpers
+    from gangsidecar.supervisor.forked_helpers import ForkedHelpers
 
 
 class Scans:
-    """Of those that wait while one is under way, the newest is enough: each answers for itself."""
+    """One scan runs; of those that arrive meanwhile, the newest waits."""
 
-    def __init__(self, helpers: Helpers, pod: str, answer: Callable[[str], None]) -> None:
+    def __init__(self, helpers: ForkedHelpers, pod: str, answer: Callable[[str], None]) -> None:
         self._helpers = helpers
         self._pod = pod
         self._answer = answer
@@ -25,7 +25,7 @@ class Scans:
         self._next: wire.Scan | None = None
 
     def take(self, scan: wire.Scan) -> None:
-        """Scan in a child process; the answer is one line, also if there is none in time."""
+        """Scan in a child process. The answer is one line; a scan that is too slow is answered with an error."""
         if self._current is not None:
             self._next = None if scan == self._current else scan
             return
@@ -37,7 +37,7 @@ class Scans:
         return wire.encode(wire.Scanned(scan.attempt, self._pod, found, error))
 
     def _done(self, scan: wire.Scan, text: str | None) -> None:
-        late = f"no answer of the file system within {scan.timeout_ms} ms"
+        late = f"the file system did not answer within {scan.timeout_ms} ms"
         self._answer(text or wire.encode(wire.Scanned(scan.attempt, self._pod, error=late)))
         self._current, following, self._next = None, self._next, None
         if following is not None:

@@ -1,8 +1,8 @@
-"""The file that outlives a supervisor: how its processes ended and which checkpoints they registered.
+"""The file that outlives a supervisor: how its processes ended, and which checkpoints they registered.
 
-Losing it costs an older restore point or one more attempt, never a wrong decision; so it is written without fsync, off
-the path of a restart, and whatever can't be read is as if it weren't there. It is a line that tells the clock (boot id,
-CLOCK_BOOTTIME milliseconds) and a line with a whole report.
+To lose it may cost an older restore point or one more attempt, but must never cause a wrong decision. So it is written
+without fsync, outside the path of a restart, and a file that can't be read counts as absent. Its first line is the
+clock (boot id, milliseconds of CLOCK_BOOTTIME), its second a whole report.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def save(path: str, report: wire.Report, now_ms: int) -> None:
 
 
 def load(path: str, gang: str, pod: str, now_ms: int) -> tuple[Kept, str]:
-    """What was kept for this pod, with ages as of ``now_ms``, and why there is nothing (empty: nothing is wrong)."""
+    """The ends and checkpoints of this pod, aged to ``now_ms``, and what is wrong with the file (empty: nothing)."""
     try:
         with open(path, "rb") as file:
             header, _, body = file.read(wire.MAX_BYTES).partition(b"\n")
@@ -51,7 +51,7 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> tuple[Kept, str]:
 
 
 def _boot() -> str:
-    """Ages can be told only across one boot; after another they are at least what they were."""
+    """Ages are known within one boot only; after another they are at least what they were."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
