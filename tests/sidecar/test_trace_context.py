@@ -65,7 +65,7 @@ def test_a_frameworks_own_span_is_a_child_of_the_incidents_root(trampoline: tupl
 
 
 @pytest.mark.parametrize("variables", [{}, {"TRACEPARENT": ""}, {"TRACEPARENT": "00-garbage"}])
-def test_in_the_first_attempt_the_same_lines_begin_a_trace_of_their_own(variables: dict[str, str]) -> None:
+def test_a_frameworks_span_starts_its_own_trace_in_the_first_attempt(variables: dict[str, str]) -> None:
     span = span_of_a_worker(variables)
     assert span["parent"] is None
     assert span["trace"] not in {TRACE, "0" * 32}

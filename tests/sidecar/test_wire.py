@@ -81,7 +81,7 @@ def report(**more: Any) -> Report:
 
 
 @given(st.sampled_from(MESSAGES).flatmap(values))
-def test_every_message_comes_back_as_it_was(message: Any) -> None:
+def test_every_message_survives_coding_and_decoding(message: Any) -> None:
     text = wire.encode(message)
     assert "\n" not in text
     assert wire.decode(text) == message
@@ -100,7 +100,7 @@ def test_decoding_raises_nothing_but_wire_error(text: bytes | str) -> None:
 
 
 @given(st.sampled_from(MESSAGES).flatmap(values), st.data())
-def test_a_message_with_one_field_spoilt_raises_nothing_but_wire_error(message: Any, data: st.DataObject) -> None:
+def test_a_message_with_one_wrong_field_raises_nothing_but_wire_error(message: Any, data: st.DataObject) -> None:
     body = json.loads(wire.encode(message))
     name = data.draw(st.sampled_from(sorted(body)))
     body[name] = data.draw(json_values())
@@ -143,18 +143,18 @@ def test_a_message_with_one_field_spoilt_raises_nothing_but_wire_error(message: 
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text: str, reason: str) -> None:
+def test_an_error_names_the_place_of_the_mistake(text: str, reason: str) -> None:
     with pytest.raises(WireError) as raised:
         wire.decode(text)
     assert reason in str(raised.value)
 
 
-def test_an_absent_field_and_a_null_are_not_the_same() -> None:
+def test_a_null_is_not_an_absent_field() -> None:
     with pytest.raises(WireError, match=r"Report\.missing_step: a NoneType"):
         wire.decode(wire.encode(report())[:-1] + ',"missing_step":null}')
 
 
-def test_what_equals_its_default_does_not_travel() -> None:
+def test_a_field_with_its_default_is_not_sent() -> None:
     assert json.loads(wire.encode(Directive("g", "p", 1, Verb.HOLD))) == {
         "v": 1,
         "type": "Directive",

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gangsidecar import wire
-from tests.sidecar.sidecars import REPORT, TOKEN, Sidecar, folder, supervisor, until
+from tests.sidecar.agent.sidecars import REPORT, TOKEN, Sidecar, folder, supervisor, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -142,14 +142,14 @@ async def sidecar(directory: Path, url: str, ca: str = "", name: str = NAME) -> 
 
 
 async def connected(here: Hub, count: int = 1) -> None:
-    await until(lambda: here.sockets >= count, seconds=15)
+    await until(lambda: here.sockets >= count)
 
 
 async def said(here: Sidecar, text: str) -> None:
     await until(lambda: text in here.log())
 
 
-async def test_the_name_in_the_environment_is_checked_and_not_the_address(directory: Path) -> None:
+async def test_the_sidecar_checks_the_configured_name_and_not_the_address(directory: Path) -> None:
     ca = authority()
     context = ca.context(directory, x509.DNSName(NAME))
     async with hub(context, "127.0.0.1") as above, sidecar(directory, above.url, ca.pem) as here:
@@ -171,14 +171,14 @@ async def test_a_controller_that_isnt_ours_never_sees_the_token(directory: Path,
         assert above.asked == 0
 
 
-async def test_several_certificates_are_trusted_while_one_follows_the_other(directory: Path) -> None:
+async def test_the_sidecar_trusts_several_certificates_during_a_rotation(directory: Path) -> None:
     old, new = authority(), authority()
     context = new.context(directory, x509.DNSName(NAME))
     async with hub(context) as above, sidecar(directory, above.url, old.pem + new.pem):
         await connected(above)
 
 
-async def test_a_standbys_leader_is_dialled_at_once_by_the_same_name(directory: Path) -> None:
+async def test_the_sidecar_dials_a_standbys_leader_at_once_by_the_same_name(directory: Path) -> None:
     ca = authority()
     context = ca.context(directory, x509.DNSName(NAME))
     async with hub(context) as standby, hub(context, "127.0.0.1") as leader:
@@ -188,7 +188,7 @@ async def test_a_standbys_leader_is_dialled_at_once_by_the_same_name(directory: 
             assert (standby.asked, leader.asked) == (1, 1)
 
 
-async def test_a_leader_whose_certificate_has_another_name_is_not_told_the_token(directory: Path) -> None:
+async def test_a_leader_with_another_name_in_its_certificate_never_sees_the_token(directory: Path) -> None:
     ca = authority()
     other = directory / "other"
     other.mkdir()
@@ -200,7 +200,7 @@ async def test_a_leader_whose_certificate_has_another_name_is_not_told_the_token
             assert leader.asked == 0
 
 
-async def test_when_the_leader_fails_it_begins_again_at_the_configured_address(directory: Path) -> None:
+async def test_the_sidecar_returns_to_the_configured_address_when_the_leader_fails(directory: Path) -> None:
     ca = authority()
     async with hub(ca.context(directory, x509.DNSName(NAME))) as standby:
         standby.refusal = 503, {"Gang-Leader": "wss://127.0.0.1:9/v1/connect"}
@@ -210,7 +210,7 @@ async def test_when_the_leader_fails_it_begins_again_at_the_configured_address(d
             await connected(standby)
 
 
-async def test_two_standbys_that_name_each_other_are_asked_no_faster(directory: Path) -> None:
+async def test_two_standbys_that_name_each_other_are_dialled_no_faster(directory: Path) -> None:
     ca = authority()
     context = ca.context(directory, x509.DNSName(NAME))
     async with hub(context) as one, hub(context) as other:
@@ -240,7 +240,7 @@ async def test_a_leader_without_tls_is_not_dialled(directory: Path, leader: str)
             await connected(standby)
 
 
-async def test_without_tls_a_leader_without_tls_is_dialled(directory: Path) -> None:
+async def test_a_sidecar_without_tls_dials_a_leader_without_tls(directory: Path) -> None:
     async with hub(None) as standby, hub(None) as leader:
         standby.refusal = 503, {"Gang-Leader": leader.url}
         async with sidecar(directory, standby.url):
@@ -257,14 +257,14 @@ async def test_only_503_names_a_leader(directory: Path, status: int) -> None:
             assert second.asked == 0
 
 
-async def test_what_is_no_certificate_is_said_at_once(directory: Path) -> None:
+async def test_an_invalid_certificate_is_an_error_at_start(directory: Path) -> None:
     for text in ("nonsense", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n", "é"):
         async with sidecar(directory, "wss://127.0.0.1:9/", text) as here:
             assert await here.process.wait() == 2
             assert "GANG_CA) holds no certificates" in here.log()
 
 
-async def test_anybody_may_connect_to_its_sockets(directory: Path) -> None:
+async def test_every_uid_may_connect_to_the_sidecars_sockets(directory: Path) -> None:
     """The worker's container may have another uid; the second sidecar finds the sockets of the first."""
     directory.chmod(0o777)  # noqa: ASYNC240 - a test has time
     for round_ in (1, 2):

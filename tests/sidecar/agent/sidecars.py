@@ -18,6 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from gangsidecar import wire
+from tests.wait import until_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -47,12 +48,9 @@ def run(attempt: int, restore: wire.Restore | None = None, session: str = "sessi
     return replace(HOLD, attempt=attempt, verb=wire.Verb.RUN, reason="worker-1 was killed", run=given)
 
 
-async def until(what: Callable[[], T], seconds: float = 8.0) -> T:
-    """Wait for a condition, with a deadline; its value."""
-    async with asyncio.timeout(seconds):
-        while not (found := what()):  # noqa: ASYNC110 - what other processes do sets no event here
-            await asyncio.sleep(0.005)
-    return found
+async def until(condition: Callable[[], T | None]) -> T:
+    """Wait for a condition of the sidecar or its peers, and return what it found."""
+    return await until_async("what the test waits for", condition)
 
 
 @dataclass
@@ -86,11 +84,11 @@ class Controller:
 
     async def open(self) -> None:
         application = web.Application()
-        application.router.add_get("/v1/connect", self._serve)
+        application.router.add_get(wire.CONNECT_PATH, self._serve)
         self._runner = web.AppRunner(application, shutdown_timeout=0.2)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"ws://127.0.0.1:{self._runner.addresses[0][1]}/v1/connect"
+        self.url = f"ws://127.0.0.1:{self._runner.addresses[0][1]}{wire.CONNECT_PATH}"
 
     async def close(self) -> None:
         for one in self.connections:

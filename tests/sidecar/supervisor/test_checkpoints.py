@@ -42,7 +42,7 @@ def steps(*tiers: Tier, limit: int = checkpoints.LIMIT) -> list[int]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layouts_complete_steps_are_found_and_a_torn_newest_one_is_not(name: str, tmp_path: Path) -> None:
+def test_a_scan_finds_a_layouts_complete_steps_and_no_torn_one(name: str, tmp_path: Path) -> None:
     pattern, complete = LAYOUTS[name]
     for step in (90, 100):
         write(tmp_path, NAMES[name].format(step), complete, "weights")
@@ -61,7 +61,7 @@ def test_steps_are_ordered_by_number_not_by_name(tmp_path: Path) -> None:
     assert steps(tier(tmp_path)) == [100, 10, 9]
 
 
-def test_only_the_newest_are_told(tmp_path: Path) -> None:
+def test_a_scan_lists_only_the_newest_steps(tmp_path: Path) -> None:
     for step in range(20):
         write(tmp_path, f"step-{step}", "DONE")
     assert steps(tier(tmp_path), limit=3) == [19, 18, 17]
@@ -75,7 +75,7 @@ def test_other_names_and_plain_files_are_no_steps(tmp_path: Path) -> None:
     assert steps(tier(tmp_path)) == []
 
 
-def test_what_marks_a_step_complete_must_be_a_file(tmp_path: Path) -> None:
+def test_the_marker_of_a_complete_step_must_be_a_file(tmp_path: Path) -> None:
     (write(tmp_path, "step-1") / "DONE").mkdir()
     assert steps(tier(tmp_path)) == []
 
@@ -104,7 +104,7 @@ def test_a_step_written_again_has_another_marker(tmp_path: Path) -> None:
     assert after.path == str(folder)
 
 
-def test_a_link_to_another_step_is_followed_and_one_that_leaves_the_directory_is_not(tmp_path: Path) -> None:
+def test_a_scan_follows_links_to_other_steps_but_not_out_of_the_directory(tmp_path: Path) -> None:
     directory = tmp_path / "tier"
     write(directory, "kept", "DONE")
     (directory / "step-1").symlink_to("kept")
@@ -112,11 +112,11 @@ def test_a_link_to_another_step_is_followed_and_one_that_leaves_the_directory_is
     assert steps(tier(directory)) == [1]
 
 
-def test_a_directory_that_is_not_there_yet_holds_nothing(tmp_path: Path) -> None:
+def test_a_missing_directory_holds_no_step(tmp_path: Path) -> None:
     assert scan([tier(tmp_path / "none")]) == ((), "")
 
 
-def test_what_goes_wrong_in_one_tier_is_said_and_the_others_are_told(tmp_path: Path) -> None:
+def test_an_error_in_one_tier_is_reported_beside_the_steps_of_the_others(tmp_path: Path) -> None:
     write(tmp_path, "step-1", "DONE")
     (tmp_path / "file").touch()
     found, error = scan([tier(tmp_path / "file"), tier(tmp_path), tier(tmp_path, pattern="step")])

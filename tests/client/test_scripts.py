@@ -1,31 +1,22 @@
-"""gangclient, as a training script uses it: in processes of its own, against a real sidecar."""
+"""gangclient as a training script uses it: in processes of its own, with a real sidecar."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
 
 import gangclient
 from gangsidecar import wire
-from tests.sidecar.sidecars import HOLD, REPORT, World, folder, sidecar, supervisor, training, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.client.scripts import RESTORE, environment, frozen, script
+from tests.pythons import oldest
+from tests.sidecar.agent.sidecars import folder, training, until
 
 directory = pytest.fixture(folder)
-RESTORE = wire.Restore(1200, "shared", "/checkpoints/1200")
 
 
 @pytest.fixture
@@ -33,42 +24,6 @@ def module(directory: Path) -> Path:
     """A folder for PYTHONPATH, with the module under its published name."""
     shutil.copytree(Path(gangclient.__file__).parent, directory / "gangclient")
     return directory
-
-
-def environment(module: Path, socket: Path | None, **more: str) -> dict[str, str]:
-    gang = {} if socket is None else {"GANG_SOCKET": str(socket), "GANG_ATTEMPT": "3", "RANK": "4"}
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(module), **gang, **more}
-
-
-async def script(source: str, variables: dict[str, str], python: str = sys.executable) -> str:
-    """Run this as a worker; what it printed. It must end well."""
-    started = await asyncio.create_subprocess_exec(
-        python, "-c", source, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    async with asyncio.timeout(20):
-        output, _ = await started.communicate()
-    assert started.returncode == 0, output.decode()
-    return output.decode()
-
-
-@contextmanager
-def frozen(here: World) -> Iterator[None]:
-    """The sidecar stands still."""
-    os.kill(here.sidecar.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(here.sidecar.process.pid, signal.SIGCONT)
-
-
-def old_pythons() -> list[str]:
-    """Interpreters from 3.8 on that this machine can run."""
-    found = [sys.executable]
-    for minor in (8, 9, 12, 13):
-        name = f"python3.{minor}"
-        if shutil.which(name) and subprocess.run([name, "-c", ""], check=False, capture_output=True).returncode == 0:
-            found.append(name)
-    return found
 
 
 TRAIN = """
@@ -85,6 +40,8 @@ gang.progress(1201, seconds=0.1)
 gang.request_restart("the loss is NaN", level="Pod", exclude_this_node=True)
 print(next(gang.events()).kind)
 """
+
+
 RESTORED = {
     "GANG_RESTORE_STEP": "1200",
     "GANG_RESTORE_PATH": "/checkpoints/1200",
@@ -92,8 +49,8 @@ RESTORED = {
 }
 
 
-@pytest.mark.parametrize("python", old_pythons(), ids=lambda path: Path(path).name)
-async def test_a_script_says_everything_that_it_can(module: Path, python: str) -> None:
+@pytest.mark.parametrize("python", sorted({sys.executable, oldest()[1]}), ids=lambda path: Path(path).name)
+async def test_a_script_makes_every_call_on_every_python(module: Path, python: str) -> None:
     async with training(module, RESTORE) as here:
         printed = await script(TRAIN, environment(module, here.sidecar.socket, **RESTORED), python)
         assert printed.strip() == "run"
@@ -142,7 +99,7 @@ gang.progress(1201, seconds=0.75)
 """
 
 
-async def test_what_was_loaded_is_said_once_and_before_the_first_step(module: Path) -> None:
+async def test_a_loading_is_sent_once_and_before_the_first_step(module: Path) -> None:
     async with training(module, RESTORE) as here:
         assert await script(LOADS, environment(module, here.sidecar.socket)) == "raised\n"
         progress = await here.supervisor.heard(wire.Progress)
@@ -167,7 +124,7 @@ for wrong in (-1, float("nan"), float("inf"), 10**400, 1e10, "soon", None, [], O
 """
 
 
-async def test_what_is_no_duration_is_said_in_the_log_and_the_step_counts_all_the_same(module: Path) -> None:
+async def test_an_invalid_duration_is_logged_and_its_step_still_counts(module: Path) -> None:
     async with training(module, RESTORE) as here:
         printed = await script(NO_DURATION, environment(module, here.sidecar.socket))
         assert printed.count("the loading of the checkpoint is not reported") == 9
@@ -177,7 +134,7 @@ async def test_what_is_no_duration_is_said_in_the_log_and_the_step_counts_all_th
         assert here.supervisor.all(wire.Loaded) == []
 
 
-async def test_a_client_that_is_newer_than_its_sidecar_only_says_so(module: Path) -> None:
+async def test_a_client_that_is_newer_than_its_sidecar_only_logs_it(module: Path) -> None:
     async def unknown(_request: web.Request) -> web.Response:
         return web.json_response({"error": {"reason": "PathUnknown", "message": "there is no such path"}}, status=404)
 
@@ -194,7 +151,7 @@ async def test_a_client_that_is_newer_than_its_sidecar_only_says_so(module: Path
     assert "PathUnknown" in printed
 
 
-async def test_outside_of_gangctl_nothing_happens(module: Path) -> None:
+async def test_no_call_does_anything_outside_of_gangctl(module: Path) -> None:
     assert await script(NOWHERE, environment(module, None)) == ""
 
 
@@ -241,11 +198,11 @@ for step in (Broken(), None, "x", float("nan"), -1):
 
 
 @pytest.mark.parametrize("socket", ["gone.sock", "folder/gone.sock", "gangclient/__init__.py", "s" * 300])
-async def test_progress_never_raises_whatever_it_is_given(module: Path, socket: str) -> None:
+async def test_progress_never_raises(module: Path, socket: str) -> None:
     await script(NEVER, environment(module, module / socket))
 
 
-async def test_bad_progress_is_complained_about_once_and_later_progress_arrives(module: Path) -> None:
+async def test_invalid_progress_is_logged_once_and_later_progress_arrives(module: Path) -> None:
     source = NEVER + "import time\ntime.sleep(0.6)\ngang.progress(1300)"
     async with training(module, RESTORE) as here:
         printed = await script(source, environment(module, here.sidecar.socket))
@@ -264,7 +221,7 @@ if child:
 """
 
 
-async def test_a_forked_process_reports_as_well(module: Path) -> None:
+async def test_a_forked_process_reports_too(module: Path) -> None:
     async with training(module, RESTORE) as here:
         await script(FORK, environment(module, here.sidecar.socket))
         await until(lambda: here.supervisor.all(wire.Progress) and here.supervisor.all(wire.Progress)[-1].step == 1400)
@@ -284,85 +241,3 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 async def test_progress_may_be_called_in_a_signal_handler_that_interrupts_itself(module: Path) -> None:
     async with training(module, RESTORE) as here:
         await script(SIGNALLED, environment(module, here.sidecar.socket))
-
-
-@pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, directory: Path) -> gangclient.Client:
-    """A client in this process."""
-    for name, value in environment(directory, directory / "gang.sock").items():
-        monkeypatch.setenv(name, value)
-    return gangclient.connect()
-
-
-async def test_a_checkpoint_that_cant_be_registered_raises_within_its_deadline(
-    directory: Path, worker: gangclient.Client
-) -> None:
-    async with training(directory) as here:
-        with frozen(here):
-            began = time.monotonic()
-            with pytest.raises(gangclient.GangError, match="SidecarAway"):
-                await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.5)
-            assert time.monotonic() - began < 2
-    with pytest.raises(gangclient.GangError, match=r"given up after 0\.3 s") as caught:
-        await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
-    assert caught.value.reason == "SidecarAway"
-
-
-async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Path, worker: gangclient.Client) -> None:
-    async with training(directory) as here:
-        here.supervisor.writer.transport.abort()
-        await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
-        with pytest.raises(gangclient.GangError, match="SupervisorAway"):
-            await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
-        waiting = asyncio.create_task(asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", Path("/x")))
-        async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
-            assert (await back.heard(wire.Checkpoint)).path == "/x"
-            await waiting
-
-
-async def test_a_call_of_an_old_attempt_is_refused_at_once(directory: Path, worker: gangclient.Client) -> None:
-    async with training(directory) as here:
-        await here.report(attempt=4, phase=wire.Phase.RUNNING)
-        with pytest.raises(gangclient.GangError, match="attempt 3 is over: the current attempt is 4") as caught:
-            await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram")
-        assert caught.value.reason == "AttemptOver"
-
-
-async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: gangclient.Client) -> None:
-    async with training(directory) as here:
-        stops: list[gangclient.Event] = []
-        worker.on_stop(stops.append)
-        await here.direct(replace(HOLD, attempt=4, reason="worker-5 was killed", grace_ms=15_000))
-        await until(lambda: stops)
-        assert stops[0][:4] == ("stop", 3, "worker-5 was killed", False)
-        assert stops[0].seconds_left is not None
-        assert 13 < stops[0].seconds_left <= 15
-
-
-async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(
-    directory: Path, worker: gangclient.Client
-) -> None:
-    async with training(directory) as here:
-        stops: list[gangclient.Event] = []
-        worker.on_stop(stops.append)
-        here.sidecar.process.kill()
-        await here.sidecar.process.wait()
-        stopping = replace(HOLD, attempt=4, reason="again")
-        async with (
-            sidecar(directory, here.controller.url),
-            supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)),
-        ):
-            again = await here.controller.connected(2)
-            await until(again.reports)
-            await again.say(stopping)
-            await until(lambda: stops)
-        assert stops[0].reason == "again"
-
-
-async def test_a_socket_with_a_long_path_is_reached(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = directory / ("d" * 60) / ("e" * 60)
-    async with training(deep) as here:
-        for name, value in environment(directory, here.sidecar.socket).items():
-            monkeypatch.setenv(name, value)
-        answer = await asyncio.to_thread(gangclient.connect().attempt)
-        assert answer["attempt"] == 3

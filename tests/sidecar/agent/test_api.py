@@ -1,0 +1,226 @@
+"""Calls that the framework API accepts, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangsidecar import wire
+from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, RESTART, RESTORE, STEP, WHO, call
+from tests.sidecar.agent.sidecars import (
+    HOLD,
+    REPORT,
+    folder,
+    run,
+    sidecar,
+    supervisor,
+    training,
+    until,
+    world,
+)
+from tests.wait import until_async
+
+directory = pytest.fixture(folder)
+
+
+async def test_the_api_describes_the_attempt(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        assert await call(here, "GET", "/v1/attempt") == (
+            200,
+            {
+                "gang": "gang-uid",
+                "member": "worker-2",
+                "attempt": 3,
+                "phase": "Running",
+                "ranks": [4, 5],
+                "worldSize": 8,
+                "masterAddress": "10.0.0.7",
+                "masterPort": 29401,
+                "restore": {"step": 1200, "tier": "shared", "path": "/checkpoints/1200"},
+                "reason": "worker-1 was killed",
+            },
+        )
+
+
+async def test_each_rank_finds_the_path_that_it_registered_in_a_member_tier(directory: Path) -> None:
+    async with training(directory, wire.Restore(1300, "ram")) as here:
+        registered = tuple(wire.Checkpoint("ram", step, 4, 2, f"/dev/shm/{step}") for step in (1300, 1200))
+        await here.report(attempt=3, phase=wire.Phase.RUNNING, checkpoints=registered)
+        _, answer = await call(here, "GET", "/v1/attempt")
+        assert answer["restore"] == {"step": 1300, "tier": "ram", "paths": [{"rank": 4, "path": "/dev/shm/1300"}]}
+
+
+async def test_a_worker_may_call_before_its_supervisor_reports_running(directory: Path) -> None:
+    async with world(directory) as here:
+        await here.report(attempt=3, phase=wire.Phase.READY)
+        assert (await call(here, "POST", "/v1/progress", STEP))[0] == 409
+        await here.direct(run(3, RESTORE))
+        assert (await call(here, "POST", "/v1/progress", STEP))[0] == 200
+
+
+async def test_the_attempt_contains_a_stop_with_its_time_left(directory: Path) -> None:
+    async with training(directory) as here:
+        await here.direct(replace(HOLD, attempt=4, reason="node drain", planned=True, grace_ms=120_000))
+        _, answer = await call(here, "GET", "/v1/attempt")
+        assert answer["attempt"] == 3
+        assert answer["stopping"]["planned"] is True
+        assert answer["stopping"]["reason"] == "node drain"
+        assert 110_000 < answer["stopping"]["millisecondsLeft"] <= 120_000
+
+
+async def test_a_run_of_another_session_changes_nothing(directory: Path) -> None:
+    async with world(directory) as here:
+        await here.report(attempt=3, phase=wire.Phase.READY)
+        await here.direct(run(3, session="session-z"))
+        assert (await call(here, "POST", "/v1/progress", STEP))[0] == 409
+
+
+async def test_the_first_step_goes_to_the_supervisor_at_once_and_others_once_a_second(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        loop = asyncio.get_running_loop()
+        assert await call(here, "POST", "/v1/progress", {**STEP, "seconds": 0.25}) == (200, {})
+        first = await here.supervisor.heard(wire.Progress)
+        at = loop.time()
+        assert (first.step, first.first_step, first.phase) == (1201, 1201, "Step")
+        for step in range(1202, 1300):
+            assert (await call(here, "POST", "/v1/progress", {**STEP, "step": step}))[0] == 200
+        second = await here.supervisor.heard(wire.Progress, 2)
+        assert loop.time() - at > 0.9
+        assert (second.step, second.first_step) == (1299, 1201)
+        assert second.first_age_ms is not None
+        assert second.first_age_ms > 900
+        assert second.first_age_ms > second.age_ms
+        assert len(here.supervisor.all(wire.Progress)) == 2
+
+
+async def test_a_first_step_right_after_the_startup_goes_out_at_once(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        await call(here, "POST", "/v1/progress", {**STEP, "phase": "Startup", "step": 0})
+        await call(here, "POST", "/v1/progress", STEP)
+        await until_async("the first step", lambda: len(here.supervisor.all(wire.Progress)) == 2, seconds=0.7)
+        assert [one.first_step for one in here.supervisor.all(wire.Progress)] == [None, 1201]
+
+
+async def test_progress_waits_for_a_supervisor_that_is_away(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        here.supervisor.writer.transport.abort()
+        await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
+        assert (await call(here, "POST", "/v1/progress", STEP))[0] == 200
+        async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
+            assert (await back.heard(wire.Progress)).step == 1201
+
+
+@pytest.mark.parametrize("step", [1200, 1201])
+async def test_a_first_step_after_the_restore_point_gets_no_warning(directory: Path, step: int) -> None:
+    async with training(directory, RESTORE) as here:
+        assert await call(here, "POST", "/v1/progress", {**STEP, "step": step}) == (200, {})
+
+
+@pytest.mark.parametrize(("restore", "step"), [(RESTORE, 1), (RESTORE, 1202), (None, 7)])
+async def test_a_first_step_from_elsewhere_gets_a_warning(
+    directory: Path, restore: wire.Restore | None, step: int
+) -> None:
+    async with training(directory, restore) as here:
+        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": step})
+        assert answer["warning"] == "RestorePointIgnored"
+        assert str(step) in answer["message"]
+        assert "RestorePointIgnored" in here.sidecar.log()
+        assert await call(here, "POST", "/v1/progress", {**STEP, "step": step + 1}) == (200, {})
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(2.5, 2500), (0, 0), (0.0004, 0), (1e9, 10**12)])
+async def test_a_loading_goes_to_the_supervisor(directory: Path, seconds: float, milliseconds: int) -> None:
+    async with training(directory) as here:
+        assert await call(here, "POST", "/v1/checkpoints/loaded", {**LOADED, "seconds": seconds}) == (200, {})
+        assert await here.supervisor.heard(wire.Loaded) == wire.Loaded(3, 0, milliseconds, rank=4)
+
+
+async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_once(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        for rank, seconds in ((4, 0.25), (5, 0.75), (4, 9.0)):  # rank 4 does its second step
+            step = {**STEP, "rank": rank, "step": 1202 if seconds == 9.0 else 1201, "seconds": seconds}
+            assert await call(here, "POST", "/v1/progress", step) == (200, {})
+        both = await here.supervisor.heard(wire.Progress, 2)
+        assert [one.first_ms for one in here.supervisor.all(wire.Progress)] == [250, 750]
+        assert both.first_step == 1201
+        third = await here.supervisor.heard(wire.Progress, 3)
+        assert (third.step, third.first_ms) == (1202, 750)
+
+
+async def test_a_restarted_sidecar_doesnt_take_a_later_step_for_the_first(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": 5000, "seconds": 60})
+        assert answer["warning"] == "RestorePointIgnored"
+        assert (await here.supervisor.heard(wire.Progress)).first_ms is None
+
+
+async def test_checkpoints_go_to_the_supervisor(directory: Path) -> None:
+    async with training(directory) as here:
+        for state in ("Begun", "Completed", "Dropped"):
+            assert await call(here, "POST", "/v1/checkpoints", {**CHECKPOINT, "state": state}) == (200, {})
+        await until(lambda: len(here.supervisor.all(wire.Dropped)) == 2)
+        dropped = wire.Dropped("ram", 1300, 4, 3)
+        assert here.supervisor.received[-3:] == [
+            dropped,
+            wire.Checkpoint("ram", 1300, 4, 3, "/dev/shm/1300"),
+            dropped,
+        ]
+
+
+async def test_only_checkpoints_count_while_a_worker_is_being_stopped(directory: Path) -> None:
+    async with training(directory) as here:
+        await here.direct(replace(HOLD, attempt=4))
+        for _ in range(2):  # before and after the supervisor has said that it is stopping
+            assert await call(here, "POST", "/v1/checkpoints", CHECKPOINT) == (200, {})
+            assert await call(here, "POST", "/v1/progress", STEP) == (200, {"ignored": "AttemptEnding"})
+            answer = await call(here, "POST", "/v1/restart", RESTART)
+            assert answer == (202, {"incident": 4, "ignored": "AttemptEnding"})
+            await here.report(attempt=4, phase=wire.Phase.STOPPING)
+        assert len(here.supervisor.all(wire.Checkpoint)) == 2
+        assert here.supervisor.all(wire.Progress) == []
+        assert here.supervisor.all(wire.Request) == []
+        await here.report(attempt=4, phase=wire.Phase.READY)
+        status, answer = await call(here, "POST", "/v1/checkpoints", CHECKPOINT)
+        assert status == 409
+        assert answer["error"]["attempt"] == 4
+
+
+async def test_a_sidecar_that_starts_in_the_middle_of_a_stop_takes_checkpoints(directory: Path) -> None:
+    async with world(directory) as here:
+        await here.report(attempt=4, phase=wire.Phase.STOPPING)
+        assert await call(here, "POST", "/v1/checkpoints", CHECKPOINT) == (200, {})
+        assert (await here.supervisor.heard(wire.Checkpoint)).attempt == 3
+
+
+async def test_a_sidecar_that_starts_late_serves_a_worker_without_the_controller(directory: Path) -> None:
+    running = replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)
+    async with sidecar(directory, "ws://127.0.0.1:9/") as here, supervisor(directory, running) as below:
+        await until(lambda: here.process.pid)
+        async with asyncio.timeout(5):
+            while (await here.call("GET", "/v1/attempt"))[0] != 200:
+                pass
+        assert (await here.call("GET", "/v1/attempt"))[1]["attempt"] == 3
+        assert (await here.call("POST", "/v1/checkpoints", CHECKPOINT))[0] == 200
+        assert (await here.call("POST", "/v1/restart", RESTART))[0] == 202
+        assert (await below.heard(wire.Request)).level is wire.Level.POD
+
+
+async def test_a_request_for_a_restart_goes_to_the_supervisor(directory: Path) -> None:
+    async with training(directory) as here:
+        assert await call(here, "POST", "/v1/restart", RESTART) == (202, {"incident": 4})
+        expected = wire.Request(3, 0, "the loss is NaN", 4, wire.Level.POD, exclude_node=True)
+        assert await here.supervisor.heard(wire.Request) == expected
+        assert (await call(here, "POST", "/v1/restart", {**WHO, "reason": "x"}))[0] == 202
+        assert (await here.supervisor.heard(wire.Request, 2)).level is wire.Level.PROCESS
+
+
+POSTS: dict[str, dict[str, Any]] = {
+    "/v1/progress": STEP,
+    "/v1/checkpoints": CHECKPOINT,
+    "/v1/checkpoints/loaded": LOADED,
+    "/v1/restart": RESTART,
+}

@@ -1,0 +1,70 @@
+"""A controller of an older release gets no field that it doesn't know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gangsidecar import wire
+from tests.sidecar.agent.sidecars import (
+    REPORT,
+    controller,
+    folder,
+    sidecar,
+    supervisor,
+    until,
+    world,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+directory = pytest.fixture(folder)
+
+
+END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
+
+
+MEASURED = replace(
+    REPORT,
+    loaded=wire.Loaded(1, 5, 2500, rank=4),
+    progress=wire.Progress(1, 7, 5, first_step=7, first_age_ms=5, first_ms=90),
+)
+
+
+async def test_a_controller_of_this_release_gets_the_frameworks_measurements(directory: Path) -> None:
+    async with world(directory) as here:
+        await here.report(seq=2, loaded=MEASURED.loaded, progress=MEASURED.progress)
+        told = here.connection.reports()[-1]
+        assert told.loaded is not None
+        assert told.loaded.milliseconds == 2500
+        assert told.loaded.age_ms >= 5
+        assert told.progress is not None
+        assert told.progress.first_ms == 90
+
+
+@pytest.mark.parametrize("revision", ["", "1", "0", "-2", "2.0", "two", "٢", "9" * 400])
+async def test_an_older_controller_gets_no_field_that_it_doesnt_know(directory: Path, revision: str) -> None:
+    async with controller() as above:
+        above.revision = revision
+        async with sidecar(directory, above.url), supervisor(directory, MEASURED):
+            told = (await until((await above.connected()).reports))[0]
+            assert told.loaded is None
+            assert told.progress is not None
+            assert (told.progress.step, told.progress.first_ms) == (7, None)
+
+
+async def test_a_controller_gets_everything_after_its_upgrade(directory: Path) -> None:
+    async with controller() as above:
+        above.revision = ""
+        async with sidecar(directory, above.url), supervisor(directory, MEASURED):
+            old = await above.connected()
+            assert (await until(old.reports))[0].loaded is None
+            above.revision = "3"
+            await old.socket.close()
+            told = (await until((await above.connected(2)).reports))[0]
+            assert told.loaded is not None
+            assert told.loaded.age_ms > 5

@@ -1,0 +1,129 @@
+"""No order of events breaks the invariants of the machine."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gangsidecar import wire
+from gangsidecar.supervisor import machine
+from gangsidecar.supervisor.machine import (
+    End,
+    Exited,
+    KillTree,
+    PortsFound,
+    RestoreMissing,
+    RestoreSeen,
+    Signal,
+    Spawn,
+    Started,
+    Terminate,
+    Tick,
+    TreeGone,
+)
+from gangsidecar.wire import (
+    Checkpoint,
+    Dropped,
+    Loaded,
+    Phase,
+    Ping,
+    Progress,
+    Request,
+    Restore,
+)
+from tests.sidecar.machine.machines import IDENTITY, Driver, finish, hold, run
+
+
+def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
+    attempts = st.integers(0, 4)
+    directives = st.one_of(
+        st.builds(hold, attempts, isolation_ms=st.sampled_from([None, 500])),
+        st.builds(
+            run,
+            attempts,
+            st.sampled_from(["s1", "s1", "s1", "s0"]),
+            st.integers(0, 2),
+            restore=st.sampled_from([None, Restore(3, "ram"), Restore(3, "shared", "/x")]),
+            checkpointed=st.booleans(),
+        ),
+        st.builds(finish, attempts),
+    )
+    others: st.SearchStrategy[machine.Event | None] = st.one_of(
+        st.builds(Exited, st.integers(0, 2), st.integers(0, 3)),
+        st.builds(Checkpoint, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
+        st.builds(Dropped, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
+        st.builds(Progress, attempts, st.integers(0, 9), st.integers(0, 9)),
+        st.builds(Loaded, attempts, st.integers(-9, 9), st.integers(-9, 9), st.none() | st.integers(0, 2)),
+        st.builds(Request, attempts, st.integers(0, 9), st.just("why")),
+        st.builds(RestoreSeen, attempts),
+        st.builds(RestoreMissing, attempts),
+        st.builds(PortsFound, attempts, st.just(())),
+        st.sampled_from([Ping(), TreeGone(), Started(), Tick()]),
+        st.just(None),
+    )
+    rare = st.one_of(*[others] * 6, st.just(Terminate()))
+    return st.tuples(st.integers(0, 3_000), st.one_of(directives, rare))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(events(), max_size=60))
+def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Event | None]]) -> None:
+    state = machine.start(IDENTITY, "s1", 0)
+    now, spawned, alive, terminated, attempt, done = 0, set[int](), False, False, 0, False
+    for after, event in sequence:
+        now += after
+        before = state
+        state, effects = machine.step(state, now, event)  # type: ignore[arg-type]
+        hash(state)
+        terminated = terminated or isinstance(event, Terminate)
+        if isinstance(event, TreeGone):
+            alive = False
+        for effect in effects:
+            assert not done, "nothing may be done after End"
+            if isinstance(effect, Spawn):
+                assert effect.attempt not in spawned, "a worker starts at most once an attempt"
+                assert effect.run.session == "s1", "only this session's Run starts anything"
+                assert not terminated, "nothing starts after SIGTERM"
+                assert not alive, "no two workers at once"
+                assert before.phase is Phase.READY
+                assert before.directive is not None
+                assert before.directive.attempt == effect.attempt, "only what is Ready at N runs N"
+                spawned.add(effect.attempt)
+                alive = True
+            if isinstance(effect, (Signal, KillTree)):
+                assert alive, "nobody is signalled but a live worker"
+            if isinstance(effect, End):
+                assert not alive, "a supervisor never leaves a worker behind"
+                done = True
+        report = machine.report(state, now, 1)
+        assert wire.decode(wire.encode(report)) == report
+        assert report.attempt >= attempt, "a supervisor never goes back"
+        attempt = report.attempt
+        if report.phase in {Phase.READY, Phase.DONE, Phase.IDLE}:
+            assert not alive, "Ready is said only when no process is left"
+        due = machine.deadline(state)
+        if done:
+            assert due is None
+        if due is not None:
+            ticked, _ = machine.step(state, max(due, now), Tick())
+            assert machine.deadline(ticked) != due or ticked != state, "a timer that fires is over"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(events(), max_size=40))
+def test_a_supervisor_without_a_controller_ends_after_any_events(
+    sequence: list[tuple[int, machine.Event | None]],
+) -> None:
+    driver = Driver()
+    for after, event in sequence:
+        driver.now += after
+        driver.state, _ = machine.step(driver.state, driver.now, event)  # type: ignore[arg-type]
+    driver.feed(TreeGone(), Tick())
+    directive = driver.state.directive
+    if directive is not None:
+        driver.feed(PortsFound(directive.attempt, ()))
+    for _ in range(10):
+        if machine.deadline(driver.state) is None:
+            break
+        driver.sleep()
+    assert driver.phase() is Phase.DONE

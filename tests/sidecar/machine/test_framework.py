@@ -1,0 +1,159 @@
+"""What the framework API passes on: progress, loading, checkpoints, requests."""
+
+from __future__ import annotations
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine import (
+    Exited,
+    PortsFound,
+    Save,
+    Send,
+    Started,
+    TreeGone,
+)
+from gangsidecar.wire import (
+    Checkpoint,
+    Dropped,
+    Loaded,
+    Progress,
+    Request,
+)
+from tests.sidecar.machine.machines import hold, restarted, run, running
+
+
+def test_progress_keeps_the_highest_step_the_newest_call_and_the_first_step() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 100, 0, phase="Startup"))
+    assert driver.report.progress == Progress(1, 100, 0, "Startup")
+    driver.feed(Progress(1, 101, 0), after=10)
+    driver.feed(Progress(1, 107, 0), after=10)
+    driver.feed(Progress(1, 106, 4), after=10)
+    driver.now += 5
+    assert driver.report.progress == Progress(1, 107, 9, "Step", first_step=101, first_age_ms=25)
+
+
+def test_first_step_and_phase_changes_are_reported_at_once_steps_once_a_second() -> None:
+    driver = running(1)
+    assert driver.feed(Progress(1, 0, 0, phase="Startup")) == [Send()]
+    assert driver.feed(Progress(1, 1, 0)) == [Send()]
+    assert driver.feed(Progress(1, 2, 0), after=999) == []
+    assert driver.feed(Progress(1, 3, 0), after=1) == [Send()]
+    assert driver.feed(Progress(1, 3, 0, phase="Checkpoint")) == [Send()]
+
+
+def test_the_longest_first_step_of_the_members_ranks_is_reported_at_once() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=0, first_ms=400))
+    assert driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=10, first_ms=900), after=10) == [Send()]
+    assert driver.feed(Progress(1, 102, 0, first_step=101, first_age_ms=20, first_ms=300), after=10) == []
+    assert driver.report.progress == Progress(1, 102, 0, "Step", 101, 20, first_ms=900)
+
+
+def test_a_later_step_after_a_sidecar_restart_doesnt_become_the_first() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 101, 0, first_step=101, first_age_ms=0, first_ms=400))
+    driver.feed(Progress(1, 500, 0, first_step=500, first_age_ms=0, first_ms=9000), after=1000)
+    assert driver.report.progress == Progress(1, 500, 0, "Step", 101, 1000, first_ms=400)
+    driver.feed(Progress(1, 501, 0, first_step=500, first_age_ms=10), after=10)
+    assert driver.report.progress == Progress(1, 501, 0, "Step", 101, 1010, first_ms=400)
+
+
+def test_the_rank_that_loaded_last_is_reported_with_its_age() -> None:
+    driver = running(1)
+    assert driver.feed(Loaded(1, 0, 2500, rank=3)) == [Send()]
+    assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == [Send()]
+    driver.feed(Loaded(1, 60, 9000, rank=1), after=50)  # its call was under way for longer
+    driver.now += 7
+    assert driver.report.loaded == Loaded(1, 57, 1500, rank=2)
+
+
+def test_the_second_loading_of_a_rank_is_ignored() -> None:
+    driver = running(1)
+    driver.feed(Loaded(1, 0, 2500, rank=3))
+    driver.feed(Loaded(1, 0, 1500, rank=2), after=100)
+    for again in (2, 3):
+        assert driver.feed(Loaded(1, 0, 7777, rank=again), after=100) == []
+    assert driver.report.loaded == Loaded(1, 200, 1500, rank=2)
+
+
+def test_a_loading_after_the_first_step_is_ignored() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 10, 0, phase="Startup"), Loaded(1, 0, 2500, rank=3))
+    driver.feed(Progress(1, 11, 0))
+    assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == []
+    assert driver.report.loaded == Loaded(1, 100, 2500, rank=3)
+
+
+def test_a_new_attempt_starts_without_the_last_ones_measurements() -> None:
+    driver = running(1)
+    driver.feed(Loaded(1, 0, 2500, rank=3), Progress(1, 11, 0, first_step=11, first_age_ms=0, first_ms=5))
+    driver.feed(hold(2), Exited(0, signal=15), TreeGone())
+    assert driver.report.loaded == Loaded(1, 0, 2500, rank=3), "evidence of the attempt that it belongs to"
+    driver.feed(PortsFound(2, (29400,)), run(2), Started())
+    assert driver.report.loaded is None
+    assert driver.report.progress is None
+    driver.feed(Loaded(2, 0, 10, rank=3))
+    assert driver.report.loaded == Loaded(2, 0, 10, rank=3), "the rank is heard again"
+
+
+def test_many_ranks_and_odd_numbers_stay_bounded() -> None:
+    driver = running(1)
+    for rank in range(500):
+        driver.feed(Loaded(1, -5, 1, rank=rank), after=1)
+    assert driver.report.loaded is not None
+    assert driver.report.loaded.age_ms >= 0
+    assert driver.state.history.load is not None
+    assert len(driver.state.history.load.ranks) == 64
+
+
+def test_a_call_of_an_older_attempt_is_ignored() -> None:
+    driver = restarted(1)
+    driver.feed(run(2), Started())
+    for late in (
+        Progress(1, 5, 0),
+        Loaded(1, 0, 2500),
+        Request(1, 0, "x"),
+        Checkpoint("ram", 30, 10, 1),
+        Dropped("ram", 10, 10, 1),
+    ):
+        before = driver.state
+        assert driver.feed(late) == []
+        assert driver.state == before
+
+
+def test_a_request_is_reported_with_its_age() -> None:
+    driver = running(1)
+    assert driver.feed(Request(1, 5, "nan", rank=3)) == [Send()]
+    driver.now += 10
+    assert driver.report.request == Request(1, 15, "nan", rank=3)
+
+
+def test_a_checkpoint_is_taken_while_its_worker_is_being_stopped() -> None:
+    driver = running(1)
+    driver.feed(hold(2))
+    assert driver.feed(Checkpoint("ram", 30, 10, 1)) == [Send(), Save()]
+    driver.feed(Exited(0, exit_code=0), TreeGone())
+    assert driver.feed(Checkpoint("ram", 31, 10, 1)) == []
+    assert [one.step for one in driver.report.checkpoints] == [30]
+
+
+def test_a_checkpoint_registered_twice_exists_once_until_it_is_dropped() -> None:
+    driver = running(1)
+    one = Checkpoint("ram", 30, 10, 1)
+    driver.feed(one)
+    assert driver.feed(one) == []
+    assert driver.feed(Dropped("ram", 30, 10, 1)) == [Send(), Save()]
+    assert driver.report.checkpoints == ()
+
+
+def test_newest_checkpoints_are_kept_and_a_report_stays_small() -> None:
+    driver = running(1)
+    for step in range(100):
+        for rank in range(8):
+            driver.feed(Checkpoint("ram", step, rank, 1, f"/dev/shm/{'é' * 20}/{step}/{rank}"))
+    told = driver.report.checkpoints
+    assert len(told) <= 256
+    assert {one.step for one in told[:8]} == {99}
+    assert {(one.step, one.rank) for one in told if one.step > 90} >= {(s, r) for s in range(91, 100) for r in range(8)}
+    driver.feed(*(Checkpoint("ram", step, 0, 1, "p" * 8192) for step in range(100, 120)))
+    assert len(wire.encode(driver.report)) < 64 << 10

@@ -1,0 +1,44 @@
+"""A supervisor for each test."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gangsidecar import bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+from tests.sidecar.supervisor.supervised import Member
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A memory cgroup (v1: there only the process is killed that took too much) of 64 MB."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    paths = [line.split(":")[2] for line in lines if "memory" in line.split(":")[1].split(",")]
+    group = Path(f"/sys/fs/cgroup/memory{''.join(paths)}/{uuid.uuid4()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError:
+        pytest.skip("no right to make a memory cgroup of version 1")
+    yield group
+    group.rmdir()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "supervisor.pyz"
+    bundle.build(path)
+    return path
+
+
+@pytest.fixture
+def member(archive: Path, tmp_path: Path) -> Iterator[Member]:
+    one = Member(archive, tmp_path)
+    yield one
+    one.clean_up()

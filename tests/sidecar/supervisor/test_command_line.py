@@ -1,0 +1,92 @@
+"""The supervisor's command line and its archive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gangsidecar import bundle
+from tests.sidecar.supervisor.supervised import DEADLINE, Member
+
+
+def call(archive: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(archive), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env={"PATH": os.environ["PATH"], **env},
+    )
+
+
+def test_help_lists_flags_variables_and_exit_codes(archive: Path) -> None:
+    said = call(archive, "--help")
+    assert said.returncode == 0
+    for word in ("--socket", "GANG_POD_UID", "--orphan-seconds", "Example", "Exit code"):
+        assert word in said.stdout
+    assert call(archive, "run", "--help").stdout == said.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("", "expected run or copy"),
+        ("walk", "'walk' is neither run nor copy"),
+        ("run --sock x", "unknown flag '--sock'"),
+        ("run -- true", "missing: --socket (or GANG_SUPERVISOR_SOCKET), --state"),
+        ("copy", "copy takes one destination"),
+        ("run --socket=s --state=s --gang=g --member=m --pod=p --address=a", "no command"),
+        (
+            "run --socket=s --state=s --gang=g --member=m --pod=p --address=a --incarnation=x -- true",
+            "--incarnation: 'x' is not a whole number",
+        ),
+    ],
+)
+def test_bad_usage_is_explained_in_a_sentence(archive: Path, arguments: str, reason: str) -> None:
+    said = call(archive, *arguments.split())
+    assert said.returncode == 2
+    assert reason in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_every_flag_can_come_from_the_environment(member: Member, archive: Path) -> None:
+    env = {
+        "GANG_SUPERVISOR_SOCKET": str(member.folder / "socket"),
+        "GANG_STATE": str(member.state),
+        "GANG_UID": "g9",
+        "GANG_MEMBER": "worker-3",
+        "GANG_INCARNATION": "2",
+        "GANG_POD_UID": member.pod,
+        "GANG_POD_IP": "10.1.2.3",
+        "GANG_ORPHAN_SECONDS": "1",
+    }
+    said = call(archive, "run", "--", "true", **env)
+    assert said.returncode == 0
+    member.sidecar.accept()
+    report = member.sidecar.until(lambda _: True)
+    assert (report.gang, report.member, report.incarnation, report.address) == ("g9", "worker-3", 2, "10.1.2.3")
+
+
+def test_copy_writes_the_same_program(archive: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copied"
+    assert call(archive, "copy", str(copy)).returncode == 0
+    assert copy.read_bytes() == archive.read_bytes()
+    assert os.access(copy, os.X_OK)
+    assert call(archive, "copy", str(tmp_path / "no" / "where")).returncode == 1
+
+
+def test_the_same_sources_make_the_same_archive(archive: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.pyz"
+    bundle.build(again)
+    assert again.read_bytes() == archive.read_bytes()
+    assert list(tmp_path.iterdir()) == [again]
+
+
+def test_the_supervisor_ignores_the_workers_pythonpath(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(99)")
+    assert call(archive, "--help", PYTHONPATH=str(tmp_path)).returncode == 0

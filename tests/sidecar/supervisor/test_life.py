@@ -1,0 +1,97 @@
+"""A supervisor from Hold to Finish: order, speed, memory."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gangsidecar.wire import (
+    Checkpoint,
+    Phase,
+    Scan,
+    Tier,
+)
+from tests.pythons import oldest
+from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, pids, shell, wait_for
+
+
+def test_a_supervisor_carries_out_hold_run_and_finish(member: Member) -> None:
+    first = member.start(*shell("sleep 1000 & wait"))
+    assert (first.attempt, first.gang, first.member, first.pod) == (0, "g1", "worker-0", member.pod)
+    ready = member.hold(1)
+    assert (ready.session, ready.stop_ms) == (first.session, None)
+    report = member.run(ready)
+    assert report.attempt == 1
+    (worker,) = member.workers()
+    assert is_alive(worker)
+    done = member.finish(1)
+    assert done.ends[0].stopped
+    assert not is_alive(worker)
+
+
+def test_a_supervisor_runs_on_python_3_8(member: Member) -> None:
+    minor, member.python = oldest()
+    if minor > 8:
+        pytest.skip("this machine has no Python 3.8")
+    member.start(*SLEEP)
+    member.sidecar.send(Scan(1, (Tier("shared", str(member.folder), "step-{step}"),)))
+    assert member.sidecar.scanned().error == ""
+    member.run(member.hold(1))
+    member.hold(2)
+    assert member.ended().ends[0].signal == signal.SIGTERM
+    member.finish(2)
+
+
+def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -> None:
+    member.train(*shell("exec sleep 1000"))
+    for attempt in range(2, 5):
+        wait_for(lambda: bool(pids(member.file())) and is_alive(pids(member.file())[-1]))
+        report = member.run(member.hold(attempt))
+        assert report.attempt == attempt
+    workers = wait_for(lambda: len(pids(member.file())) == 4 and pids(member.file()))
+    assert [is_alive(pid) for pid in workers] == [False, False, False, True]
+    member.finish(4)
+
+
+def test_the_sequence_number_of_reports_grows_through_the_session(member: Member) -> None:
+    first = member.start(*SLEEP)
+    assert member.hold(1).seq > first.seq
+
+
+def test_a_worker_that_exits_with_zero_holds_its_supervisor_until_finish(member: Member) -> None:
+    member.train("true")
+    report = member.ended()
+    assert (report.phase, report.ends[0].exit_code, report.ends[0].stopped) == (Phase.RUNNING, 0, False)
+    member.finish(1)
+
+
+def test_a_supervisor_stops_and_starts_a_worker_within_milliseconds(
+    member: Member, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member.train(*SLEEP)
+    stops, starts = [], []
+    for attempt in range(2, 22):
+        begin = time.perf_counter()
+        ready = member.hold(attempt)
+        stopped = time.perf_counter()
+        member.run(ready)
+        starts.append(time.perf_counter() - stopped)
+        stops.append(stopped - begin)
+    with capsys.disabled():
+        median = len(stops) // 2
+        print(f"\nstop {sorted(stops)[median] * 1e3:.1f} ms, start {sorted(starts)[median] * 1e3:.1f} ms")  # noqa: T201
+
+
+def test_a_supervisor_stays_below_its_memory_limit(member: Member) -> None:
+    """Under 15 MB after some work, without what the interpreter maps from files that all of them share."""
+    report = member.train(*SLEEP)
+    for attempt in range(2, 12):
+        report = member.run(member.hold(attempt))
+    member.sidecar.send(*(Checkpoint("ram", step, 0, report.attempt, f"/dev/shm/{step}") for step in range(300)))
+    member.sidecar.until(lambda told: told.checkpoints and told.checkpoints[0].step == 299)
+    status = Path(f"/proc/{member.pid}/status").read_text()
+    (kilobytes,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    assert kilobytes < 15 << 10

@@ -1,0 +1,71 @@
+"""The state file that outlives a supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+
+import pytest
+
+from gangsidecar.wire import (
+    Checkpoint,
+)
+from tests.sidecar.supervisor.supervised import SLEEP, Member, wait_for
+
+
+def test_ends_and_checkpoints_outlive_the_supervisor(member: Member) -> None:
+    report = member.train("false")
+    member.ended()
+    kept = Checkpoint("ram", 5, 0, report.attempt, "/dev/shm/5")
+    member.sidecar.send(kept)
+    member.sidecar.until(lambda told: told.checkpoints)
+    wait_for(lambda: '"ram"' in member.state.read_text())
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    after = member.start(*SLEEP)
+    assert after.checkpoints == (kept,)
+    assert [end.exit_code for end in after.ends] == [1]
+    assert after.ends[0].age_ms > 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}\n{}", b"\xff\xfe\n\n", b'{"boot":1,"now_ms":"x"}\n'])
+def test_an_unreadable_state_file_counts_as_absent(member: Member, content: bytes) -> None:
+    member.state.write_bytes(content)
+    assert member.start(*SLEEP).ends == ()
+    assert "not usable" in member.log
+
+
+def test_the_state_file_of_another_pod_is_ignored(member: Member) -> None:
+    member.train("false")
+    member.ended()
+    wait_for(member.state.exists)
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    member.pod = str(uuid.uuid4())
+    assert member.start(*SLEEP).ends == ()
+
+
+def test_a_full_disk_is_logged_once_and_the_last_good_state_file_survives(member: Member) -> None:
+    member.start("false", fsize=16_000)
+    member.run(member.hold(1))
+    member.ended()
+    wait_for(member.state.exists)
+    good = member.state.read_text()
+    for step in range(20):
+        member.sidecar.send(Checkpoint("shm", step, 0, 1, "p" * 2_000))
+    member.sidecar.until(lambda told: told.checkpoints and told.checkpoints[0].step == 19)
+    member.finish(1)
+    after = member.state.read_text()
+    assert after.startswith('{"boot"')
+    assert len(after) < 16_000
+    assert len(after) >= len(good)
+    assert member.log.count("can't be kept") == 1
+    assert not member.file("state.tmp").exists()
+
+
+def test_a_supervisor_works_without_the_folder_of_its_state_file(member: Member) -> None:
+    member.state = member.file("nowhere") / "state"
+    member.train("false")
+    member.ended()
+    member.finish(1)
