@@ -222,7 +222,7 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_n
 _KILLED_AT = """
 import os, signal, sys
 from pathlib import Path
-from gangctl.cluster.local import files
+from gangctl.cluster.local import atomic_files
 
 left = int(sys.argv[2])
 CALLS = {"open", "os.rename", "os.fsync"}
@@ -242,7 +242,7 @@ def counted(function):
 
 os.fsync = counted(os.fsync)
 sys.addaudithook(die_at)
-files.write(Path(sys.argv[1]), b"new" * 1000, durable=bool(int(sys.argv[3])))
+atomic_files.write(Path(sys.argv[1]), b"new" * 1000, durable=bool(int(sys.argv[3])))
 """
 
 
