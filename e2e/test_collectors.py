@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
@@ -24,7 +25,9 @@ from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
-"""Seconds that a restart may take longer than without traces, on a busy machine. The timeout for collectors is 10 s."""
+"""Seconds by which the median restart may be longer than without traces, on a busy machine."""
+TIMEOUT = 10.0
+"""Seconds after which the controller gives up on a collector: a restart that waited for one would take longer."""
 END = 5.0
 """Seconds that a controller may take to end: it closes its connections, and sends its last spans."""
 SPANS = re.compile(r'^gangctl_spans_total\{outcome="(\w+)"\} (\S+)$', re.MULTILINE)
@@ -133,7 +136,8 @@ async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_co
             seen[name] = await measure(local_controllers, api_proxy.url, collector, gang, lab)
     without = seen["no collector"]
     for name, one in seen.items():
-        assert max(one.restarts) < max(without.restarts) + SLOWER, (name, seen)
+        assert median(one.restarts) < median(without.restarts) + SLOWER, (name, seen)
+        assert max(one.restarts) < TIMEOUT, (name, seen)
         assert one.ending < END, (name, seen)
         assert one.code == 0, (name, seen)
     for name in ("down", "hanging", "refusing", "wrong"):
