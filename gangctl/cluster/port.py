@@ -83,7 +83,7 @@ class Cluster(Protocol):
     def lost_nodes(self) -> frozenset[str]:
         """Names of nodes that don't answer."""
 
-    def refusals(self, uid: str) -> tuple[str, ...] | None:
+    def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.
 
         Empty = the cluster admits them; None = not known yet. A rejection is checked again from time to time, since

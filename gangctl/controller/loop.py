@@ -115,7 +115,7 @@ class Loop:
             lost_nodes=self._cluster.lost_nodes(),
             scanned=self._hub.scanned(uid),
             listening_since=self._cluster.listening_since,
-            refused=self._cluster.refusals(uid),
+            refused=self._cluster.pod_rejections(uid),
         )
 
     async def _act(self, job: GangJob, actions: tuple[Action, ...], backoff: Backoff) -> None:

@@ -62,7 +62,7 @@ async def test_a_server_that_is_not_there_is_named(here: Shell) -> None:
     here.configure("http://127.0.0.1:1")
     done = await here.gangctl("status")
     assert done.code == 2
-    assert "didn't get through to the API server" in done.err
+    assert "didn't reach the API server" in done.err
     assert "127.0.0.1:1" in done.err
 
 

@@ -45,7 +45,7 @@ class FakeCluster:
     def lost_nodes(self) -> frozenset[str]:
         return frozenset()
 
-    def refusals(self, _uid: str) -> tuple[str, ...]:
+    def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         return self.refused
 
     async def authenticate(self, _token: str) -> Refusal:

@@ -59,7 +59,7 @@ async def run_python(
     except NotFound:
         raise
     except Rejected as error:
-        raise Rejected(f"{error}; it needs the rights to {RIGHTS} in namespace {namespace}", error.said) from None
+        raise Rejected(f"{error}; it needs the rights to {RIGHTS} in namespace {namespace}", error.message) from None
 
 
 async def _heard(socket: aiohttp.ClientWebSocketResponse) -> Execution:

@@ -1,1 +1,1 @@
-"""Real Kubernetes: the world as the API server shows it."""
+"""Kubernetes: the cluster as the API server shows it."""

@@ -1,7 +1,7 @@
-"""Requests to the API server: the one place that makes them, and the one that says what their failures mean.
+"""Requests to the API server, and what their failures mean for the caller. No other module makes requests.
 
-Every request has a timeout and says who asks. A failure is one of the three kinds of
-:mod:`gangctl.cluster.errors`, with the API server's own words in it.
+The rule: every request has a timeout and a User-Agent. A failure is one of the three kinds of
+:mod:`gangctl.cluster.errors` and contains the API server's message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gangctl.cluster.kube.credentials import Credentials
 USER_AGENT: Final = f"gangctl/{__version__}"
 REQUEST_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 75.0
-"""A watch in which nothing was said for so long is given up: bookmarks come about once a minute."""
+"""A watch without any event for this time is closed: bookmarks come about once a minute."""
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -34,11 +34,11 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Rejected(Terminal):
-    """The API server doesn't do this; ``said`` are its own words alone."""
+    """The API server rejected the request; ``message`` is its message alone."""
 
-    def __init__(self, text: str, said: str) -> None:
+    def __init__(self, text: str, message: str) -> None:
         super().__init__(text)
-        self.said = said
+        self.message = message
 
 
 class NotFound(Rejected):
@@ -46,25 +46,25 @@ class NotFound(Rejected):
 
 
 class AlreadyExists(Conflict):
-    """An object of this name is there."""
+    """An object of this name exists."""
 
 
 class ResourceExpired(Retryable):
-    """The version that was asked for is too old to be told: list again."""
+    """The requested resourceVersion is too old: list again."""
 
 
 class NoAnswer(Retryable):
-    """No answer came: it may have been done, or not."""
+    """No answer came: the request may have been carried out, or not."""
 
 
 class Client:
-    """One API server, as one user. Use it as an async context manager."""
+    """A client of one API server, with one user's credentials. Use it as an async context manager."""
 
     def __init__(self, access: Credentials) -> None:
         self._access = access
         sending = aiohttp.TraceConfig()
-        sending.on_connection_create_end.append(self._sends)
-        sending.on_connection_reuseconn.append(self._sends)
+        sending.on_connection_create_end.append(self._on_send)
+        sending.on_connection_reuseconn.append(self._on_send)
         # No limit of connections: the renewal of the Lease must not wait behind a thousand new pods.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=True if access.tls is None else access.tls),
@@ -75,11 +75,11 @@ class Client:
             trace_configs=[sending],
         )
         self.guard: Callable[[], None] = lambda: None
-        """Called directly before each request that changes something; raises Retryable if this process may not."""
+        """Called directly before each write; raises Retryable if this process may not write."""
 
     @classmethod
     async def open(cls, kubeconfig: Path | None = None, context: str | None = None) -> Client:
-        """The API server of a kubeconfig; without one, what kubectl would use, or the pod's service account.
+        """A client with the credentials of a kubeconfig; without one, those of :func:`~credentials.load`.
 
         Raises:
             Terminal: there is no configuration, or it can't be used.
@@ -95,12 +95,12 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._session.close()
 
     @property
     def namespace(self) -> str:
-        """The namespace that is meant where none is named."""
+        """The default namespace."""
         return self._access.namespace
 
     @property
@@ -116,15 +116,15 @@ class Client:
         query: Mapping[str, str] = NOTHING,
         body: bytes | None = None,
         content_type: str = "application/json",
-        timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109 - each caller knows how long its request may take
+        timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109 - each caller knows the limit of its request
         unguarded: bool = False,
     ) -> bytes:
-        """The body of the answer. ``timeout`` in seconds, for all of it.
+        """Make a request and return the body of the answer. ``timeout`` in seconds, for all of it.
 
         Raises:
             NotFound: 404.
-            AlreadyExists: 409, an object of this name is there.
-            Conflict: 409, somebody else wrote first.
+            AlreadyExists: 409, an object of this name exists.
+            Conflict: 409, another process wrote first.
             Expired: 410.
             Unknown: the network failed or nothing came in time; what was asked may have been done.
             Retryable: 429, 5xx, or the guard says no.
@@ -139,14 +139,14 @@ class Client:
         except TimeoutError as error:
             raise NoAnswer(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise NoAnswer(f"{method} {path} didn't get through to the API server: {_network(error)}") from error
+            raise NoAnswer(f"{method} {path} didn't reach the API server: {_network(error)}") from error
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A stream of lines, each an event of a watch; it ends when the server ends it.
+        """A stream of lines, each an event of a watch, until the server ends it.
 
         Raises:
-            Retryable: it broke, or nothing was said for :data:`SILENCE_SECONDS`; and all that ``request`` raises.
+            Retryable: it broke, or nothing came for :data:`SILENCE_SECONDS`; and all that ``request`` raises.
         """
         limits = aiohttp.ClientTimeout(
             total=None, connect=REQUEST_SECONDS, sock_connect=REQUEST_SECONDS, sock_read=SILENCE_SECONDS
@@ -155,7 +155,7 @@ class Client:
             async with self._answered("GET", path, query, {}, limits, body=None, guarded=False) as answer:
                 yield _lines(answer.content)
         except TimeoutError as error:
-            raise Retryable(f"nothing was heard from the watch of {path} for too long") from error
+            raise Retryable(f"the watch of {path} timed out") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Retryable(f"the watch of {path} broke: {_network(error)}") from error
 
@@ -163,7 +163,7 @@ class Client:
     async def socket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket, to ``exec`` for instance. The caller says how long it may last.
+        """A WebSocket, for example for ``exec``. The caller limits its time.
 
         Raises:
             Retryable: the network failed; and all that ``request`` raises.
@@ -182,12 +182,12 @@ class Client:
         except aiohttp.WSServerHandshakeError as error:
             raise await self._refusal(path, query, error.status) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise NoAnswer(f"{path} didn't get through to the API server: {_network(error)}") from error
+            raise NoAnswer(f"{path} didn't reach the API server: {_network(error)}") from error
 
     async def _refusal(self, path: str, query: Sequence[tuple[str, str]], status: int) -> ClusterError:
-        """Why a WebSocket was refused: aiohttp drops the body of that answer, so the same is asked without one.
+        """Why a WebSocket was refused: aiohttp drops the body of that answer, so ask without an upgrade.
 
-        To open it and to create it are two rights: the one that is missing decides which method is refused.
+        ``exec`` needs the rights to get and to create; the missing one decides which method is refused.
         """
         for method in ("GET", "POST"):
             async with self._session.request(
@@ -200,8 +200,8 @@ class Client:
                 allow_redirects=False,
             ) as answer:
                 if answer.status == status:
-                    return error_of(status, await answer.read(), f"{method} {path}")
-        return error_of(status, b"", f"GET {path}")
+                    return status_error(status, await answer.read(), f"{method} {path}")
+        return status_error(status, b"", f"GET {path}")
 
     def _authorization(self) -> Mapping[str, str]:
         header = self._access.authorization()
@@ -219,7 +219,7 @@ class Client:
         body: bytes | None,
         guarded: bool,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A good answer. A token that isn't taken is renewed once: it may just have expired."""
+        """A successful answer. A refused token is renewed once: it may just have expired."""
         for renewed in (False, True):
             authorization = self._authorization()
             if guarded:
@@ -240,23 +240,23 @@ class Client:
                     yield answer
                     return
                 if answer.status != 401 or renewed:  # noqa: PLR2004
-                    async with asyncio.timeout(REQUEST_SECONDS):  # of a stream as well: an error is short
+                    async with asyncio.timeout(REQUEST_SECONDS):  # Also for a stream: an error is short.
                         refusal = await answer.read()
-                    raise error_of(answer.status, refusal, f"{method} {path}")
+                    raise status_error(answer.status, refusal, f"{method} {path}")
             await self._access.renew()
 
-    async def _sends(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
-        """A connection is there, and the request goes out next.
+    async def _on_send(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
+        """Check the guard again when the connection is open and the request is sent next.
 
-        The guard is asked again: to connect may have taken long, and aiohttp itself sends a request once more if a
-        connection that was kept has turned out to be closed.
+        Connecting may have taken long, and aiohttp itself repeats a request if a kept connection turns out to be
+        closed.
         """
         if context.trace_request_ctx:
             self.guard()
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reading of lines gives up on an object of a megabyte."""
+    """Lines of any length: aiohttp's own reader fails for an object of a megabyte."""
     pending: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")
@@ -270,14 +270,14 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         yield line
 
 
-def error_of(status: int, body: bytes, doing: str) -> ClusterError:
-    """What a ``Status`` of the API server means for the caller; ``doing`` says what was asked, for people."""
-    reason, said = _words(body)
-    said = said or f"HTTP status {status}"
-    text = f"the API server refused {doing}: {said}"
+def status_error(status: int, body: bytes, request: str) -> ClusterError:
+    """The error for a ``Status`` of the API server; ``request`` names the request, for people."""
+    reason, message = _reason_and_message(body)
+    message = message or f"HTTP status {status}"
+    text = f"the API server refused {request}: {message}"
     match status, reason:
         case 404, _:
-            return NotFound(text, said)
+            return NotFound(text, message)
         case 409, "AlreadyExists":
             return AlreadyExists(text)
         case 409, _:
@@ -285,15 +285,15 @@ def error_of(status: int, body: bytes, doing: str) -> ClusterError:
         case 410, _:
             return ResourceExpired(text)
         case ((408 | 429), _):
-            return Retryable(f"the API server wants {doing} to be tried later: {said}")
+            return Retryable(f"the API server wants a retry of {request}: {message}")
         case _ if status >= 500:  # noqa: PLR2004
-            return Retryable(f"the API server failed at {doing}: {said}")
+            return Retryable(f"the API server failed at {request}: {message}")
         case _:
-            return Rejected(text, said)
+            return Rejected(text, message)
 
 
-def _words(body: bytes) -> tuple[str, str]:
-    """Reason and message of a Status; of what is no Status (a proxy's page) the beginning."""
+def _reason_and_message(body: bytes) -> tuple[str, str]:
+    """Reason and message of a Status; of another body (a proxy's page) its beginning as the message."""
     try:
         parsed = json.loads(body)
     except ValueError:

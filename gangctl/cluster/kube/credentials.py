@@ -1,7 +1,7 @@
-"""Where the API server is and who we are to it: a pod's service account, or a kubeconfig as kubectl reads it.
+"""Address and credentials of the API server: from a kubeconfig as kubectl reads it, or from a pod's service account.
 
-In a pod nothing but three files is needed, so nothing is imported for it: the generated client that a kubeconfig is
-read with takes 50 MB of memory and a second.
+The generated client, which reads the kubeconfig, takes 50 MB of memory and a second to import. A pod needs only three
+files, so it must never import that client.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ import yaml
 from gangctl.cluster.errors import Terminal
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet puts a pod's token, CA and namespace."""
+"""Directory with a pod's token, CA and namespace, which the kubelet mounts."""
 TOKEN_SECONDS: Final = 60.0
-"""After how long the token's file is read again: the kubelet replaces it long before it expires."""
+"""Time after which the token's file is read again: the kubelet replaces it long before the token expires."""
 LOADING_SECONDS: Final = 60.0
-"""How long a credential plugin of a kubeconfig may take; it may ask a person."""
+"""Time limit of a credential plugin in a kubeconfig, which may ask a person."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Credentials:
-    """One API server, and how to speak to it as whom."""
+    """Address of an API server, and the credentials for it."""
 
     server: str
-    """Its URL, without a slash at the end."""
+    """URL without a slash at the end."""
     tls: ssl.SSLContext | None
     """None for plain HTTP."""
     namespace: str
-    """The namespace that is meant where none is named."""
+    """The default namespace."""
     server_name: str | None = None
-    """The name in its certificate, where that isn't the host of the URL."""
+    """Host name in the certificate, if it isn't the host of the URL."""
     proxy: str | None = None
     authorization: Callable[[], str] = field(default=lambda: "")
-    """The header of the same name; empty = none."""
+    """Returns the header of the same name; empty = none."""
     renew: Callable[[], Awaitable[None]]
-    """Get the token anew, since the API server didn't take it.
+    """Renews the token after the API server has refused it.
 
     Raises:
-        Terminal: there is none to be had.
+        Terminal: the token can't be renewed.
     """
 
 
 async def load(kubeconfig: Path | None, context: str | None) -> Credentials:
-    """What kubectl would use: the kubeconfig named, ``KUBECONFIG``, ``~/.kube/config``, or the pod's service account.
+    """What kubectl would use: the given kubeconfig, ``KUBECONFIG``, ``~/.kube/config``, or the pod's service account.
 
     Raises:
-        Terminal: there is none of them, or it can't be used; says which and why.
+        Terminal: none of them exists, or it can't be used; the text says which and why.
     """
     paths = os.environ.get("KUBECONFIG") or "~/.kube/config" if kubeconfig is None else str(kubeconfig)
     found = _existing(paths)
@@ -62,11 +62,11 @@ async def load(kubeconfig: Path | None, context: str | None) -> Credentials:
         return await _of_kubeconfig(os.pathsep.join(map(str, found)), context)
     if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_account(ACCOUNT, os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])
-    raise Terminal(f"no cluster to speak to: there is no kubeconfig at {paths}; name one with --kubeconfig")
+    raise Terminal(f"no cluster is configured: there is no kubeconfig at {paths}; name one with --kubeconfig")
 
 
 def _existing(paths: str) -> list[Path]:
-    """``KUBECONFIG`` may name several files; those that are there are read as one."""
+    """The files of ``KUBECONFIG`` that exist; they are merged."""
     named = (Path(path).expanduser() for path in paths.split(os.pathsep) if path)
     return [path for path in named if path.exists()]
 
@@ -91,7 +91,7 @@ def _of_account(account: Path, host: str, port: str) -> Credentials:
 
 
 class _TokenFile:
-    """The Authorization header from a file that somebody keeps fresh."""
+    """The Authorization header from a token file that the kubelet keeps fresh."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,7 +114,7 @@ class _TokenFile:
 
 
 async def _of_kubeconfig(paths: str, context: str | None) -> Credentials:
-    # Imported here because it is heavy, and neither a pod nor local mode needs it.
+    # Imported here because it is slow, and neither a pod nor local mode needs it.
     from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
     from kubernetes_asyncio.config import ConfigException, load_kube_config  # noqa: PLC0415
 
@@ -160,9 +160,9 @@ def _tls(authority: str | None, certificate: str | None, key: str | None, *, ver
 
 
 def _trusting(authority: str | None) -> ssl.SSLContext:
-    """A context that trusts this authority, without the strictness that is Python 3.13's default.
+    """A context that trusts this authority, without the strict mode that is Python 3.13's default.
 
-    Many clusters' own certificates lack extensions that RFC 5280 asks for, such as the authority key identifier.
+    The certificates of many clusters lack extensions that RFC 5280 requires, such as the authority key identifier.
     """
     context = ssl.create_default_context(cafile=authority)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

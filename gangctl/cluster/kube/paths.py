@@ -1,4 +1,4 @@
-"""Where objects are on the API server."""
+"""URL paths of objects on the API server."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NODES: Final = "/api/v1/nodes"
 
 
 def gangs(namespace: str = "") -> str:
-    """GangJobs of a namespace, or of all."""
+    """GangJobs of a namespace, or of all namespaces."""
     return _in(f"/apis/{API_VERSION}", namespace, PLURAL)
 
 
 def gang(namespace: str, name: str) -> str:
-    """One GangJob; its status is at ``/status`` below."""
+    """One GangJob; append ``/status`` for its status."""
     return f"{gangs(namespace)}/{name}"
 
 
 def pods(namespace: str = "") -> str:
-    """Pods of a namespace, or of all."""
+    """Pods of a namespace, or of all namespaces."""
     return _in("/api/v1", namespace, "pods")
 
 
@@ -29,7 +29,7 @@ def pod(namespace: str, name: str) -> str:
     return f"{pods(namespace)}/{name}"
 
 
-def budgets(namespace: str) -> str:
+def pod_disruption_budgets(namespace: str) -> str:
     """PodDisruptionBudgets of a namespace."""
     return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")
 

@@ -1,4 +1,4 @@
-"""What the Kubernetes side has to be told: names, images and addresses. No field has to be changed for a first try."""
+"""Settings of the controller on Kubernetes: names, images and addresses. The defaults suit a first try."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeSettings:
-    """Fixed for the life of a controller; made from flags and environment by its main program."""
+    """Fixed for the life of a controller; its main program makes them from flags and environment."""
 
     namespace: str
-    """The controller's own: its Lease, Secret and Service are here."""
+    """Namespace of the controller, with its Lease, Secret and Service."""
     name: str = "gangctl"
-    """What the names of its Lease, Secret and Service begin with: two installations in one namespace differ in it."""
+    """Prefix of the names of its Lease, Secret and Service. Two installations in one namespace need different ones."""
     watch_namespace: str = ""
-    """The only namespace whose gangs it looks after; empty = all."""
+    """The only namespace whose gangs it manages; empty = all namespaces."""
     sidecar_image: str
-    """The image of gangctl's own containers in the pods."""
+    """Image of the containers that gangctl adds to pods."""
     sidecar_image_pull_policy: str = "IfNotPresent"
     sidecar_resources: Mapping[str, Any] = field(default_factory=dict)
-    """As a container's ``resources``: of gangctl's own containers. Empty = none are set."""
+    """``resources`` of the containers that gangctl adds to pods; empty = none."""
     audience: str = "gangctl.io"
-    """Whom the pods' tokens are meant for: a token for anybody else says nothing here."""
+    """Audience of the sidecars' tokens. A token for another audience is refused."""
     url: str
-    """What sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``."""
+    """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``."""
     server_name: str
-    """The host name in the serving certificate, whatever address is dialled: ``gangctl.NAMESPACE.svc``."""
+    """Host name in the serving certificate, whichever address is dialled: ``gangctl.NAMESPACE.svc``."""

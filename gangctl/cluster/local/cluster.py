@@ -90,7 +90,7 @@ class LocalCluster:
         """None: this machine is the only node."""
         return frozenset()
 
-    def refusals(self, uid: str) -> tuple[str, ...]:
+    def pod_rejections(self, uid: str) -> tuple[str, ...]:
         """None: what this machine can't run is refused before it is stored."""
         del uid
         return ()

@@ -63,7 +63,7 @@ async def test_what_the_api_server_says_is_kept_word_for_word() -> None:
         api.faults.append(refuse)
         with pytest.raises(Rejected) as found:
             await client.request("POST", POD, body=b"{}")
-    assert found.value.said == 'Pod "p" is invalid: spec.containers[0].image: Required value'
+    assert found.value.message == 'Pod "p" is invalid: spec.containers[0].image: Required value'
 
 
 async def test_an_answer_that_is_no_status_is_still_a_sentence() -> None:
@@ -94,7 +94,7 @@ async def test_an_api_server_that_is_away_is_tried_again() -> None:
     async with serving() as (api, _):
         access = api.credentials()
     async with Client(access) as client:
-        with pytest.raises(NoAnswer, match="didn't get through to the API server"):
+        with pytest.raises(NoAnswer, match="didn't reach the API server"):
             await client.request("GET", POD)
 
 
@@ -207,7 +207,7 @@ async def test_a_silent_stream_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
                 async for _ in lines:
                     pass
 
-        with pytest.raises(Retryable, match="nothing was heard"):
+        with pytest.raises(Retryable, match="timed out"):
             await read()
 
 

@@ -171,7 +171,7 @@ async def test_after_a_conflict_the_fresh_object_is_shown() -> None:
         old = one.job
         for _ in range(2):
             await one.cluster.write_status(one.job, Status(attempt=one.job.status.attempt + 1))
-        with pytest.raises(Conflict, match="gang g was changed meanwhile"):
+        with pytest.raises(Conflict, match="gang g was changed by another process"):
             await one.cluster.write_status(old, Status(attempt=9))
         assert one.job.status.attempt == 2
 
@@ -259,7 +259,7 @@ async def test_a_pod_that_was_created_is_seen_at_once_and_once() -> None:
 
 async def test_a_pod_that_another_gang_of_the_name_left_is_waited_for() -> None:
     async with world(GANG, ("pods", pod(owner="old", label="old"))) as one:
-        with pytest.raises(Retryable, match="a pod g-worker-0-0 that isn't this gang's is in its place"):
+        with pytest.raises(Retryable, match="another pod has the name g-worker-0-0"):
             await one.cluster.create_pod(one.job, FIRST)
         assert one.names() == []
 
@@ -297,8 +297,8 @@ async def test_a_budget_that_can_not_be_had_stops_no_pod(caplog: pytest.LogCaptu
 
 async def test_a_dry_run_says_whether_the_pods_are_taken() -> None:
     async with world(GANG) as one:
-        assert one.cluster.refusals(UID) is None
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        assert one.cluster.pod_rejections(UID) is None
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
         dry = [query for method, _, query in one.api.requests if method == "POST"]
         assert dry == [{"dryRun": "All", "fieldValidation": "Strict"}]
         assert one.names() == []
@@ -306,16 +306,16 @@ async def test_a_dry_run_says_whether_the_pods_are_taken() -> None:
 
 
 async def test_what_a_dry_run_was_refused_for_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(admission, "RECHECK_SECONDS", 0.05)
     async with world(GANG) as one:
 
         async def forbid(request: web.Request) -> web.Response | None:
             return status(403, "Forbidden", "exceeded quota: small") if "dryRun" in request.query else None
 
         one.api.faults.append(forbid)
-        await eventually(lambda: one.cluster.refusals(UID) == ("role worker: exceeded quota: small",))
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ("role worker: exceeded quota: small",))
         one.api.faults.clear()
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
 
 
 async def test_a_webhook_that_can_not_be_asked_refuses_nothing() -> None:
@@ -326,29 +326,29 @@ async def test_a_webhook_that_can_not_be_asked_refuses_nothing() -> None:
             return status(400, "BadRequest", words) if "dryRun" in request.query else None
 
         one.api.faults.append(webhook)
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
 
 
 async def test_new_roles_are_asked_about_again_and_other_changes_are_not() -> None:
     async with world(GANG) as one:
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
         changed = gang()
         changed["metadata"]["generation"] = 2
         changed["spec"]["suspend"] = True
         await one.api.put("gangjobs", changed)
         await eventually(lambda: one.job.spec.suspend)
-        assert one.cluster.refusals(UID) == ()
+        assert one.cluster.pod_rejections(UID) == ()
         changed["metadata"]["generation"] = 3
         changed["spec"]["roles"][0]["replicas"] = 5
         await one.api.put("gangjobs", changed)
         await eventually(lambda: one.job.metadata.generation == 3)
-        assert one.cluster.refusals(UID) is None
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        assert one.cluster.pod_rejections(UID) is None
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
 
 
 async def test_a_pod_that_is_refused_for_real_is_a_refusal_until_it_is_taken() -> None:
     async with world(GANG) as one:
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
 
         async def full(request: web.Request) -> web.Response | None:
             real = request.method == "POST" and request.path.endswith("/pods") and not request.query
@@ -358,11 +358,11 @@ async def test_a_pod_that_is_refused_for_real_is_a_refusal_until_it_is_taken() -
         for at in range(3):
             with pytest.raises(Terminal, match="exceeded quota: small"):
                 await one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0))
-        assert one.cluster.refusals(UID) == ("worker-0: exceeded quota: small",)
+        assert one.cluster.pod_rejections(UID) == ("worker-0: exceeded quota: small",)
         one.api.faults.clear()
         for at in range(3):
             await one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0))
-        assert one.cluster.refusals(UID) == ()
+        assert one.cluster.pod_rejections(UID) == ()
 
 
 async def test_a_quota_that_many_pods_are_charged_to_at_once_is_tried_again() -> None:
@@ -375,7 +375,7 @@ async def test_a_quota_that_many_pods_are_charged_to_at_once_is_tried_again() ->
         one.api.faults.append(busy)
         with pytest.raises(Retryable, match="resourcequotas"):
             await one.cluster.create_pod(one.job, FIRST)
-        await eventually(lambda: one.cluster.refusals(UID) == ())
+        await eventually(lambda: one.cluster.pod_rejections(UID) == ())
 
 
 async def test_a_pod_is_deleted_by_its_uid_alone() -> None:

@@ -141,19 +141,19 @@ def test_variables_of_ours_win_and_come_first() -> None:
             main(volumeMounts=[{"name": "x", "mountPath": "/run/gang/"}]),
             "containers[0].volumeMounts[0].mountPath: /run/",
         ),
-        (template(volumes=[{"name": "x"}, {"name": "gangctl-token"}]), "volumes[1].name: gangctl-token is what"),
-        (template(initContainers=[{"name": "gangctl"}]), "initContainers[0].name: gangctl is what"),
-        (template(containers=[{"name": "gangctl", "command": ["x"]}]), "containers[0].name: gangctl is what"),
+        (template(volumes=[{"name": "x"}, {"name": "gangctl-token"}]), "volumes[1].name: gangctl-token is a name that"),
+        (template(initContainers=[{"name": "gangctl"}]), "initContainers[0].name: gangctl is a name that"),
+        (template(containers=[{"name": "gangctl", "command": ["x"]}]), "containers[0].name: gangctl is a name that"),
         (template(volumes={}), "volumes: {} instead of a list"),
         (template(affinity=[]), "affinity: [] instead of a mapping"),
-        (Case("", job(VARIABLES), CreatePod("another-0", 0)), "there is no role 'another'"),
+        (Case("", job(VARIABLES), CreatePod("another-0", 0)), "gang llama has no role 'another'"),
     ],
 )
 def test_what_cant_be_made_a_pod_is_refused_with_its_field(case: Case, said: str) -> None:
     with pytest.raises(Terminal) as refused:
         built(case)
     assert said in str(refused.value)
-    assert said.startswith("there") or str(refused.value).startswith("spec.roles[0].template.spec.")
+    assert said.startswith("gang llama") or str(refused.value).startswith("spec.roles[0].template.spec.")
 
 
 def test_a_mount_near_ours_is_the_users_business() -> None:

@@ -1,1 +1,1 @@
-"""Pods: how they are built, and what is kept beside them."""
+"""The pods of gangs: the objects to create, their admission by dry run, and their disruption budget."""

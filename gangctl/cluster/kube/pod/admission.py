@@ -1,8 +1,8 @@
-"""Whether the cluster takes a gang's pods: asked by a dry run of one pod a role, and learnt when a pod is refused.
+"""Whether the API server admits a gang's pods: known from a dry run of one pod of each role, and from real rejections.
 
-It is asked when the gang is first looked at and whenever its roles change, in the background, a few at a time. What
-was refused is asked again from time to time, since quotas and policies change without the gang. A pod that was refused
-for real counts as refused until it is taken, or, if the gang has no pods at all, until a dry run succeeds.
+The rule: the dry runs are made in the background, a few at a time, when the gang is first read and whenever its roles
+change. A rejection is checked again from time to time, since quotas and policies change without the gang. A real pod
+that was rejected counts as rejected until it is admitted or, if the gang has no pods at all, until a dry run succeeds.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from gangctl.cluster.errors import ClusterError
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS: Final = 60.0
-"""After how long a refusal is asked about again."""
+RECHECK_SECONDS: Final = 60.0
+"""Time after which a rejection is checked again."""
 RETRY_SECONDS: Final = 5.0
-"""After how long a question that wasn't answered is asked again."""
-AT_ONCE: Final = 4
-"""So many dry runs run at once, of all gangs together."""
+"""Time after which a dry run without an answer is repeated."""
+CONCURRENCY: Final = 4
+"""Maximum number of dry runs at once, of all gangs together."""
 
-Ask = Callable[[GangJob, str], Awaitable[str]]
-"""Ask about the pods of a role, by its name: why they are refused, in a sentence; empty = they are taken.
+DryRun = Callable[[GangJob, str], Awaitable[str]]
+"""A dry run of a role, by its name: why its pods are rejected, in a sentence; empty = they are admitted.
 
 Raises:
-    ClusterError: that can't be said now.
+    ClusterError: that isn't known now.
 """
 
 
 @dataclass(slots=True)
-class _Record:
+class _Gang:
     job: GangJob
     roles: str
-    """Their hash."""
+    """Hash of the roles."""
     due: float = -math.inf
-    """When it is asked next, on the monotonic clock."""
+    """When the next dry run is due, on the monotonic clock."""
     answers: dict[str, str] | None = None
-    """Why the dry run of a pod was refused, by role; None = not asked yet."""
+    """Why a dry run was rejected, by role; None = no answer yet."""
     pods: dict[str, str] = field(default_factory=dict)
-    """Why a pod was refused for real, by member."""
+    """Why a real pod was rejected, by member."""
 
     @property
-    def refusals(self) -> tuple[str, ...] | None:
-        """One sentence a role: its members are alike."""
+    def rejections(self) -> tuple[str, ...] | None:
+        """One sentence for each role: its members are alike."""
         found = dict(self.answers or {})
         for member, words in self.pods.items():
             found.setdefault(parse_member_name(member)[0], words)
@@ -59,99 +59,99 @@ class _Record:
 
 
 class PodAdmission:
-    """What is known of it, for all gangs."""
+    """What is known about all gangs."""
 
-    def __init__(self, ask: Ask, has_pods: Callable[[str], bool], changed: Callable[[str], None]) -> None:
-        """``has_pods``: whether a gang has any; ``changed``: called with the UID of a gang whose answer is another."""
-        self._ask = ask
+    def __init__(self, dry_run: DryRun, has_pods: Callable[[str], bool], changed: Callable[[str], None]) -> None:
+        """``has_pods``: whether a gang has any; ``changed``: called with the UID of a gang whose answer changed."""
+        self._dry_run = dry_run
         self._has_pods = has_pods
         self._changed = changed
-        self._records: dict[str, _Record] = {}
-        self._news = asyncio.Event()
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._gangs: dict[str, _Gang] = {}
+        self._due = asyncio.Event()
+        self._slots = asyncio.Semaphore(CONCURRENCY)
 
-    def refusals(self, job: GangJob) -> tuple[str, ...] | None:
-        """Why the gang's pods are refused; empty = they are taken; None = not known yet, it is being asked."""
-        return self._record(job).refusals
+    def rejections(self, job: GangJob) -> tuple[str, ...] | None:
+        """Why the gang's pods are rejected; empty = they are admitted; None = not known yet, a dry run is under way."""
+        return self._gang(job).rejections
 
-    def refused(self, job: GangJob, member: str, words: str) -> None:
-        """A pod was refused for real, in these words; nothing if nobody wants to know of its gang any more."""
-        if job.metadata.uid not in self._records:
+    def rejected(self, job: GangJob, member: str, words: str) -> None:
+        """Note that a real pod was rejected, in these words; no effect if the gang was forgotten."""
+        if job.metadata.uid not in self._gangs:
             return
-        record = self._record(job)
-        if record.pods.get(member) != words:
-            record.pods[member] = words
+        gang = self._gang(job)
+        if gang.pods.get(member) != words:
+            gang.pods[member] = words
             self._changed(job.metadata.uid)
-        record.due = min(record.due, time.monotonic() + AGAIN_SECONDS)
-        self._news.set()
+        gang.due = min(gang.due, time.monotonic() + RECHECK_SECONDS)
+        self._due.set()
 
-    def taken(self, uid: str, member: str) -> None:
-        """A pod was taken."""
-        record = self._records.get(uid)
-        if record is not None and record.pods.pop(member, None) is not None:
+    def admitted(self, uid: str, member: str) -> None:
+        """Note that a pod was admitted."""
+        gang = self._gangs.get(uid)
+        if gang is not None and gang.pods.pop(member, None) is not None:
             self._changed(uid)
 
     def forget(self, uid: str) -> None:
-        """The gang is gone."""
-        self._records.pop(uid, None)
+        """Forget a gang that is gone."""
+        self._gangs.pop(uid, None)
 
     def forget_all(self) -> None:
-        """This process leads no more: nothing is asked until somebody wants to know again."""
-        self._records.clear()
+        """Forget all gangs, since this process no longer leads: no dry runs until a gang is read again."""
+        self._gangs.clear()
 
     async def run(self) -> None:
-        """Ask what is to be asked until cancelled."""
+        """Make the dry runs that are due until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self._news.clear()
+                self._due.clear()
                 now = time.monotonic()
-                for uid, record in self._records.items():
-                    if record.due <= now:
-                        record.due = math.inf
-                        tasks.create_task(self._look(uid, record), name=f"dry run {record.job.metadata.name}")
-                due = min((record.due for record in self._records.values()), default=math.inf)
+                for uid, gang in self._gangs.items():
+                    if gang.due <= now:
+                        gang.due = math.inf
+                        tasks.create_task(self._check(uid, gang), name=f"dry run {gang.job.metadata.name}")
+                due = min((gang.due for gang in self._gangs.values()), default=math.inf)
                 try:
                     async with asyncio.timeout(None if due == math.inf else due - now):
-                        await self._news.wait()
+                        await self._due.wait()
                 except TimeoutError:
                     continue
 
-    def _record(self, job: GangJob) -> _Record:
+    def _gang(self, job: GangJob) -> _Gang:
         uid = job.metadata.uid
-        record = self._records.get(uid)
-        if record is None:
-            record = self._records[uid] = _Record(job, roles_hash(job.spec.roles))
-            self._news.set()
-        elif record.job.metadata.generation != job.metadata.generation:
+        gang = self._gangs.get(uid)
+        if gang is None:
+            gang = self._gangs[uid] = _Gang(job, roles_hash(job.spec.roles))
+            self._due.set()
+        elif gang.job.metadata.generation != job.metadata.generation:
             roles = roles_hash(job.spec.roles)
-            if roles != record.roles:
-                record = self._records[uid] = _Record(job, roles)
-                self._news.set()
-        record.job = job
-        return record
+            if roles != gang.roles:
+                gang = self._gangs[uid] = _Gang(job, roles)
+                self._due.set()
+        gang.job = job
+        return gang
 
-    async def _look(self, uid: str, record: _Record) -> None:
-        before = record.refusals
+    async def _check(self, uid: str, gang: _Gang) -> None:
+        before = gang.rejections
         try:
-            found = {role.name: await self._asked(record.job, role.name) for role in record.job.spec.roles}
+            found = {role.name: await self._answer(gang.job, role.name) for role in gang.job.spec.roles}
         except ClusterError as error:
-            log.warning("gang %s: whether its pods are taken isn't known yet: %s", record.job.metadata.name, error)
-            record.due = time.monotonic() + RETRY_SECONDS
-            self._news.set()
+            log.warning("gang %s: the dry run of its pods could not be made: %s", gang.job.metadata.name, error)
+            gang.due = time.monotonic() + RETRY_SECONDS
+            self._due.set()
             return
         except Exception:
-            # A template that nobody thought of must not end the controller, nor stop the others.
-            log.exception("gang %s: a dry run has crashed, which is a bug", record.job.metadata.name)
+            # An unforeseen template must not end the controller or stop other dry runs.
+            log.exception("gang %s: a dry run crashed, which is a bug", gang.job.metadata.name)
             return
-        record.answers = {role: words for role, words in found.items() if words}
-        if not record.answers and not self._has_pods(uid):
-            record.pods.clear()
-        if record.refusals:
-            record.due = time.monotonic() + AGAIN_SECONDS
-            self._news.set()
-        if record.refusals != before and self._records.get(uid) is record:
+        gang.answers = {role: words for role, words in found.items() if words}
+        if not gang.answers and not self._has_pods(uid):
+            gang.pods.clear()
+        if gang.rejections:
+            gang.due = time.monotonic() + RECHECK_SECONDS
+            self._due.set()
+        if gang.rejections != before and self._gangs.get(uid) is gang:
             self._changed(uid)
 
-    async def _asked(self, job: GangJob, role: str) -> str:
-        async with self._free:
-            return await self._ask(job, role)
+    async def _answer(self, job: GangJob, role: str) -> str:
+        async with self._slots:
+            return await self._dry_run(job, role)

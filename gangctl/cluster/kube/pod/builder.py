@@ -1,18 +1,19 @@
-"""The pod builder: from a role's template to the pod of one member's incarnation. Pure: the same in, the same out.
+"""The pod builder: makes the pod of one incarnation of a member from its role's template. Pure.
 
-The rule: the pod is what the user wrote, fields that gangctl doesn't know included, and these on top:
+The rule: the pod has all fields of the template, including those that gangctl doesn't know, with these changes:
 
-* name, namespace, owner, labels and annotations of gangctl's own; of the template's metadata its labels, annotations
-  and finalizers;
-* ``hostname`` GANG-ROLE-INDEX, which outlives a replacement, unless the template has one;
-* the containers and volumes of :mod:`~gangctl.cluster.kube.pod.sidecar_injection`, the worker as
-  :mod:`~gangctl.cluster.kube.pod.worker_container` has it, the affinity of :mod:`~gangctl.cluster.kube.pod.affinity`;
-* ``restartPolicy``, whatever the template says: Never with a rule that restarts all containers where nodes have that
-  (no back-off), OnFailure where not. Workers are restarted inside their container in any case;
-* ``terminationGracePeriodSeconds``, if the template has none: the planned grace and a little more, so that a drained
-  worker can save before the kubelet kills it.
+* gangctl sets name, namespace, owner, labels and annotations. It keeps labels, annotations and finalizers of the
+  template's metadata.
+* ``hostname`` is GANG-ROLE-INDEX, which a replacement keeps, unless the template has one.
+* :mod:`~gangctl.cluster.kube.pod.sidecar_injection` adds containers and volumes,
+  :mod:`~gangctl.cluster.kube.pod.worker_container` changes the worker's container, and
+  :mod:`~gangctl.cluster.kube.pod.affinity` the affinity.
+* ``restartPolicy`` of the template is ignored. It is Never, with a rule that restarts all containers (no back-off),
+  where the nodes support that, and OnFailure otherwise. Workers restart inside their container in both cases.
+* ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
+  drained worker can save before the kubelet kills it.
 
-Nothing is added for ``shareProcessNamespace`` and ``hostPID``: the supervisor sees itself that it isn't PID 1.
+``shareProcessNamespace`` and ``hostPID`` need no change: the supervisor detects that it isn't PID 1.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import containers, refuse_reserved_names, volumes
-from gangctl.cluster.kube.pod.worker_container import supervised
+from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_containers, sidecar_volumes
+from gangctl.cluster.kube.pod.worker_container import worker_container
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 
 GRACE_MARGIN_SECONDS: Final = 10
-"""Beyond the planned grace: for the report of the end, and for the sidecar, which ends last."""
+"""Beyond the planned grace period: time to report the end of the worker, and for the sidecar, which ends last."""
 _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
@@ -47,43 +48,42 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     """The pod to create, as JSON values.
 
     Args:
-        job: As it is stored.
-        create: Which member's pod, and what nodes it keeps off.
-        settings: The controller's.
-        ca: PEM text of the certificates that the sidecar trusts.
-        restart_all: Whether the nodes that it may land on declare RestartAllContainers.
+        job: The stored gang.
+        create: The pod's member and incarnation, and the nodes to avoid.
+        settings: The controller's settings.
+        ca: PEM text of the authorities that the sidecar trusts.
+        restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
-        Terminal: the member's role isn't in the job, or its template can't be made a gang's pod; the text names the
-            field.
+        Terminal: the job doesn't have the member's role, or a field of the template can't be used; the text names it.
     """
     at, role = _role(job, create.member)
     path = f"spec.roles[{at}].template"
     template = role.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    spec = _placed(job, create, template["spec"], f"{path}.spec")
+    spec = _completed_spec(job, create, template["spec"], f"{path}.spec")
     entries = {key: as_mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
     for key in _NAMED:
         refuse_reserved_names(entries[key], f"{path}.spec.{key}")
     worker = role.template.spec.containers.index(role.worker)
-    entries["containers"][worker] = supervised(
+    entries["containers"][worker] = worker_container(
         entries["containers"][worker],
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,
         create=create,
         restart_all=restart_all,
     )
-    ours = {
+    changes = {
         "restartPolicy": "Never" if restart_all else "OnFailure",
-        "initContainers": [*containers(settings, ca), *entries["initContainers"]],
+        "initContainers": [*sidecar_containers(settings, ca), *entries["initContainers"]],
         "containers": entries["containers"],
-        "volumes": [*entries["volumes"], *volumes(settings)],
+        "volumes": [*entries["volumes"], *sidecar_volumes(settings)],
     }
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata")
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | ours}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
 
 
-def _placed(job: GangJob, create: CreatePod, written: dict[str, Any], path: str) -> dict[str, Any]:
-    """The spec with affinity, host name and grace period: what gangctl only adds to, or fills in."""
+def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], path: str) -> dict[str, Any]:
+    """The spec with affinity, host name and grace period."""
     spec = {key: value for key, value in written.items() if key != "affinity"}
     near = affinity(
         written.get("affinity"),
@@ -108,11 +108,11 @@ def _role(job: GangJob, member: str) -> tuple[int, Role]:
     for at, role in enumerate(job.spec.roles):
         if role.name == name:
             return at, role
-    raise Terminal(f"there is no role {name!r} in gang {job.metadata.name}")
+    raise Terminal(f"gang {job.metadata.name} has no role {name!r}")
 
 
 def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[str, Any]:
-    gang, theirs = job.metadata, as_mapping(written, path)
+    gang, template = job.metadata, as_mapping(written, path)
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -124,10 +124,10 @@ def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[
     return {
         "name": pod_name(gang.name, create.member, create.incarnation),
         "namespace": gang.namespace,
-        "labels": as_mapping(theirs.get("labels"), f"{path}.labels")
+        "labels": as_mapping(template.get("labels"), f"{path}.labels")
         | pod_labels(gang.name, gang.uid, create.member, create.incarnation),
-        "annotations": as_mapping(theirs.get("annotations"), f"{path}.annotations") | _annotations(job),
-        **({"finalizers": theirs["finalizers"]} if theirs.get("finalizers") else {}),
+        "annotations": as_mapping(template.get("annotations"), f"{path}.annotations") | _annotations(job),
+        **({"finalizers": template["finalizers"]} if template.get("finalizers") else {}),
         "ownerReferences": [owner],
     }
 

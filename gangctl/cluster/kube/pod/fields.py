@@ -1,7 +1,7 @@
-"""Reading the parts of a pod template that the schema keeps as written, so that nobody has checked them.
+"""Reads fields of a pod template that the CRD's schema doesn't check.
 
-Null is absent, as on the API server. What can't be read at all is refused with its path; everything else is left to
-the API server, which knows a pod's fields better and says so in the dry run.
+The rule: null means absent, as on the API server. A value of the wrong type is an error that names the field. All other
+checks are left to the API server, which makes them in the dry run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def as_mapping(value: Any, path: str) -> dict[str, Any]:
     """A shallow copy of a mapping; empty if it is absent.
 
     Raises:
-        Terminal: it is something else.
+        Terminal: it has another type.
     """
     if value is None:
         return {}
@@ -28,7 +28,7 @@ def as_list(value: Any, path: str) -> list[Any]:
     """A shallow copy of a list; empty if it is absent.
 
     Raises:
-        Terminal: it is something else.
+        Terminal: it has another type.
     """
     if value is None:
         return []
@@ -38,9 +38,9 @@ def as_list(value: Any, path: str) -> list[Any]:
 
 
 def as_mappings(value: Any, path: str) -> list[dict[str, Any]]:
-    """The same for a list of mappings, each of which is copied.
+    """A list of mappings, each a shallow copy; empty if it is absent.
 
     Raises:
-        Terminal: it is something else.
+        Terminal: it has another type.
     """
     return [as_mapping(one, f"{path}[{at}]") for at, one in enumerate(as_list(value, path))]

@@ -1,8 +1,8 @@
-"""What gangctl adds to a pod: two containers of the sidecar's image and two volumes.
+"""Sidecar injection: the two containers and two volumes that gangctl adds to a pod.
 
-The init container puts the supervisor and the framework's client onto a volume; the native sidecar comes right after
-it, before the user's own init containers, so that it is the last one to end and hears how the others did. Both pass
-Pod Security's *restricted* level and reach nothing of the user's. The token is mounted in the sidecar alone.
+The rule: an init container copies the supervisor and ``gangclient`` to a shared volume. The native sidecar comes right
+after it and before the user's init containers, so it ends last and can report how the others ended. Both containers
+conform to the *restricted* Pod Security Standard and mount none of the user's volumes. Only the sidecar has the token.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.settings import KubeSettings
 
 DIRECTORY: Final = "/run/gang"
-"""What the supervisor, the worker and the sidecar share: sockets, the supervisor and its state file, gangclient."""
+"""The shared volume of supervisor, worker and sidecar: sockets, the supervisor, its state file, gangclient."""
 FRAMEWORK_SOCKET: Final = "gang.sock"
-TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a place, not a token
+TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a path, not a token
 TOKEN_SECONDS: Final = 3600
-"""For how long a token is valid; the kubelet renews it after four fifths of that."""
+"""Validity of a token; the kubelet renews it after four fifths of that time."""
 USER: Final = 65532
 
 INSTALLER: Final = "gangctl-install"
@@ -31,15 +31,15 @@ SHARED_MOUNT: Final = {"name": SHARED_VOLUME, "mountPath": DIRECTORY}
 _TOKEN_MOUNT: Final = {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
 
 
-def containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
-    """The two init containers, in their order. ``ca``: PEM text of the certificates to trust."""
+def sidecar_containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
+    """The two init containers, in order. ``ca``: PEM text of the authorities to trust."""
     environment = {
         "GANG_DIR": DIRECTORY,
         "GANG_CONTROLLER": settings.url,
         "GANG_TOKEN_FILE": f"{TOKEN_DIRECTORY}/token",
         "GANG_CA": ca,
         "GANG_SERVER_NAME": settings.server_name,
-        # Only our own certificates are trusted: aiohttp would load the system's as well, two megabytes for nothing.
+        # The sidecar trusts ``ca`` only. Without this, aiohttp would load the system's certificates too: 2 MB.
         "SSL_CERT_FILE": "/dev/null",
     }
     installer = {
@@ -57,8 +57,8 @@ def containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
     return [installer, sidecar]
 
 
-def volumes(settings: KubeSettings) -> list[dict[str, Any]]:
-    """The shared one and the token, which is bound to the pod and says nothing to the API server."""
+def sidecar_volumes(settings: KubeSettings) -> list[dict[str, Any]]:
+    """The shared volume, and the token: bound to the pod, and without rights on the API server."""
     token = {"audience": settings.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     return [
         {"name": SHARED_VOLUME, "emptyDir": {}},
@@ -67,14 +67,16 @@ def volumes(settings: KubeSettings) -> list[dict[str, Any]]:
 
 
 def refuse_reserved_names(entries: Sequence[dict[str, Any]], path: str) -> None:
-    """Refuse a container or a volume of the user's that has the name of one of ours.
+    """Refuse a container or volume of the template with a name that gangctl uses.
 
     Raises:
         Terminal: there is one; the text names the field.
     """
     for at, entry in enumerate(entries):
         if entry.get("name") in {INSTALLER, SIDECAR, SHARED_VOLUME, TOKEN_VOLUME}:
-            raise Terminal(f"{path}[{at}].name: {entry['name']} is what gangctl adds to the pod; take another name")
+            raise Terminal(
+                f"{path}[{at}].name: {entry['name']} is a name that gangctl uses in each pod; choose another name"
+            )
 
 
 def _container(name: str, settings: KubeSettings) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The worker's container: the user's own, with the supervisor as its entry point.
+"""The worker's container: the user's container, with the supervisor as its entry point.
 
-The rule: everything stays as the user wrote it, but
+The rule: everything stays as the user wrote it, except:
 
-* the command runs below the supervisor. Every ``$`` of command and args is doubled and the kubelet makes one of two,
-  so the supervisor gets exactly what the user wrote. It expands ``$(VAR)`` and ``$$`` by the kubelet's own rules, from
-  the environment of the attempt; ``$$(VAR)`` becomes the literal ``$(VAR)``. Values of ``env`` stay the kubelet's;
-* the variables of :data:`OURS` are gangctl's: one that the user gave the same name loses. They come first, so that
-  the user's values may refer to them;
-* ``restartPolicy`` and ``restartPolicyRules`` of the container are gangctl's.
+* The supervisor runs the command. Each ``$`` in command and args is doubled, and the kubelet turns two into one, so the
+  supervisor gets exactly what the user wrote. It expands ``$(VAR)`` and ``$$`` by the kubelet's rules, from the
+  environment of the attempt: ``$$(VAR)`` becomes the literal ``$(VAR)``. The kubelet expands values of ``env``.
+* gangctl sets the variables of :data:`RESERVED_VARIABLES` and drops a user's variable of the same name. They come
+  first, so that the user's values may refer to them.
+* gangctl sets ``restartPolicy`` and ``restartPolicyRules`` of the container.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, FRAMEWORK_SOCK
 from gangctl.core.policy.pods import CreatePod
 
 SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/supervisor.pyz", "run", "--")
-"""Isolated, without site packages: as the archive would start itself again otherwise."""
+"""``-IS``: isolated and without site packages; otherwise the archive would restart itself with these flags."""
 RESERVED_VARIABLES: Final = frozenset(
     {
         "GANG_UID",
@@ -36,34 +36,34 @@ RESERVED_VARIABLES: Final = frozenset(
     }
 )
 RESTART_ALL: Final = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
-"""KEP-5532: whatever ended but a supervisor that is done starts the pod's containers anew, without a back-off."""
+"""KEP-5532: unless the supervisor ends with 0, the kubelet restarts all containers of the pod, without a back-off."""
 
 
 def escape_dollars(text: str) -> str:
-    """What the kubelet turns into ``text``, whatever is in it."""
+    """A string that the kubelet expands to exactly ``text``."""
     return text.replace("$", "$$")
 
 
-def supervised(
+def worker_container(
     container: dict[str, Any], path: str, *, uid: str, create: CreatePod, restart_all: bool
 ) -> dict[str, Any]:
-    """The worker's container below the supervisor.
+    """The worker's container with the supervisor as its entry point.
 
     Args:
-        container: The user's, as JSON values.
-        path: Of it in the job, for errors.
+        container: The user's container, as JSON values.
+        path: Path of it in the job, for errors.
         uid: UID of the gang.
-        create: Whose pod it is.
-        restart_all: Whether the node restarts all of the pod's containers for it.
+        create: The pod's member and incarnation.
+        restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
-        Terminal: it can't be wrapped; the text names the field.
+        Terminal: a field can't be used; the text names it.
     """
     made = {key: value for key, value in container.items() if key not in {"restartPolicy", "restartPolicyRules"}}
     made["command"] = [*SUPERVISOR, *map(escape_dollars, container["command"])]
     if container.get("args") is not None:
         made["args"] = _arguments(container["args"], f"{path}.args")
-    made["env"] = [*_environment(uid, create), *_kept(container.get("env"), f"{path}.env")]
+    made["env"] = [*_environment(uid, create), *_user_environment(container.get("env"), f"{path}.env")]
     made["volumeMounts"] = [*_mounts(container.get("volumeMounts"), f"{path}.volumeMounts"), dict(SHARED_MOUNT)]
     if restart_all:
         made |= {"restartPolicy": "Never", "restartPolicyRules": [dict(RESTART_ALL)]}
@@ -81,7 +81,7 @@ def _arguments(written: Any, path: str) -> list[str]:
 def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
     plain = {"GANG_UID": uid, "GANG_MEMBER": create.member, "GANG_INCARNATION": str(create.incarnation)}
     downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
-    places = {
+    paths = {
         "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/supervisor.sock",
         "GANG_STATE": f"{DIRECTORY}/state",
         "GANG_CLIENT_DIR": f"{DIRECTORY}/client",
@@ -90,11 +90,11 @@ def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
     return [
         *({"name": name, "value": value} for name, value in plain.items()),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in downward.items()),
-        *({"name": name, "value": value} for name, value in places.items()),
+        *({"name": name, "value": value} for name, value in paths.items()),
     ]
 
 
-def _kept(written: Any, path: str) -> list[dict[str, Any]]:
+def _user_environment(written: Any, path: str) -> list[dict[str, Any]]:
     return [entry for entry in as_mappings(written, path) if entry.get("name") not in RESERVED_VARIABLES]
 
 
@@ -104,6 +104,6 @@ def _mounts(written: Any, path: str) -> list[dict[str, Any]]:
         where = mount.get("mountPath")
         if isinstance(where, str) and posixpath.normpath(where) == DIRECTORY:
             raise Terminal(
-                f"{path}[{at}].mountPath: {where} is where gangctl puts its supervisor; mount the volume elsewhere"
+                f"{path}[{at}].mountPath: {where} is used by gangctl's supervisor; mount the volume elsewhere"
             )
     return mounts

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from gangctl.cluster.errors import ClusterError, Retryable
-from gangctl.cluster.kube.client import error_of
+from gangctl.cluster.kube.client import status_error
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ def _version(line: bytes) -> _Version:
 
 def _error(status: Any) -> ClusterError:
     code = status.get("code") if isinstance(status, dict) else None
-    return error_of(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to go on with a watch")
+    return status_error(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to go on with a watch")
 
 
 class _Kind(Raw):
