@@ -19,7 +19,7 @@ from gangctl.cluster.kube.client import AlreadyExists, Client, NotFound, Rejecte
 from gangctl.cluster.kube.watch.decoding import kind_of
 from gangctl.cluster.kube.watch.projections import PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
-from gangctl.core.lifecycle.plan import CreatePod, DeletePod
+from gangctl.core.policy.pods import CreatePod, DeletePod
 
 CONCURRENCY: Final = 64
 """Maximum number of requests at once: the time limit of a request must not include the time in the queue."""
