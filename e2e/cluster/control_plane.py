@@ -27,10 +27,10 @@ COREFILE = """\
 }
 """
 
-MASQUERADE = (
-    "add table ip masquerade",
-    "add chain ip masquerade out { type nat hook postrouting priority srcnat ; }",
-    "add rule ip masquerade out oifname entrance masquerade",
+OUTBOUND = (
+    "add table ip outbound",
+    "add chain ip outbound post { type nat hook postrouting priority srcnat ; }",
+    "add rule ip outbound post oifname entrance masquerade",
 )
 """Lets pods reach the host's end of the link. The host has no routes to pods, so their packets get the address of the
 entrance."""
@@ -94,7 +94,7 @@ class ControlPlane:
         configure_device(machine, "entrance", [f"{addresses.entrance(self.number)}/30"])
         _ip("addr", "add", f"{addresses.around(self.number)}/30", "dev", device)
         _ip("link", "set", device, "up")
-        for rule in MASQUERADE:
+        for rule in OUTBOUND:
             machine.net("nft", *rule.split())
 
     def start(self, program: str) -> None:
@@ -194,6 +194,7 @@ class ControlPlane:
                     f"--service-account-private-key-file={pki}/sa.key",
                     f"--root-ca-file={pki}/ca.crt",
                     "--use-service-account-credentials",
+                    f"--flex-volume-plugin-dir={self.machine.here}/plugins",  # not in the host's /usr/libexec
                     "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
                     "--node-monitor-grace-period=12s",
                 ]

@@ -24,6 +24,8 @@ state = "{here}/state"
   address = "{here}/containerd.sock"
 [ttrpc]
   address = "{here}/containerd.sock.ttrpc"
+[plugins.'io.containerd.internal.v1.opt']
+  path = "{here}/opt"  # not in the host's /opt
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
   use_local_image_pull = true
