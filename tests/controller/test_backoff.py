@@ -3,7 +3,7 @@ from __future__ import annotations
 from gangctl.controller.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 
 
-def test_what_failed_waits_longer_each_time_and_nothing_else_waits() -> None:
+def test_a_failed_action_waits_longer_each_time_and_no_other_action_waits() -> None:
     backoff = Backoff()
     now, waits = 100.0, []
     for _ in range(12):
@@ -19,7 +19,7 @@ def test_what_failed_waits_longer_each_time_and_nothing_else_waits() -> None:
     assert waits[-1] == LONGEST_SECONDS
 
 
-def test_what_worked_or_is_not_wanted_any_more_waits_for_nothing() -> None:
+def test_an_action_that_succeeded_or_is_not_wanted_any_more_does_not_wait() -> None:
     backoff = Backoff()
     for action in ("a", "b"):
         backoff.failed(action, 0.0)

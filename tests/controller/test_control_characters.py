@@ -21,10 +21,10 @@ from gangctl.cluster.kube.events.event import event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.telemetry import logs
-from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.core import given
 from tests.core.world import World
+from tests.wait import until_async
 
 HOSTILE = "[red]x[/red] \x1b[2J\x9b31m\r\n2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
 HARMLESS = r"[red]x[/red] \x1b[2J\x9b31m\x0d\x0a2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
@@ -54,7 +54,7 @@ def refused() -> tuple[World, Plan]:
 
 
 @pytest.mark.parametrize("happened", [requested, sick, refused])
-def test_it_is_escaped_in_the_status_the_conditions_the_sentence_and_the_events(happened: Any) -> None:
+def test_control_characters_are_escaped_in_status_conditions_reasons_and_events(happened: Any) -> None:
     world, plan = happened()
     assert plan.status is not None
     assert HARMLESS in plan.because
@@ -68,7 +68,7 @@ def test_it_is_escaped_in_the_status_the_conditions_the_sentence_and_the_events(
 
 
 @pytest.mark.parametrize("happened", [requested, sick, refused])
-def test_the_status_that_is_read_again_is_the_same_so_nothing_is_decided_twice(happened: Any) -> None:
+def test_an_escaped_status_reads_back_the_same_and_causes_no_second_decision(happened: Any) -> None:
     world, plan = happened()
     assert plan.status is not None
     assert Status.model_validate_json(plan.status.model_dump_json(by_alias=True, exclude_none=True)) == plan.status
@@ -77,7 +77,7 @@ def test_the_status_that_is_read_again_is_the_same_so_nothing_is_decided_twice(h
     assert plan.status is None, "the same words in the world are no news"
 
 
-def test_it_is_shown_by_the_command_line_as_it_is_written() -> None:
+def test_the_command_line_shows_markup_as_plain_text() -> None:
     world, _ = requested()
     status = world.job.status
     snapshot = Snapshot(name="g", uid="uid-g", generation=1, time=world.now, status=status, members=())
@@ -92,7 +92,7 @@ def test_it_is_shown_by_the_command_line_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("style", logs.FORMATS)
-async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> None:
+async def test_a_message_with_line_breaks_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> None:
     _, plan = requested()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
@@ -107,7 +107,9 @@ async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> No
     try:
         cluster = FakeCluster()
         async with running(cluster, decide):
-            await until(lambda: "the framework asked" in file.read_text(encoding="utf-8"))
+            await until_async(
+                "the decision is logged", lambda: "the framework asked" in file.read_text(encoding="utf-8")
+            )
     finally:
         logger.removeHandler(handler)
         handler.close()
@@ -117,8 +119,8 @@ async def test_it_stays_on_one_line_of_the_log(style: str, tmp_path: Path) -> No
     assert not [line for line in lines if line.startswith("2026-01-01") or CONTROLS.search(line)]
 
 
-def test_words_of_an_api_server_in_the_log_fake_no_line() -> None:
-    record = logging.makeLogRecord({"msg": "gang g: an event was lost: %s", "args": (HOSTILE,), "levelname": "WARNING"})
+def test_a_message_of_the_api_server_cannot_fake_a_log_line() -> None:
+    record = logging.makeLogRecord({"msg": "gang g: an event is lost: %s", "args": (HOSTILE,), "levelname": "WARNING"})
     shown = logs.TextFormatter().format(record)
     assert HARMLESS in shown
     assert not CONTROLS.search(shown)

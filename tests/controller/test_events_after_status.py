@@ -10,13 +10,13 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.lifecycle.plan import Event
-from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, EVENT, once
+from tests.wait import until_async
 
 
 @pytest.mark.parametrize("refusal", [Terminal("it is too large"), Retryable("etcd is away")])
-async def test_of_a_status_that_is_refused_nothing_is_said(refusal: Exception) -> None:
+async def test_a_status_that_is_refused_emits_no_event(refusal: Exception) -> None:
     world = FakeCluster()
     refused: list[GangJob] = []
 
@@ -28,12 +28,12 @@ async def test_of_a_status_that_is_refused_nothing_is_said(refusal: Exception) -
 
     world.before_write = refuse
     async with running(world, once):
-        await until(lambda: len(world.done) == 3)
+        await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
     assert len(refused) == 4
     assert [type(one) for one in world.done] == [Status, type(CREATE), Event], "once, after the write that succeeded"
 
 
-async def test_of_a_plan_that_was_dropped_for_a_conflict_nothing_is_said() -> None:
+async def test_a_plan_that_met_a_conflict_emits_no_event() -> None:
     world = FakeCluster()
 
     def interfere(job: GangJob) -> None:
@@ -42,13 +42,13 @@ async def test_of_a_plan_that_was_dropped_for_a_conflict_nothing_is_said() -> No
 
     world.before_write = interfere
     async with running(world, once) as here:
-        await until(lambda: world.jobs["uid-g"].status.attempt == 7)
+        await until_async("attempt 7 is stored", lambda: world.jobs["uid-g"].status.attempt == 7)
         here.wakes.wake("uid-g")
-        await until(lambda: world.jobs["uid-g"].metadata.resource_version == "2")
+        await until_async("version 2 is stored", lambda: world.jobs["uid-g"].metadata.resource_version == "2")
     assert world.done == [], "somebody else's attempt 7 was decided by somebody else, who says so"
 
 
-async def test_an_event_that_is_lost_is_said_in_the_log_and_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_event_is_logged_and_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Deaf(FakeCluster):
         """It can't take events, as an API server without room for them."""
 
@@ -59,6 +59,6 @@ async def test_an_event_that_is_lost_is_said_in_the_log_and_holds_nothing_up(cap
     world = Deaf()
     with caplog.at_level(logging.WARNING):
         async with running(world, once):
-            await until(lambda: "an event is lost" in caplog.text)
+            await until_async("the loss of the event is logged", lambda: "an event is lost" in caplog.text)
     assert "an event is lost: 1000 events wait to be sent" in caplog.text
     assert world.done.count(EVENT) == 1, "it is not said twice either"

@@ -12,9 +12,9 @@ from gangctl.controller import health
 from gangctl.controller.health import Health, Problems
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
-from tests.cluster.local import until
 from tests.telemetry.gangs import gang, incident, later
 from tests.telemetry.samples import Around
+from tests.wait import until_async
 
 PROMETHEUS = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1"
 
@@ -37,7 +37,7 @@ async def answer(port: int, path: str) -> tuple[int, str]:
         return found.status, await found.text()
 
 
-async def test_readiness_says_each_reason_why_not_and_changes_with_them() -> None:
+async def test_readyz_lists_every_problem_and_follows_their_changes() -> None:
     problems = ["the watch of GangJobs has been broken for 40 s", "there is no certificate yet"]
     async with nothing(lambda: problems).serve("127.0.0.1", 0) as port:
         assert await answer(port, "/readyz") == (503, "".join(f"{one}\n" for one in problems))
@@ -45,14 +45,14 @@ async def test_readiness_says_each_reason_why_not_and_changes_with_them() -> Non
         assert await answer(port, "/readyz") == (200, "ok\n")
 
 
-async def test_a_process_that_is_not_ready_is_alive() -> None:
+async def test_a_process_that_is_not_ready_is_healthy() -> None:
     async with nothing(lambda: ["the API server is away"]).serve("127.0.0.1", 0) as port:
         assert await answer(port, "/healthz") == (200, "ok\n")
         assert (await answer(port, "/metrics"))[0] == 200
         assert (await answer(port, "/metric"))[0] == 404
 
 
-async def test_a_process_whose_heart_has_stopped_is_not_alive_until_it_beats_again(
+async def test_a_stuck_event_loop_is_not_healthy_until_it_runs_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(health, "LATE_SECONDS", 0.2)
@@ -63,14 +63,14 @@ async def test_a_process_whose_heart_has_stopped_is_not_alive_until_it_beats_aga
                 pass
         assert "the event loop has been stuck for" in (await answer(port, "/healthz"))[1]
         beating = asyncio.create_task(here.beat())
-        await until(lambda: not beating.done())
+        await until_async("the heartbeat runs", lambda: not beating.done())
         assert (await answer(port, "/healthz"))[0] == 200
         beating.cancel()
         with suppress(asyncio.CancelledError):
             await beating
 
 
-async def test_metrics_come_in_the_format_that_is_asked_for() -> None:
+async def test_metrics_have_the_format_that_the_request_accepts() -> None:
     metrics = Around().metrics()
     running = gang(attempt=1)
     metrics.round_began(running)
@@ -89,7 +89,7 @@ async def test_metrics_come_in_the_format_that_is_asked_for() -> None:
         assert "_created" not in text
 
 
-async def test_who_scrapes_again_at_once_is_given_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scrapes_in_quick_succession_get_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
     around = Around()
     shown = Exposition(around.metrics().registry)
     first = await shown.text("")

@@ -14,8 +14,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
-from tests.cluster.local import until
 from tests.controller.fake_sidecars import MEMBERS, Served, held, job, report, served, serving
+from tests.wait import until_async
 
 READY = wire.Phase.READY
 SCAN = wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),))
@@ -23,7 +23,10 @@ SCAN = wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),))
 
 async def heard(here: Served, at: int = 0) -> wire.Report:
     """Wait until the hub knows worker-AT."""
-    found = await until(lambda: [one for one in here.hub.heard("uid-g") if one.report.pod == f"pod-{at}"])
+    found = await until_async(
+        f"the report of pod-{at} arrives",
+        lambda: [one for one in here.hub.heard("uid-g") if one.report.pod == f"pod-{at}"],
+    )
     known: wire.Report = found[0].report
     return known
 
@@ -32,7 +35,7 @@ def connected(here: Served) -> list[bool]:
     return [one.connected for one in here.hub.heard("uid-g")]
 
 
-async def test_a_member_that_reports_is_told_what_follows_from_the_stored_object() -> None:
+async def test_a_member_that_reports_gets_the_directive_of_the_stored_object() -> None:
     async with served() as here:
         here.hub.publish(job(attempt=3))
         sidecar = await here.dial()
@@ -43,7 +46,7 @@ async def test_a_member_that_reports_is_told_what_follows_from_the_stored_object
         assert (await sidecar.hear()).attempt == 4
 
 
-async def test_nothing_is_told_before_anything_is_stored_and_before_the_supervisor_has_spoken() -> None:
+async def test_a_directive_needs_a_stored_object_and_a_report() -> None:
     async with served() as here:
         early, silent = await here.dial("token-0"), await here.dial("token-1")
         await early.say(report(0))
@@ -54,7 +57,7 @@ async def test_nothing_is_told_before_anything_is_stored_and_before_the_supervis
         assert (await silent.hear()).pod == "pod-1"
 
 
-async def test_the_same_directive_is_sent_once_but_again_to_a_new_session() -> None:
+async def test_a_session_gets_the_same_directive_once() -> None:
     async with served() as here:
         here.hub.publish(job())
         sidecar = await here.dial()
@@ -83,31 +86,36 @@ async def test_a_directive_is_computed_again_only_when_its_inputs_change() -> No
             await sidecar.say(report(seq=seq, phase_age_ms=seq))
         await sidecar.say(report(seq=6, phase=READY))
         here.hub.publish(stored)
-        await until(lambda: computed and computed[-1][1] is READY)
+        await until_async("the directive for Ready is computed", lambda: computed and computed[-1][1] is READY)
         assert computed == [("1", wire.Phase.IDLE), ("1", READY)]
 
 
-async def test_of_one_session_an_older_report_is_ignored() -> None:
+async def test_an_older_report_of_a_session_is_ignored() -> None:
     async with served() as here:
         sidecar = await here.dial()
         await sidecar.say(report(seq=5, attempt=2, phase=READY))
         await sidecar.say(report(seq=4, attempt=1, phase=wire.Phase.RUNNING))
         await sidecar.say(report(seq=5, attempt=1, phase=wire.Phase.RUNNING))
         await sidecar.say(report(seq=6, attempt=2, phase=READY, stop_ms=7))
-        await until(lambda: here.hub.heard("uid-g") and here.hub.heard("uid-g")[0].report.stop_ms == 7)
+        await until_async(
+            "the newest report is taken",
+            lambda: here.hub.heard("uid-g") and here.hub.heard("uid-g")[0].report.stop_ms == 7,
+        )
         assert here.hub.heard("uid-g")[0].report.seq == 6
         assert here.woken == ["uid-g"] * 2, "what is old is no news"
         await sidecar.say(report(session="a-new-one", seq=1))
-        await until(lambda: here.hub.heard("uid-g")[0].report.session == "a-new-one")
+        await until_async(
+            "the report of the new session is taken", lambda: here.hub.heard("uid-g")[0].report.session == "a-new-one"
+        )
 
 
-async def test_who_comes_back_and_says_the_same_again_is_heard_and_told() -> None:
+async def test_a_sidecar_that_reconnects_and_repeats_its_report_gets_its_directive() -> None:
     async with served() as here:
         first = await here.dial()
         await first.say(report(seq=7))
-        await until(lambda: len(here.hub.heard("uid-g")) == 1)
+        await until_async("the report arrives", lambda: len(here.hub.heard("uid-g")) == 1)
         await first.socket.close()
-        await until(lambda: not here.hub.heard("uid-g")[0].connected)
+        await until_async("the member counts as not connected", lambda: not here.hub.heard("uid-g")[0].connected)
         here.hub.publish(job(2))
         again = await here.dial()
         await again.say(report(seq=7))
@@ -115,7 +123,7 @@ async def test_who_comes_back_and_says_the_same_again_is_heard_and_told() -> Non
         assert here.hub.heard("uid-g")[0].connected
 
 
-async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
+async def test_a_report_that_changes_only_ages_wakes_no_gang() -> None:
     end = wire.End(1, 0, 100, exit_code=3)
     progress = wire.Progress(1, 10, 100)
     async with served() as here:
@@ -123,10 +131,10 @@ async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
         await sidecar.say(report(seq=1, ends=(end,), progress=progress))
         await heard(here)
         await sidecar.say(report(seq=2, ends=(replace(end, age_ms=900),), progress=replace(progress, age_ms=900)))
-        await until(lambda: here.hub.heard("uid-g")[0].report.seq == 2)
+        await until_async("the second report is taken", lambda: here.hub.heard("uid-g")[0].report.seq == 2)
         assert here.woken == ["uid-g"]
         await sidecar.say(report(seq=3, ends=(end,), progress=replace(progress, step=11)))
-        await until(lambda: here.woken == ["uid-g"] * 2)
+        await until_async("the gang is woken again", lambda: here.woken == ["uid-g"] * 2)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ async def test_a_report_in_which_only_ages_have_grown_wakes_nobody() -> None:
         ({"Authorization": "Basic token-0"}, "NoToken"),
     ],
 )
-async def test_who_shows_no_token_of_a_pod_is_refused(header: dict[str, str], reason: str) -> None:
+async def test_a_client_without_a_pods_token_is_refused(header: dict[str, str], reason: str) -> None:
     async with served() as here:
         with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
             await here.session.ws_connect(here.url, headers=header)
@@ -165,7 +173,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG)
-async def test_what_is_no_message_of_this_pod_closes_this_connection_alone(
+async def test_a_wrong_message_closes_only_its_own_connection(
     text: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served() as here:
@@ -198,7 +206,7 @@ async def test_a_binary_frame_closes_its_connection() -> None:
         assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
 
 
-async def test_garbage_instead_of_http_harms_nobody() -> None:
+async def test_garbage_instead_of_http_affects_no_member() -> None:
     async with served() as here:
         here.hub.publish(job())
         address = urlsplit(here.url)
@@ -213,7 +221,7 @@ async def test_garbage_instead_of_http_harms_nobody() -> None:
         assert await sidecar.hear()
 
 
-async def test_a_newer_connection_of_a_pod_takes_the_place_of_the_older() -> None:
+async def test_a_newer_connection_of_a_pod_replaces_the_older_one() -> None:
     async with served() as here:
         here.hub.publish(job())
         older = await here.dial()
@@ -229,26 +237,28 @@ async def test_a_newer_connection_of_a_pod_takes_the_place_of_the_older() -> Non
         assert (await newer.hear()).attempt == 2
 
 
-async def test_a_member_whose_connection_ends_is_remembered_as_not_connected() -> None:
+async def test_a_member_whose_connection_ended_counts_as_not_connected() -> None:
     async with served() as here:
         sidecar = await here.dial()
         await sidecar.say(report(seq=4, attempt=2, phase=READY))
         await heard(here)
         here.woken.clear()
         await sidecar.socket.close()
-        await until(lambda: connected(here) == [False])
+        await until_async("the member counts as not connected", lambda: connected(here) == [False])
         assert here.woken == ["uid-g"]
         assert here.hub.heard("uid-g")[0].report.attempt == 2
 
 
-async def test_what_was_heard_is_kept_until_nobody_needs_it() -> None:
+async def test_a_report_is_kept_until_no_decision_needs_it() -> None:
     async with served() as here:
         gone, there = await here.dial("token-0"), await here.dial("token-1")
         for at, sidecar in enumerate((gone, there)):
             await sidecar.say(report(at))
             await heard(here, at)
         await gone.socket.close()
-        await until(lambda: sorted(connected(here)) == [False, True])
+        await until_async(
+            "one of two members counts as not connected", lambda: sorted(connected(here)) == [False, True]
+        )
         here.hub.prune("uid-g", {"pod-0"})
         assert len(here.hub.heard("uid-g")) == 2
         here.hub.prune("uid-g", set())
@@ -258,7 +268,7 @@ async def test_what_was_heard_is_kept_until_nobody_needs_it() -> None:
         assert await there.closed() == aiohttp.WSCloseCode.GOING_AWAY
 
 
-async def test_every_sidecar_is_pinged_and_a_silent_supervisor_does_not_count_as_connected(
+async def test_the_hub_pings_sidecars_and_a_silent_supervisor_counts_as_not_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hub_module, "PING_SECONDS", 0.05)
@@ -269,15 +279,15 @@ async def test_every_sidecar_is_pinged_and_a_silent_supervisor_does_not_count_as
         await heard(here)
         pinging = asyncio.create_task(here.hub.keep_alive())
         assert await sidecar.hear() == wire.Ping()
-        await until(lambda: connected(here) == [False])
+        await until_async("the member counts as not connected", lambda: connected(here) == [False])
         assert here.woken == ["uid-g"] * 2
         await sidecar.say(report(seq=2))
-        await until(lambda: connected(here) == [True])
+        await until_async("the member counts as connected", lambda: connected(here) == [True])
         assert here.woken == ["uid-g"] * 3, "that it is there again is news"
         pinging.cancel()
 
 
-async def test_a_scan_is_asked_once_and_its_answer_is_news_once() -> None:
+async def test_a_scan_is_sent_once_and_its_answer_wakes_the_gang_once() -> None:
     async with served() as here:
         sidecar, other = await here.dial("token-0"), await here.dial("token-1")
         here.hub.ask("uid-g", AskScan("pod-0", SCAN))
@@ -289,7 +299,7 @@ async def test_a_scan_is_asked_once_and_its_answer_is_news_once() -> None:
         assert (await other.hear()).attempt == 2
         answer = wire.Scanned(1, "pod-0", (wire.Found("shared", 5, "/c/step-5", "7"),))
         await sidecar.say(answer)
-        await until(lambda: here.hub.scanned("uid-g") == answer)
+        await until_async("the answer to the scan is taken", lambda: here.hub.scanned("uid-g") == answer)
         await sidecar.say(answer)
         await sidecar.say(report())
         await heard(here)
@@ -298,7 +308,7 @@ async def test_a_scan_is_asked_once_and_its_answer_is_news_once() -> None:
         assert isinstance(await sidecar.hear(), wire.Directive), "the scan was not asked again within the moment"
 
 
-async def test_a_slow_reader_holds_up_nobody_and_gets_only_the_newest() -> None:
+async def test_a_slow_receiver_delays_no_other_and_gets_only_the_newest_directive() -> None:
     """It takes nothing from its socket while two thousand large directives are published."""
     padding = "x" * 8000
 
@@ -329,7 +339,7 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_only_the_newest() -> None:
         assert heard_by_slow < last / 2, "what was overtaken while it did not read was never sent"
 
 
-async def test_a_flood_of_connections_leaves_the_others_served() -> None:
+async def test_a_flood_of_connections_does_not_delay_members() -> None:
     async with served() as here:
         here.hub.publish(job())
         good = await here.dial("token-1")

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving, status
-from tests.cluster.local import until
 from tests.controller.fake_sidecars import job, report, served
 from tests.controller.test_kube import Replica, about, holder, replica, until_answered
+from tests.wait import until_async
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -35,7 +35,7 @@ def broken(found: Samples, kind: str) -> float:
     return found["gangctl_watch_broken_seconds", frozenset({("kind", kind)})]
 
 
-async def test_messages_that_come_too_late_are_counted_by_why() -> None:
+async def test_stale_messages_are_counted_by_reason() -> None:
     async with served() as here:
         here.hub.publish(job(attempt=3))
         sidecar = await here.dial()
@@ -43,11 +43,11 @@ async def test_messages_that_come_too_late_are_counted_by_why() -> None:
         await sidecar.say(report(seq=4, attempt=3, phase=wire.Phase.READY))
         await sidecar.say(report(seq=6, attempt=2, phase=wire.Phase.RUNNING))
         await sidecar.say(report(seq=7, attempt=3, phase=wire.Phase.READY))
-        await until(lambda: here.hub.stale.total() == 2)
+        await until_async("two stale messages are counted", lambda: here.hub.stale.total() == 2)
         assert here.hub.stale == Counter({"Overtaken": 1, "OlderAttempt": 1})
 
 
-async def test_the_leader_says_that_it_leads_and_its_successor_after_it() -> None:
+async def test_only_the_leader_reports_that_it_leads() -> None:
     async with serving() as (api, _), replica(api, "first") as first:
         await first.until_it_leads()
         async with replica(api, "second") as second:
@@ -58,11 +58,11 @@ async def test_the_leader_says_that_it_leads_and_its_successor_after_it() -> Non
                 assert broken(found, kind) == 0
                 assert found["gangctl_watch_silent_seconds", frozenset({("kind", kind)})] < 60
             first.ended.set()
-            await until(lambda: holder(api) == "second")
+            await until_async("the second replica holds the Lease", lambda: holder(api) == "second")
             await until_answered(lambda: leading(second), [1.0].__eq__)
 
 
-async def test_a_replica_that_may_not_watch_pods_says_so_in_its_metrics() -> None:
+async def test_a_watch_that_is_forbidden_shows_in_the_metrics() -> None:
     async with serving() as (api, _):
         api.faults.append(about("pods", lambda: status(403, "Forbidden", "not for you")))
         async with replica(api, "alone") as alone:

@@ -20,8 +20,8 @@ import pytest
 from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.controller import server
 from gangsidecar import wire
-from tests.cluster.local import until
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
+from tests.wait import until_async
 
 NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
@@ -69,7 +69,7 @@ async def ended(reader: asyncio.StreamReader, seconds: float = 10) -> bytes:
         return b""
 
 
-async def test_a_member_reports_and_is_told_over_tls_1_3(tls: ssl.SSLContext) -> None:
+async def test_a_member_reports_and_gets_its_directive_over_tls_1_3(tls: ssl.SSLContext) -> None:
     async with served(tls) as here:
         assert here.url.startswith("wss://")
         here.hub.publish(job(attempt=3))
@@ -80,13 +80,13 @@ async def test_a_member_reports_and_is_told_over_tls_1_3(tls: ssl.SSLContext) ->
         assert secured.version() == "TLSv1.3"
 
 
-async def test_a_sidecar_doesnt_take_another_name(tls: ssl.SSLContext) -> None:
+async def test_a_sidecar_rejects_a_certificate_for_another_name(tls: ssl.SSLContext) -> None:
     async with served(tls) as here:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await here.dial("token-0", ssl=TRUST, server_hostname="gangctl.elsewhere.svc")
 
 
-async def test_a_large_message_goes_both_ways_through_the_small_buffer(tls: ssl.SSLContext) -> None:
+async def test_large_messages_pass_the_small_tls_buffer_both_ways(tls: ssl.SSLContext) -> None:
     reason = "x" * wire.MAX_STRING
 
     def tell(stored: Any, said: wire.Report) -> wire.Directive | None:
@@ -104,7 +104,7 @@ async def test_a_large_message_goes_both_ways_through_the_small_buffer(tls: ssl.
         await session.close()
 
 
-async def test_a_standby_tells_who_leads(tls: ssl.SSLContext) -> None:
+async def test_a_standby_answers_with_the_leaders_address(tls: ssl.SSLContext) -> None:
     leader: list[str | None] = ["wss://10.0.0.7:8443/v1/connect"]
     async with served(tls, lambda: leader[0]) as here:
         for known in ("wss://10.0.0.7:8443/v1/connect", ""):
@@ -119,7 +119,7 @@ async def test_a_standby_tells_who_leads(tls: ssl.SSLContext) -> None:
         assert here.hub.refused == Counter({"Standby": 2})
 
 
-async def test_a_leader_that_loses_its_lease_cuts_everybody_off_without_a_word_and_forgets_them(
+async def test_a_leader_that_loses_its_lease_aborts_all_connections_and_forgets_all_reports(
     tls: ssl.SSLContext,
 ) -> None:
     leader: list[str | None] = [None]
@@ -145,7 +145,7 @@ async def test_a_leader_that_loses_its_lease_cuts_everybody_off_without_a_word_a
         assert (await again.hear()).attempt == 4, "the next term begins with what is heard then"
 
 
-async def test_who_is_being_asked_about_when_the_lease_is_lost_is_not_let_in(tls: ssl.SSLContext) -> None:
+async def test_a_sidecar_is_refused_when_the_lease_is_lost_during_its_authentication(tls: ssl.SSLContext) -> None:
     leader: list[str | None] = [None]
     asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -167,9 +167,7 @@ async def test_who_is_being_asked_about_when_the_lease_is_lost_is_not_let_in(tls
         assert here.hub.connected == 0
 
 
-async def test_who_says_nothing_or_only_drips_has_a_limited_time(
-    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "ADMISSION_SECONDS", 1)
     async with served(tls) as here:
         sidecar = await dial(here)
@@ -192,7 +190,7 @@ async def test_who_says_nothing_or_only_drips_has_a_limited_time(
         await asyncio.gather(drips, return_exceptions=True)
         for writer in (one, two, tap):
             writer.close()
-        await until(lambda: here.hub.refused["TooSlow"] >= 1)
+        await until_async("a slow client is refused", lambda: here.hub.refused["TooSlow"] >= 1)
         here.hub.publish(job())
         await sidecar.say(report())
         assert await sidecar.hear(), "who is known may stay for as long as he likes"
@@ -211,7 +209,7 @@ async def test_who_says_nothing_or_only_drips_has_a_limited_time(
     ],
     ids=range(7),
 )
-async def test_what_is_no_upgrade_is_answered_shortly_and_the_connection_ended(
+async def test_a_request_without_an_upgrade_gets_a_short_answer_and_its_connection_is_closed(
     tls: ssl.SSLContext, sent: bytes, answered: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
@@ -226,7 +224,7 @@ async def test_what_is_no_upgrade_is_answered_shortly_and_the_connection_ended(
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-async def test_garbage_instead_of_tls_is_refused_without_a_line_in_the_log_for_each(
+async def test_garbage_instead_of_tls_does_not_flood_the_log(
     tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tls) as here:
@@ -239,7 +237,7 @@ async def test_garbage_instead_of_tls_is_refused_without_a_line_in_the_log_for_e
     assert len(caplog.records) < 10
 
 
-async def test_when_too_many_wait_the_address_with_the_most_gives_way(
+async def test_above_the_bound_the_address_with_the_most_pending_connections_loses_one(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_PENDING", 20)
@@ -251,7 +249,7 @@ async def test_when_too_many_wait_the_address_with_the_most_gives_way(
             return [socket.create_connection(target, source_address=(source, 0)) for _ in range(count)]
 
         crowd = flood("127.0.0.2", 100)
-        await until(lambda: here.hub.refused["TooMany"] >= 80)
+        await until_async("the flood is refused", lambda: here.hub.refused["TooMany"] >= 80)
         others = flood("127.0.0.3", 5)
         sidecar = await dial(here)
         here.hub.publish(job())
@@ -265,7 +263,7 @@ async def test_when_too_many_wait_the_address_with_the_most_gives_way(
             one.close()
 
 
-async def test_the_end_of_the_controller_says_goodbye_over_tls(tls: ssl.SSLContext) -> None:
+async def test_the_end_of_the_controller_closes_every_tls_connection_with_a_close_frame(tls: ssl.SSLContext) -> None:
     async with aiohttp.ClientSession() as session:
         async with serving(session, tls=tls) as here:
             sidecars = [await dial(here, f"token-{at}") for at in range(4)]

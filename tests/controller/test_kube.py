@@ -24,7 +24,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.controller import flags
 from gangctl.controller.kube import Controller, main
 from tests.cluster.kube.fakeapi import FakeApi, Fault, serving, status
-from tests.cluster.local import until
+from tests.wait import until_async
 
 T = TypeVar("T")
 QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
@@ -109,7 +109,7 @@ def about(plural: str, answer: Callable[[], web.StreamResponse]) -> Fault:
     return fault
 
 
-async def test_of_two_replicas_both_are_ready_one_leads_and_the_other_names_it() -> None:
+async def test_two_replicas_are_ready_and_the_standby_names_the_leader() -> None:
     async with serving() as (api, _), replica(api, "first") as first:
         await first.until_it_leads()
         async with replica(api, "second") as second:
@@ -118,9 +118,9 @@ async def test_of_two_replicas_both_are_ready_one_leads_and_the_other_names_it()
             assert await first.ready() == (200, "ok\n")
 
 
-async def test_a_leader_that_is_told_to_end_hands_over_within_a_moment() -> None:
+async def test_a_leader_that_ends_hands_over_at_once() -> None:
     async with serving() as (api, _), replica(api, "second") as second, replica(api, "first") as first:
-        await until(lambda: holder(api))
+        await until_async("a replica holds the Lease", lambda: holder(api))
         one, other = (first, second) if holder(api) == "first" else (second, first)
         await other.until_ready()
         one.ended.set()
@@ -152,7 +152,7 @@ async def test_the_lease_of_the_last_replica_is_released_at_the_end() -> None:
         (
             "secrets",
             lambda: status(403, "Forbidden", 'User "x" cannot get resource "secrets"'),
-            "certificate for sidecars yet: the API server refused GET /api/v1/namespaces/default/secrets/gangctl-tls",
+            "is missing: the API server refused GET /api/v1/namespaces/default/secrets/gangctl-tls",
         ),
         (
             "leases",
@@ -163,7 +163,7 @@ async def test_the_lease_of_the_last_replica_is_released_at_the_end() -> None:
     ],
     ids=["no CRD", "no right on gangs", "no right on its Secret", "no right on its Lease", "no API server"],
 )
-async def test_what_is_missing_is_waited_for_and_readiness_says_what_it_is(
+async def test_the_controller_waits_for_what_is_missing_and_readyz_names_it(
     plural: str, answer: Callable[[], web.StreamResponse], said: str
 ) -> None:
     async with serving() as (api, _):
@@ -176,7 +176,7 @@ async def test_what_is_missing_is_waited_for_and_readiness_says_what_it_is(
             await early.until_it_leads()
 
 
-async def test_a_leader_without_an_api_server_stops_leading_and_leads_again_when_it_is_back() -> None:
+async def test_a_leader_without_an_api_server_stops_leading_until_the_server_is_back() -> None:
     async with serving() as (api, _), replica(api, "only") as only:
         await only.until_it_leads()
         api.faults = [about("leases", lambda: status(503, "ServiceUnavailable", "etcd is away"))]
@@ -187,7 +187,7 @@ async def test_a_leader_without_an_api_server_stops_leading_and_leads_again_when
         assert await only.ready() == (200, "ok\n")
 
 
-async def test_sigterm_ends_the_process_with_0_and_the_lease_released(tmp_path: Path) -> None:
+async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: Path) -> None:
     async with serving() as (api, _):
         kubeconfig = tmp_path / "config"
         kubeconfig.write_text(
@@ -205,7 +205,7 @@ async def test_sigterm_ends_the_process_with_0_and_the_lease_released(tmp_path: 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports), stderr=asyncio.subprocess.PIPE
         )
-        await until(lambda: holder(api) == "whole")
+        await until_async("the process holds the Lease", lambda: holder(api) == "whole")
         told = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, log = await process.communicate()
@@ -217,7 +217,7 @@ async def test_sigterm_ends_the_process_with_0_and_the_lease_released(tmp_path: 
         assert "the Lease is released" in said
 
 
-def test_a_kubeconfig_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert main(["--namespace", "n", "--kubeconfig", str(tmp_path / "none")]) == 1
     assert (
         f"the controller cannot run: no cluster to speak to: there is no kubeconfig at {tmp_path / 'none'}"
@@ -238,7 +238,7 @@ def test_a_kubeconfig_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, ca
         (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
     ],
 )
-def test_wrong_flags_are_refused_with_what_would_be_right(
+def test_a_wrong_flag_is_refused_with_what_is_expected(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
@@ -248,7 +248,7 @@ def test_wrong_flags_are_refused_with_what_would_be_right(
     assert said in capsys.readouterr().err
 
 
-def test_the_environment_sets_what_flags_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_defaults_of_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {
         "POD_NAMESPACE": "gangctl-system",
         "POD_NAME": "gangctl-7d9",

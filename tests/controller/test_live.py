@@ -21,19 +21,19 @@ async def asked(endpoint: Endpoint, name: str, token: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_a_gang_is_shown_to_who_has_the_token() -> None:
+async def test_a_request_with_the_token_gets_a_snapshot() -> None:
     async with live.serve("127.0.0.1", look) as endpoint:
         status, text = await asked(endpoint, "g", endpoint.token)
     assert status == 200
     assert [one.member for one in Snapshot.model_validate_json(text).members] == ["worker-0", "worker-1", "worker-2"]
 
 
-async def test_without_the_token_nothing_is_told_not_even_which_gangs_there_are() -> None:
+async def test_a_request_without_the_token_learns_nothing_not_even_which_gangs_exist() -> None:
     async with live.serve("127.0.0.1", look) as endpoint:
         for name in ("g", "other"):
             assert (await asked(endpoint, name, "guess"))[0] == 401
 
 
-async def test_a_gang_that_the_controller_does_not_know_is_not_found() -> None:
+async def test_an_unknown_gang_is_not_found() -> None:
     async with live.serve("127.0.0.1", look) as endpoint:
         assert (await asked(endpoint, "other", endpoint.token))[0] == 404

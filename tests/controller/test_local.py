@@ -19,7 +19,8 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from tests.cluster.local import Machine, left, machine, manifest, until
+from tests.cluster.local import Machine, left, machine, manifest
+from tests.wait import until_async
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -48,7 +49,7 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
         found = [processes(pod_of(here.folder, f"worker-{at}"), PodProcess.WORKER) for at in range(replicas)]
         return [one[0] for one in found] if all(len(one) == 1 for one in found) else None
 
-    found: list[Process] = await until(workers)
+    found: list[Process] = await until_async(f"attempt {attempt} runs", workers)
     return found
 
 
@@ -68,7 +69,7 @@ async def test_a_killed_worker_costs_one_attempt_two_writes_and_no_pod(tmp_path:
         assert here.job.status.incidents[0].cause.signal == "SIGKILL"
 
 
-async def test_a_killed_controller_is_followed_by_one_that_touches_no_worker(tmp_path: Path) -> None:
+async def test_the_successor_of_a_killed_controller_touches_no_worker(tmp_path: Path) -> None:
     async with machine(tmp_path) as here:
         async with controller(here) as first:
             workers = await runs(here, 1)
@@ -77,7 +78,10 @@ async def test_a_killed_controller_is_followed_by_one_that_touches_no_worker(tmp
             await first.wait()
         assert all(process.is_alive(one) for one in workers), "without a controller they train on"
         async with controller(here):
-            await until(lambda: here.state.lock.read_text().strip() and here.state.url.exists())
+            await until_async(
+                "the second controller has started",
+                lambda: here.state.lock.read_text().strip() and here.state.url.exists(),
+            )
             process.send(workers[1], signal.SIGTERM)
             again = await runs(here, 2)
             assert ids(here) == before
@@ -85,7 +89,7 @@ async def test_a_killed_controller_is_followed_by_one_that_touches_no_worker(tmp
             assert here.job.status.restarts.counted == 1, "the change of controllers was none"
 
 
-async def test_what_happened_without_a_controller_is_recovered_from_by_the_next(tmp_path: Path) -> None:
+async def test_a_new_controller_recovers_from_faults_of_the_time_without_one(tmp_path: Path) -> None:
     async with machine(tmp_path) as here:
         async with controller(here):
             workers = await runs(here, 1)
@@ -95,12 +99,12 @@ async def test_what_happened_without_a_controller_is_recovered_from_by_the_next(
         process.send(pod.sidecar, signal.SIGKILL)
         async with controller(here):
             await runs(here, 2)
-            after = await until(lambda: here.whole("worker-1"))
+            after = await until_async("the pod of worker-1 is whole", lambda: here.whole("worker-1"))
             assert after.supervisor == pod.supervisor
             assert after.sidecar != pod.sidecar
 
 
-async def test_a_killed_supervisor_is_one_attempt_and_its_worker_is_not_left_behind(tmp_path: Path) -> None:
+async def test_a_killed_supervisor_costs_one_attempt_and_leaves_no_worker_behind(tmp_path: Path) -> None:
     async with machine(tmp_path) as here, controller(here):
         workers = await runs(here, 1)
         pod = pod_of(here.folder, "worker-0")
@@ -112,10 +116,12 @@ async def test_a_killed_supervisor_is_one_attempt_and_its_worker_is_not_left_beh
         assert [one.restarts for one in pod_record.load_all(here.folder)] == [1, 0]
 
 
-async def test_a_gang_that_succeeds_ends_its_processes(tmp_path: Path) -> None:
+async def test_a_gang_that_succeeded_leaves_no_process(tmp_path: Path) -> None:
     async with machine(tmp_path, manifest(command=("true",))) as here, controller(here):
-        await until(lambda: here.job.status.phase is GangPhase.SUCCEEDED)
-        await until(lambda: all(pod.terminated for pod in pod_record.load_all(here.folder)))
+        await until_async("the gang has succeeded", lambda: here.job.status.phase is GangPhase.SUCCEEDED)
+        await until_async(
+            "every pod has terminated", lambda: all(pod.terminated for pod in pod_record.load_all(here.folder))
+        )
         assert [line for line in left(here.state) if "gangctl.controller" not in line] == []
 
 
@@ -127,7 +133,10 @@ async def test_suspending_deletes_the_pods_and_resuming_makes_new_ones(tmp_path:
         await runs(here, 1)
         before: tuple[PodRecord, ...] = pod_record.load_all(here.folder)
         suspend(here, on=True)
-        await until(lambda: here.job.status.phase is GangPhase.SUSPENDED and not pod_record.load_all(here.folder))
+        await until_async(
+            "the gang is suspended and has no pods",
+            lambda: here.job.status.phase is GangPhase.SUSPENDED and not pod_record.load_all(here.folder),
+        )
         suspend(here, on=False)
         await runs(here, 2)
         after = pod_record.load_all(here.folder)
@@ -135,7 +144,7 @@ async def test_suspending_deletes_the_pods_and_resuming_makes_new_ones(tmp_path:
         assert here.job.status.restarts.counted == 0
 
 
-async def test_sigterm_ends_the_controller_alone(tmp_path: Path) -> None:
+async def test_sigterm_ends_only_the_controller(tmp_path: Path) -> None:
     async with machine(tmp_path) as here:
         async with controller(here) as running:
             workers = await runs(here, 1)
@@ -145,7 +154,7 @@ async def test_sigterm_ends_the_controller_alone(tmp_path: Path) -> None:
         assert all(process.is_alive(one) for one in workers)
 
 
-async def test_the_end_of_its_input_ends_the_controller_alone(tmp_path: Path) -> None:
+async def test_the_end_of_its_input_ends_only_the_controller(tmp_path: Path) -> None:
     async with machine(tmp_path) as here:
         async with controller(here, stdin=asyncio.subprocess.PIPE) as running:
             workers = await runs(here, 1)
@@ -156,7 +165,7 @@ async def test_the_end_of_its_input_ends_the_controller_alone(tmp_path: Path) ->
         assert all(process.is_alive(one) for one in workers)
 
 
-async def test_a_second_controller_says_who_is_there_and_leaves(tmp_path: Path) -> None:
+async def test_a_second_controller_names_the_first_one_and_ends(tmp_path: Path) -> None:
     async with machine(tmp_path) as here, controller(here) as first:
         await runs(here, 1)
         async with controller(here, stderr=asyncio.subprocess.PIPE) as second:
@@ -165,7 +174,7 @@ async def test_a_second_controller_says_who_is_there_and_leaves(tmp_path: Path) 
             assert f"has a controller already: process {first.pid}" in said.decode()
 
 
-async def test_a_status_that_cannot_be_written_is_said_and_nothing_happens_until_it_can(tmp_path: Path) -> None:
+async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_until_it_can(tmp_path: Path) -> None:
     """The limit of a file's size is the full disk; it is taken back while the controller runs."""
     async with machine(tmp_path) as here, controller(here, stderr=asyncio.subprocess.PIPE) as running:
         workers = await runs(here, 1)
@@ -182,7 +191,7 @@ async def test_a_status_that_cannot_be_written_is_said_and_nothing_happens_until
         await runs(here, 2)
 
 
-async def test_the_log_can_be_read_by_programs(tmp_path: Path) -> None:
+async def test_the_json_log_has_an_entry_for_each_decision(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with machine(tmp_path) as here, controller(here, "--log-format", "json", "--log-file", str(log)):
         await runs(here, 1)

@@ -17,9 +17,9 @@ from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, P
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry import logs
 from gangsidecar import wire
-from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job, report
+from tests.wait import until_async
 
 CREATE = CreatePod("worker-0", 0)
 DELETE = DeletePod("g-worker-0-0", "pod-worker-0")
@@ -37,17 +37,17 @@ def once(_now: float, stored: GangJob, _observed: Observed) -> Plan:
     return Plan("nothing to do")
 
 
-async def test_the_status_comes_first_then_pods_then_events_and_then_the_next_look() -> None:
+async def test_the_status_is_written_first_then_pods_then_events() -> None:
     world = FakeCluster()
     async with running(world, once):
-        await until(lambda: len(world.done) == 3)
+        await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
         status, *rest = world.done
         assert isinstance(status, Status)
         assert status.attempt == 1
         assert rest == [CREATE, EVENT]
 
 
-async def test_while_a_write_hangs_nothing_is_told_created_deleted_or_said() -> None:
+async def test_nothing_is_sent_created_deleted_or_emitted_while_a_write_hangs() -> None:
     writing = asyncio.get_running_loop().create_future()
     began = asyncio.Event()
 
@@ -62,7 +62,7 @@ async def test_while_a_write_hangs_nothing_is_told_created_deleted_or_said() -> 
     async with running(world, decide) as here:
         await began.wait()
         member = await here.member()
-        await until(lambda: here.served.hub.heard("uid-g"))
+        await until_async("the report arrives", lambda: here.served.hub.heard("uid-g"))
         hearing = asyncio.create_task(member.hear())
         await asyncio.wait([hearing], timeout=0.1)
         assert not hearing.done()
@@ -74,7 +74,7 @@ async def test_while_a_write_hangs_nothing_is_told_created_deleted_or_said() -> 
         assert world.done[1:4] == [CREATE, DELETE, EVENT]
 
 
-async def test_what_was_told_before_stays_while_a_write_hangs() -> None:
+async def test_members_get_the_directives_of_the_old_object_while_a_write_hangs() -> None:
     """The old object is durable: a member that comes meanwhile is told what follows from that one."""
     writing = asyncio.get_running_loop().create_future()
     held_up: list[GangJob] = []
@@ -88,17 +88,17 @@ async def test_what_was_told_before_stays_while_a_write_hangs() -> None:
         return Plan("on", attempt_after(stored, wanted) if wanted > stored.status.attempt else None)
 
     async with running(FakeCluster(before_write=hang_at_two), decide) as here:
-        await until(lambda: here.world.done)
+        await until_async("the first status is stored", lambda: here.world.done)
         first = await here.member(0)
         assert (await first.hear()).attempt == 1
-        await until(lambda: len(held_up) == 2)
+        await until_async("the second write hangs", lambda: len(held_up) == 2)
         second = await here.member(1)
         assert (await second.hear()).attempt == 1
         writing.set_result(None)
         assert (await first.hear()).attempt in {2, 3}
 
 
-async def test_a_conflict_drops_the_plan_and_decides_again_on_the_fresh_object() -> None:
+async def test_a_conflict_drops_the_plan_and_repeats_the_decision_on_the_current_object() -> None:
     world = FakeCluster()
     seen: list[str] = []
 
@@ -112,7 +112,7 @@ async def test_a_conflict_drops_the_plan_and_decides_again_on_the_fresh_object()
 
     world.before_write = interfere
     async with running(world, decide):
-        await until(lambda: len(world.done) == 3)
+        await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
         assert seen[:2] == ["1", "2"]
         status = world.done[0]
         assert isinstance(status, Status)
@@ -120,7 +120,7 @@ async def test_a_conflict_drops_the_plan_and_decides_again_on_the_fresh_object()
         assert world.done.count(CREATE) == 1, "of the dropped plan nothing was done"
 
 
-async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_other_gang(
+async def test_a_failed_status_write_is_retried_and_delays_no_other_gang(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures = iter([Retryable("the disk is full")] * 4)
@@ -138,13 +138,15 @@ async def test_a_status_that_cannot_be_written_is_tried_again_and_holds_up_no_ot
     caplog.handler.addFilter(logs.GangContextFilter())
     with caplog.at_level(logging.INFO):
         async with running(world, once):
-            await until(lambda: len(world.done) == 6)
+            await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
     assert caplog.text.count("nothing is done until the status can be written: the disk is full") == 4
     begun = [vars(entry)["gang"] for entry in caplog.records if entry.message == "Gathering: it begins"]
     assert begun == ["h", "g"]
 
 
-async def test_a_crash_is_logged_with_its_traceback_and_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashed_round_is_logged_with_its_traceback_and_affects_no_other_gang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     other = job(version="1", attempt=0)
     other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h"})})
     world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
@@ -158,13 +160,13 @@ async def test_a_crash_is_logged_with_its_traceback_and_stops_nobody_else(caplog
         return once(now, stored, observed)
 
     async with running(world, decide):
-        await until(lambda: len(world.done) == 6)
+        await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
     assert caplog.text.count("a round crashed") == 3
     assert "ZeroDivisionError: a bug in a rule" in caplog.text
     assert "Traceback" in caplog.text
 
 
-async def test_one_round_of_a_gang_runs_at_a_time_and_what_happens_meanwhile_causes_one_more() -> None:
+async def test_a_gang_has_one_round_at_a_time_and_changes_meanwhile_cause_one_more() -> None:
     writing = asyncio.get_running_loop().create_future()
     rounds = 0
 
@@ -175,20 +177,20 @@ async def test_one_round_of_a_gang_runs_at_a_time_and_what_happens_meanwhile_cau
         return Plan("on", attempt_after(stored, 1) if stored.status.attempt == 0 else None)
 
     async with running(FakeCluster(before_write=lambda _: writing), decide) as here:
-        await until(lambda: rounds == 1)
+        await until_async("the first round begins", lambda: rounds == 1)
         for at in range(4):
             await here.member(at)
-        await until(lambda: len(here.served.hub.heard("uid-g")) == 4)
+        await until_async("four reports arrive", lambda: len(here.served.hub.heard("uid-g")) == 4)
         for _ in range(100):
             here.wakes.wake("uid-g")
         assert rounds == 1
         writing.set_result(None)
-        await until(lambda: rounds == 2)
+        await until_async("the second round begins", lambda: rounds == 2)
         await asyncio.wait([asyncio.create_task(here.wakes.wait("uid-g", 0.1))])
         assert rounds == 2
 
 
-async def test_a_plan_may_ask_for_another_look_later() -> None:
+async def test_a_plan_can_ask_for_another_round_later() -> None:
     looks: list[float] = []
 
     def decide(now: float, _stored: GangJob, _observed: Observed) -> Plan:
@@ -196,11 +198,11 @@ async def test_a_plan_may_ask_for_another_look_later() -> None:
         return Plan("later", requeue_after=0.05 if len(looks) < 3 else None)
 
     async with running(FakeCluster(), decide):
-        await until(lambda: len(looks) == 3)
+        await until_async("three rounds have begun", lambda: len(looks) == 3)
         assert looks[2] - looks[0] >= 0.09
 
 
-async def test_a_pod_that_cannot_be_created_is_tried_again_later_and_holds_up_nothing() -> None:
+async def test_a_failed_pod_creation_is_retried_later_and_delays_nothing_else() -> None:
     failures = iter([Retryable("no space"), Terminal("no such command")])
     tried: list[str] = []
 
@@ -218,17 +220,17 @@ async def test_a_pod_that_cannot_be_created_is_tried_again_later_and_holds_up_no
 
     world = FakeCluster(before_create=fail)
     async with running(world, decide) as here:
-        await until(lambda: CreatePod("worker-1", 0) in world.done)
+        await until_async("the pod of worker-1 is created", lambda: CreatePod("worker-1", 0) in world.done)
         for _ in range(20):
             here.wakes.wake("uid-g")
             await here.member(1)
         assert tried.count("worker-0") <= 2, "wake-ups don't hammer what has just failed"
-        await until(lambda: CREATE in world.done)
+        await until_async("the pod of worker-0 is created", lambda: CREATE in world.done)
         assert tried.count("worker-0") == 3
         assert world.done.count(CreatePod("worker-1", 0)) == 1
 
 
-async def test_what_a_vanished_pod_said_is_there_for_the_next_decision_and_then_for_as_long_as_it_is_awaited() -> None:
+async def test_the_report_of_a_vanished_pod_is_kept_while_decisions_await_it() -> None:
     seen: list[tuple[int, int]] = []
     awaited: Callable[[], tuple[Awaited, ...]] = lambda: ()  # noqa: E731
 
@@ -241,22 +243,25 @@ async def test_what_a_vanished_pod_said_is_there_for_the_next_decision_and_then_
     world = FakeCluster(shown={"uid-g": (Pod("g-worker-0-0", "pod-0", "worker-0", 0),)})
     async with running(world, decide) as here:
         sidecar = await here.member(0)
-        await until(lambda: seen[-1] == (1, 1))
+        await until_async("a round sees the pod and its report", lambda: seen[-1] == (1, 1))
         await sidecar.socket.close()
-        await until(lambda: not here.served.hub.heard("uid-g")[0].connected)
+        await until_async("the member counts as not connected", lambda: not here.served.hub.heard("uid-g")[0].connected)
         awaited = lambda: (Awaited(member="worker-0", incarnation=0, pod="pod-0"),)  # noqa: E731
         world.shown["uid-g"] = ()
         here.wakes.wake("uid-g")
-        await until(lambda: (0, 1) in seen and here.world.jobs["uid-g"].status.awaited)
+        await until_async(
+            "a round sees the report without the pod",
+            lambda: (0, 1) in seen and here.world.jobs["uid-g"].status.awaited,
+        )
         seen.clear()
         here.wakes.wake("uid-g")
-        await until(lambda: (0, 1) in seen)
+        await until_async("a later round sees the report without the pod", lambda: (0, 1) in seen)
         awaited = lambda: ()  # noqa: E731
         here.wakes.wake("uid-g")
-        await until(lambda: not here.served.hub.heard("uid-g"))
+        await until_async("the report is forgotten", lambda: not here.served.hub.heard("uid-g"))
 
 
-async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
+async def test_a_gang_that_is_gone_is_forgotten_and_can_return() -> None:
     world = FakeCluster()
     async with running(world, once) as here:
         sidecar = await here.member()
@@ -271,20 +276,22 @@ async def test_a_gang_that_is_gone_is_forgotten_and_may_come_back() -> None:
         assert (await again.hear()).attempt == 1
 
 
-async def test_a_decision_that_changes_something_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_decision_with_a_change_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = FakeCluster()
     with caplog.at_level(logging.INFO, "gangctl.telemetry.decision_log"):
         async with running(world, once) as here:
-            await until(lambda: len(world.done) == 3)
+            await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
             await (await here.member()).hear()
     assert caplog.messages == ["Gathering: it begins"]
 
 
-async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> None:
+async def test_the_real_core_brings_a_new_gang_to_running() -> None:
     """With sidecars that say Ready and Running when they are told so: two writes after the first pods."""
     world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0, phase=GangPhase.NEW)})
     async with running(world, real_decide) as here:
-        await until(lambda: len([one for one in world.done if isinstance(one, CreatePod)]) == 4)
+        await until_async(
+            "four pods are created", lambda: len([one for one in world.done if isinstance(one, CreatePod)]) == 4
+        )
         shown, now = world.shown["uid-g"], time.time()
         world.shown["uid-g"] = tuple(
             replace(pod, uid=f"pod-{at}", started_at=now, scheduled_at=now) for at, pod in enumerate(shown)
@@ -294,22 +301,22 @@ async def test_the_real_core_brings_a_gang_from_its_first_look_to_running() -> N
             assert (await member.hear()).verb is wire.Verb.HOLD
             ready = report(at, seq=2, attempt=1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,))
             await member.say(ready)
-        await until(lambda: world.jobs["uid-g"].status.phase is GangPhase.RUNNING)
+        await until_async("the gang runs", lambda: world.jobs["uid-g"].status.phase is GangPhase.RUNNING)
         assert world.jobs["uid-g"].status.attempt == 1
 
 
-async def test_a_gang_that_was_kept_for_long_enough_is_deleted_and_not_looked_after_any_more() -> None:
+async def test_a_gang_that_a_plan_deletes_is_not_reconciled_any_more() -> None:
     def decide(_now: float, _stored: GangJob, _observed: Observed) -> Plan:
         return Plan("it ended long ago", actions=(DeleteGang(),), requeue_after=0.01)
 
     world = FakeCluster()
     async with running(world, decide) as here:
-        await until(lambda: not world.jobs)
+        await until_async("the gang is deleted", lambda: not world.jobs)
         here.wakes.wake("uid-g")
     assert world.done == [DeleteGang()]
 
 
-async def test_what_the_cluster_has_against_the_pods_is_seen() -> None:
+async def test_a_round_sees_why_the_cluster_refuses_pods() -> None:
     seen: list[tuple[str, ...] | None] = []
 
     def decide(_now: float, _stored: GangJob, observed: Observed) -> Plan:
@@ -318,4 +325,4 @@ async def test_what_the_cluster_has_against_the_pods_is_seen() -> None:
 
     world = FakeCluster(refused=("exceeded quota",))
     async with running(world, decide):
-        await until(lambda: seen == [("exceeded quota",)])
+        await until_async("a round sees the refusal", lambda: seen == [("exceeded quota",)])

@@ -30,8 +30,8 @@ from gangctl.controller import server
 from gangsidecar import wire
 from tests.cluster.kube.auth.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.kube.fakeapi import serving as api_serving
-from tests.cluster.local import until
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
+from tests.wait import until_async
 
 NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
@@ -103,7 +103,7 @@ async def guarded(tmp_path: Any) -> AsyncIterator[Guarded]:
             await session.close()
 
 
-async def test_only_a_token_of_a_living_member_opens_the_door(here: Guarded) -> None:
+async def test_only_the_token_of_a_running_member_is_accepted(here: Guarded) -> None:
     member = await here.dial(token())
     await here.goes_on(member)
     here.pods["pod-2"] = pod(2, terminated=True)
@@ -143,7 +143,7 @@ async def test_no_token_is_ever_written_to_the_log(here: Guarded, caplog: pytest
         assert one.split(".")[2] not in caplog.text
 
 
-async def test_a_member_can_only_speak_for_itself(here: Guarded) -> None:
+async def test_a_member_can_report_only_for_itself(here: Guarded) -> None:
     victim, liar = await here.dial(token(0)), await here.dial(token(1))
     await here.goes_on(victim)
     await liar.say(report(0, seq=100, attempt=99))
@@ -153,14 +153,14 @@ async def test_a_member_can_only_speak_for_itself(here: Guarded) -> None:
     assert await here.goes_on(victim) < BOUND_SECONDS
 
 
-async def test_a_member_that_asks_again_and_again_costs_no_request_at_the_api_server(here: Guarded) -> None:
+async def test_repeated_connections_of_a_member_cost_no_request_to_the_api_server(here: Guarded) -> None:
     for _ in range(20):
         await (await here.dial(token())).socket.close()
     assert here.issuer.fetched == 1
     assert here.issuer.reviewed == []
 
 
-async def test_two_thousand_garbage_connections_dont_delay_a_report(here: Guarded) -> None:
+async def test_two_thousand_garbage_connections_do_not_delay_a_report(here: Guarded) -> None:
     member = await here.dial(token())
     await here.goes_on(member)
     address = urlsplit(here.served.url)
@@ -190,7 +190,7 @@ async def test_two_thousand_garbage_connections_dont_delay_a_report(here: Guarde
     assert (await late.hear()).pod == "pod-1", "and who comes after them is let in"
 
 
-async def test_a_crowd_that_drips_is_sent_away_and_a_member_comes_in_between(
+async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
     here: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
@@ -211,14 +211,14 @@ async def test_a_crowd_that_drips_is_sent_away_and_a_member_comes_in_between(
     late = await here.dial(token(1))
     await late.say(report(1))
     assert await here.goes_on(member) < BOUND_SECONDS
-    await until(lambda: all(writer.is_closing() for _, writer in knocks))
+    await until_async("every slow client is cut off", lambda: all(writer.is_closing() for _, writer in knocks))
     assert here.served.hub.refused["TooSlow"] > 0
     await asyncio.gather(*drips, return_exceptions=True)
     for _, writer in knocks:
         writer.close()
 
 
-async def test_three_hundred_members_that_come_back_at_once_are_all_let_in(here: Guarded) -> None:
+async def test_three_hundred_members_can_reconnect_at_once(here: Guarded) -> None:
     """After a restart of the controller; nobody is taken for a flood, and the loop never stands still for long."""
     members = 300
     here.pods.update({f"pod-{at}": pod(at) for at in range(members)})
@@ -242,10 +242,10 @@ async def test_three_hundred_members_that_come_back_at_once_are_all_let_in(here:
     assert slowest < BOUND_SECONDS
 
 
-async def test_while_the_api_server_is_away_a_member_of_before_comes_back_in(here: Guarded) -> None:
+async def test_a_known_member_can_reconnect_while_the_api_server_is_away(here: Guarded) -> None:
     await (await here.dial(token())).socket.close()
     here.issuer.hidden = web.Response(status=503)
     sidecar = await here.dial(token(1))
     await sidecar.say(report(1))
-    await until(lambda: len(here.served.hub.heard(GANG)) == 1)
+    await until_async("the report arrives", lambda: len(here.served.hub.heard(GANG)) == 1)
     assert isinstance(here.served.hub.heard(GANG)[0].report, wire.Report)

@@ -10,7 +10,7 @@ from gangsidecar.wire import Phase, Progress
 from tests.controller.fake_sidecars import report
 
 
-async def test_many_wake_ups_for_later_are_one_and_it_comes_in_time() -> None:
+async def test_many_late_wake_ups_cause_one_round_in_time() -> None:
     here = Wakes()
     here.wake("g")
     here.begin(await here.new())
@@ -27,7 +27,7 @@ async def test_many_wake_ups_for_later_are_one_and_it_comes_in_time() -> None:
     assert not here.is_set("g"), "there was one for all of them"
 
 
-async def test_what_waits_for_later_is_looked_at_with_what_is_urgent() -> None:
+async def test_an_urgent_round_covers_late_wake_ups() -> None:
     here = Wakes()
     here.wake("g")
     here.begin(await here.new())
@@ -39,7 +39,7 @@ async def test_what_waits_for_later_is_looked_at_with_what_is_urgent() -> None:
     assert not here.is_set("g")
 
 
-async def test_a_gang_that_is_forgotten_is_not_woken_later() -> None:
+async def test_a_late_wake_up_does_not_reach_a_forgotten_gang() -> None:
     here = Wakes()
     here.wake("g")
     await here.new()
@@ -51,7 +51,7 @@ async def test_a_gang_that_is_forgotten_is_not_woken_later() -> None:
     fresh.cancel()
 
 
-def test_only_a_step_that_has_gone_up_is_progress_all_else_is_news() -> None:
+def test_a_report_that_changes_more_than_the_step_changes_the_state() -> None:
     reports = ReportStore()
 
     def take(seq: int, progress: Progress | None, phase: Phase = Phase.RUNNING) -> ReportChange:

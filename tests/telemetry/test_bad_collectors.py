@@ -28,11 +28,11 @@ from gangctl.telemetry.tracing.otlp import CLOSE_SECONDS
 from gangctl.telemetry.tracing.settings import read
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 from gangsidecar import wire
-from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, Running, running
 from tests.controller.fake_sidecars import Sidecar, job, report
 from tests.telemetry.otlp_receiver import Receiver, hangs, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.wait import until_async
 
 SLY = r"sec'ret\x"
 SECRET = "hunter2-the-token"
@@ -110,7 +110,7 @@ def hurried(url: str, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("collector", COLLECTORS)
-async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_and_nothing_secret(
+async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and_no_secret(
     collector: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -118,21 +118,21 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with COLLECTORS[collector]() as url:
         headers = f"authorization=Bearer%20{SECRET}"
-        made = tracer_from_environment(
+        tracer = tracer_from_environment(
             hurried(
                 url.replace("//", f"//me:{SECRET}@"), OTEL_EXPORTER_OTLP_HEADERS=headers, OTEL_BSP_SCHEDULE_DELAY="1"
             )
         )
         for one in jobs:
-            made.round_began(one)
-        await until(lambda: made.counts().failed == expected)
-        await made.close()
+            tracer.round_began(one)
+        await until_async("every span is counted as failed", lambda: tracer.counts().failed == expected)
+        await tracer.close()
     told = [entry.getMessage() for entry in caplog.records if entry.name.startswith("gangctl")]
     assert [line for line in told if "are lost" in line] == told[1:]
     assert len(told) == 2, "that they are sent, and that they can't be"
     assert "and nothing else is affected: they could not be exported to http://***@127.0.0.1" in told[1]
     assert not told[1].endswith("the SDK gave no reason")
-    assert made.counts().exported == made.counts().dropped == 0
+    assert tracer.counts().exported == tracer.counts().dropped == 0
     assert SECRET not in caplog.text
     assert all(line.isprintable() for line in told)
 
@@ -146,7 +146,7 @@ async def test_its_spans_are_lost_counted_and_said_in_one_line_with_the_reason_a
         ("1", "Header value must not be 1", "one of its headers is invalid; it is not shown, because it may be secret"),
     ],
 )
-def test_a_secret_is_hidden_in_whatever_form_and_nothing_else_is(value: str, text: str, shown: str) -> None:
+def test_every_form_of_a_secret_is_hidden_and_nothing_else(value: str, text: str, shown: str) -> None:
     settings = read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
     assert settings is not None
     heard = SdkErrors(settings)
@@ -155,73 +155,73 @@ def test_a_secret_is_hidden_in_whatever_form_and_nothing_else_is(value: str, tex
     assert heard.first == shown
 
 
-async def test_a_collector_that_is_back_gets_what_comes_then_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_collector_that_recovers_gets_new_spans_and_the_log_notes_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _, write_1, write_2, last = restarted()
 
     async def refuse() -> web.Response:
         return web.Response(status=400)
 
-    async with traced() as (made, receiver):
+    async with traced() as (tracer, receiver):
         receiver.answer = refuse
-        made.round_began(write_1)
-        await until(lambda: made.counts().failed == 1)
+        tracer.round_began(write_1)
+        await until_async("one span is counted as failed", lambda: tracer.counts().failed == 1)
         receiver.answer = None
-        made.round_began(write_2)
-        made.round_began(last)
-        await until(lambda: receiver.names["gang.restart"])
-        await until(lambda: "again; 1 were lost so far" in caplog.text)
-    assert made.counts().failed == 1
-    assert made.counts().exported == len(receiver.spans)
+        tracer.round_began(write_2)
+        tracer.round_began(last)
+        await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
+        await until_async("the recovery is logged", lambda: "again; 1 were lost so far" in caplog.text)
+    assert tracer.counts().failed == 1
+    assert tracer.counts().exported == len(receiver.spans)
 
 
-async def test_a_short_absence_costs_nothing() -> None:
+async def test_a_short_outage_costs_no_span() -> None:
     jobs, answers = restarted(), iter([503, 503])
 
     async def refuse() -> web.Response | None:
         status = next(answers, None)
         return None if status is None else web.Response(status=status, headers={"Retry-After": "0"})
 
-    async with traced() as (made, receiver):
+    async with traced() as (tracer, receiver):
         receiver.answer = refuse
         for one in jobs:
-            made.round_began(one)
-        await until(lambda: receiver.names["gang.restart"])
-    assert made.counts().failed == 0
+            tracer.round_began(one)
+        await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
+    assert tracer.counts().failed == 0
 
 
-async def test_what_waits_is_bounded_and_the_rest_is_dropped_and_counted() -> None:
+async def test_the_queue_is_bounded_and_dropped_spans_are_counted() -> None:
     jobs = restarted()
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with receiving() as receiver:
         receiver.answer = hangs
-        made = tracer_from_environment(
+        tracer = tracer_from_environment(
             environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000")
         )
         for one in jobs:
-            made.round_began(one)
-        assert made.counts().dropped == expected - 5
+            tracer.round_began(one)
+        assert tracer.counts().dropped == expected - 5
         began = time.monotonic()
-        await made.close()
+        await tracer.close()
         assert time.monotonic() - began < CLOSE_SECONDS + 0.5
-        assert made.counts().failed == 5, "what could not be sent is lost"
+        assert tracer.counts().failed == 5, "what could not be sent is lost"
 
 
 @pytest.mark.parametrize("collector", COLLECTORS)
-async def test_an_end_waits_for_it_only_a_moment(collector: str) -> None:
+async def test_closing_waits_only_a_moment_for_the_collector(collector: str) -> None:
     async with COLLECTORS[collector]() as url:
-        made = tracer_from_environment(
+        tracer = tracer_from_environment(
             environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT="60000")
         )
         for one in restarted():
-            made.round_began(one)
+            tracer.round_began(one)
         began = time.monotonic()
-        await made.close()
+        await tracer.close()
         assert time.monotonic() - began < CLOSE_SECONDS + 0.5
-        assert made.counts().exported == 0
+        assert tracer.counts().exported == 0
 
 
-async def test_what_waits_at_the_end_is_sent_if_the_collector_is_only_slow() -> None:
+async def test_closing_sends_waiting_spans_to_a_slow_collector() -> None:
     jobs = restarted()
 
     async def slowly() -> web.Response | None:
@@ -230,26 +230,27 @@ async def test_what_waits_at_the_end_is_sent_if_the_collector_is_only_slow() -> 
 
     async with receiving() as receiver:
         receiver.answer = slowly
-        made = tracer_from_environment(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
+        tracer = tracer_from_environment(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
         for one in jobs:
-            made.round_began(one)
-        await made.close()
+            tracer.round_began(one)
+        await tracer.close()
         assert receiver.names["gang.restart"] == 1
-        assert made.counts().exported == len(receiver.spans)
+        assert tracer.counts().exported == len(receiver.spans)
 
 
-async def test_a_process_ends_at_once_although_its_collector_hangs() -> None:
+async def test_a_process_ends_at_once_while_its_collector_hangs() -> None:
     """Neither a thread nor anything at the interpreter's exit waits for the collector."""
     code = """
 import asyncio, sys
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.traced_restart import restarted
 async def main():
-    made = tracer_from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"})
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"}
+    tracer = tracer_from_environment(environment)
     for job in restarted():
-        made.round_began(job)
-    print("made", flush=True)
-    await made.close()
+        tracer.round_began(job)
+    print("ready", flush=True)
+    await tracer.close()
 asyncio.run(main())
 """
     async with receiving() as receiver:
@@ -258,7 +259,7 @@ asyncio.run(main())
             *(sys.executable, "-c", code, receiver.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
-        assert await process.stdout.readline() == b"made\n"
+        assert await process.stdout.readline() == b"ready\n"
         began = time.monotonic()
         assert await process.wait() == 0
         assert time.monotonic() - began < CLOSE_SECONDS + 5, "its timeout is 60 s"
@@ -294,29 +295,29 @@ async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> Non
 
 
 @pytest.mark.parametrize("collector", [*COLLECTORS, "well"])
-async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector: str) -> None:
+async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> None:
     stored = job(version="1", attempt=0, phase=GangPhase.NEW)
     recovery = stored.spec.recovery.model_copy(update={"evidence_window_seconds": 0, "replace_after": 100})
     world = FakeCluster(
         jobs={"uid-g": stored.model_copy(update={"spec": stored.spec.model_copy(update={"recovery": recovery})})}
     )
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
-        made = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
+        tracer = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
         looks: list[float] = []
         async with (
-            running(world, decide, Timed(made, looks), tell=DirectiveCache().directive) as here,
+            running(world, decide, Timed(tracer, looks), tell=DirectiveCache().directive) as here,
             asyncio.TaskGroup() as tasks,
         ):
-            looking = tasks.create_task(made.run())
+            looking = tasks.create_task(tracer.run())
             members = await started(here)
             took = [await restart(here, members, seq) for seq in (10, 20, 30)]
             # A gang that reports no steps is done with a restart when the next one has begun.
-            await until(lambda: len(_incidents(world)) == 3)
+            await until_async("three incidents are stored", lambda: len(_incidents(world)) == 3)
             if collector == "well":
-                await until(lambda: receiver.names["gang.restart"] == 2)
+                await until_async("two root spans arrive", lambda: receiver.names["gang.restart"] == 2)
                 assert not receiver.differing()
             looking.cancel()
-        await made.close()
+        await tracer.close()
     assert max(took) < 2, "a collector that hangs would take 10 s"
     assert max(looks) < 0.25
 
@@ -324,7 +325,7 @@ async def test_the_real_loop_restarts_a_gang_as_fast_as_without_traces(collector
 async def started(here: Running) -> list[Sidecar]:
     """All members of the gang, which run attempt 1."""
     world = here.world
-    await until(lambda: len(world.shown.get("uid-g", ())) == 4)
+    await until_async("four pods are created", lambda: len(world.shown.get("uid-g", ())) == 4)
     now = time.time()
     world.shown["uid-g"] = tuple(
         replace(pod, uid=f"pod-{at}", started_at=now, scheduled_at=now) for at, pod in enumerate(world.shown["uid-g"])
@@ -368,7 +369,7 @@ def _incidents(world: FakeCluster) -> tuple[Incident, ...]:
     return world.jobs["uid-g"].status.incidents
 
 
-async def test_a_mistake_in_a_listener_is_said_once_and_stops_neither_another_nor_the_loop(
+async def test_an_error_in_telemetry_is_logged_once_and_affects_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Mistaken(IncidentTracer):
@@ -378,13 +379,13 @@ async def test_a_mistake_in_a_listener_is_said_once_and_stops_neither_another_no
             raise LookupError(job.metadata.name)
 
     jobs = restarted()
-    async with traced() as (made, receiver):
-        both = TelemetryFanout(Mistaken(made._exporter), made)  # noqa: SLF001
+    async with traced() as (tracer, receiver):
+        both = TelemetryFanout(Mistaken(tracer._exporter), tracer)  # noqa: SLF001
         for one in jobs:
             both.round_began(one)
-        await until(lambda: receiver.names["gang.restart"])
+        await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
     assert caplog.text.count("Mistaken has failed, which is a bug") == 1
 
 
-def test_no_thread_is_left_that_the_interpreter_would_wait_for() -> None:
+def test_no_exporter_thread_can_block_the_interpreters_exit() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith(("Otel", "spans")) and not one.daemon]

@@ -14,11 +14,11 @@ from gangctl.core.facts.trace_context import trace_id
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.pods import CreatePod
 from gangctl.telemetry import logs
-from tests.cluster.local import until
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job
 from tests.controller.test_loop import once
 from tests.telemetry.traced_restart import restarted
+from tests.wait import until_async
 
 
 class Log:
@@ -57,7 +57,7 @@ def restarts() -> tuple[FakeCluster, Plan]:
     return world, Plan(after.status.message, after.status, (CreatePod("worker-0", 0),))
 
 
-async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trace(log: Log) -> None:
+async def test_every_line_of_a_round_has_namespace_gang_attempt_and_trace(log: Log) -> None:
     world, plan = restarts()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
@@ -68,7 +68,7 @@ async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trac
 
     world.before_create = fail
     async with running(world, decide):
-        await until(lambda: any("no room" in line for line in log.lines()))
+        await until_async("the failure is logged", lambda: any("no room" in line for line in log.lines()))
     sources = ("gangctl.telemetry.decision_log", "gangctl.controller.loop")
     decision, warning = (one for one in log.entries() if one["logger"] in sources)
     expected = {
@@ -85,36 +85,36 @@ async def test_every_line_of_a_gangs_round_tells_namespace_gang_attempt_and_trac
 
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
-async def test_in_text_the_same_stands_at_the_end_of_the_line(log: Log) -> None:
+async def test_a_text_line_ends_with_gang_attempt_and_trace(log: Log) -> None:
     world, plan = restarts()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
         return plan if stored.status.attempt == 1 else Plan("nothing to do")
 
     async with running(world, decide):
-        await until(lambda: any("Gathering" in line for line in log.lines()))
+        await until_async("the decision is logged", lambda: any("Gathering" in line for line in log.lines()))
     (line,) = [line for line in log.lines() if "Gathering" in line]
     trace = trace_id(world.jobs["uid-g"], 2)
     assert line.endswith(f" info    Gathering: {plan.because} [default/g attempt 2 trace {trace}]")
 
 
-async def test_two_gangs_at_once_are_never_mixed_up(log: Log) -> None:
+async def test_concurrent_rounds_log_their_own_gang(log: Log) -> None:
     first = job(version="1", attempt=0)
     metadata = first.metadata.model_copy(update={"uid": "uid-h", "name": "h", "namespace": "other"})
     world = FakeCluster(jobs={"uid-g": first, "uid-h": first.model_copy(update={"metadata": metadata})})
     async with running(world, once):
-        await until(lambda: len(world.done) == 6)
+        await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
     told = {(one["namespace"], one["gang"]) for one in log.entries() if one["message"] == "Gathering: it begins"}
     assert told == {("default", "g"), ("other", "h")}
 
 
-async def test_a_line_about_no_gang_names_none(log: Log) -> None:
+async def test_a_line_outside_of_a_round_names_no_gang(log: Log) -> None:
     logging.getLogger("gangctl").warning("hello")
     (entry,) = log.entries()
     assert not {"gang", "namespace", "attempt", "traceID"} & entry.keys()
 
 
-async def test_a_decision_is_one_line_and_not_the_same_one_again(log: Log) -> None:
+async def test_a_repeated_decision_is_logged_once(log: Log) -> None:
     """A summary that is written every half a minute is no news, nor is an action that is tried again."""
     world = FakeCluster(jobs={"uid-g": job(version="1", attempt=3, phase=GangPhase.RUNNING)})
 
@@ -126,13 +126,13 @@ async def test_a_decision_is_one_line_and_not_the_same_one_again(log: Log) -> No
         return Plan("attempt 3 runs" if version != 4 else "a worker is late", status)
 
     async with running(world, decide):
-        await until(lambda: world.jobs["uid-g"].metadata.resource_version == "6")
+        await until_async("version 6 is stored", lambda: world.jobs["uid-g"].metadata.resource_version == "6")
     told = [one["message"] for one in log.entries() if one["logger"] == "gangctl.telemetry.decision_log"]
     assert told == ["Running: attempt 3 runs", "Running: a worker is late", "Running: attempt 3 runs"]
 
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
-def test_what_a_cluster_says_can_not_fake_a_line_colour_it_or_turn_it_round(log: Log) -> None:
+def test_control_characters_in_a_message_are_escaped(log: Log) -> None:
     said = "x\x1b[2J\n2026-01-01T00:00:00Z error  fake\r\u202eevil\u2066\x9b1m"
     logging.getLogger("gangctl").warning("the API server says: %s", said)
     (line,) = log.lines()
@@ -140,7 +140,7 @@ def test_what_a_cluster_says_can_not_fake_a_line_colour_it_or_turn_it_round(log:
     assert r"x\x1b[2J\x0a2026-01-01T00:00:00Z error  fake\x0d\u202eevil\u2066\x9b1m" in line
 
 
-def test_json_is_one_line_too_and_gives_back_what_was_said(log: Log) -> None:
+def test_a_json_entry_is_one_ascii_line_and_keeps_the_message(log: Log) -> None:
     said = "x\x1b[2J\n\u202eevil\u2028"
     logging.getLogger("gangctl").warning("%s", said)
     (line,) = log.lines()

@@ -43,7 +43,7 @@ def test_a_restart_is_counted_once_when_it_is_settled(metrics: Metrics) -> None:
     assert value(metrics.registry, "gangctl_status_write_seconds_count") == 3
 
 
-def test_what_was_stored_before_the_term_was_counted_by_whoever_stored_it(metrics: Metrics) -> None:
+def test_values_stored_before_the_term_are_not_counted_again(metrics: Metrics) -> None:
     old = tuple(settled(incident(attempt), lost_steps=5, lost_seconds=2.0) for attempt in (4, 3, 2))
     stored = gang(attempt=4, incidents=old, spent=Spent(training=100.0), first_step=FIRST_STEP)
     metrics.round_began(stored)
@@ -53,7 +53,7 @@ def test_what_was_stored_before_the_term_was_counted_by_whoever_stored_it(metric
         assert value(metrics.registry, f"gangctl_{name}_total") == 0, name
 
 
-def test_two_leaders_in_a_row_add_up_to_one_of_each() -> None:
+def test_the_counts_of_two_leaders_in_a_row_add_up() -> None:
     before, after = Around(), Around()
     first, second = before.metrics(), after.metrics()
     running = gang(attempt=1, phase=GangPhase.RUNNING, spent=Spent(training=10.0), first_step=FIRST_STEP)
@@ -97,7 +97,7 @@ def test_two_leaders_in_a_row_add_up_to_one_of_each() -> None:
     assert total("gangctl_gangs", phase="Running") == 1
 
 
-def test_a_write_whose_answer_was_lost_is_counted_when_it_is_seen(metrics: Metrics) -> None:
+def test_a_write_whose_answer_was_lost_is_counted_when_it_is_observed(metrics: Metrics) -> None:
     running = gang(attempt=1)
     gathering = later(running, attempt=2, incidents=(incident(2),))
     metrics.round_began(running)
@@ -106,7 +106,7 @@ def test_a_write_whose_answer_was_lost_is_counted_when_it_is_seen(metrics: Metri
     assert value(metrics.registry, "gangctl_status_write_seconds_count") == 0
 
 
-def test_a_corrected_cause_moves_no_count(metrics: Metrics) -> None:
+def test_a_corrected_cause_changes_no_count(metrics: Metrics) -> None:
     running = gang(attempt=1)
     restarted = later(running, attempt=2, incidents=(settled(incident(2)),))
     corrected = later(restarted, incidents=(settled(incident(2, "DeviceLost")),))
@@ -129,7 +129,7 @@ def test_incidents_that_left_the_status_are_not_counted_again(metrics: Metrics) 
     assert value(metrics.registry, "gangctl_restarts_total") == 0
 
 
-def test_a_duration_leads_to_its_trace(metrics: Metrics) -> None:
+def test_a_duration_has_its_trace_as_exemplar(metrics: Metrics) -> None:
     running = gang(attempt=1)
     metrics.round_began(running)
     metrics.status_written(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
@@ -142,7 +142,7 @@ def test_a_duration_leads_to_its_trace(metrics: Metrics) -> None:
     assert found == [("detect", f"{2:032x}", 1.0)]
 
 
-def test_what_may_be_training_is_not_called_start_up_before_the_first_step(metrics: Metrics) -> None:
+def test_start_up_is_counted_only_once_a_step_was_reported(metrics: Metrics) -> None:
     submitted = gang(phase=GangPhase.PENDING)
     silent = later(submitted, phase=GangPhase.RUNNING, spent=Spent(pending=5.0, start_up=3600.0))
     metrics.round_began(submitted)
@@ -157,7 +157,7 @@ def test_what_may_be_training_is_not_called_start_up_before_the_first_step(metri
     assert value(other.registry, "gangctl_spent_seconds_total", bucket="pending") == 0
 
 
-def test_gauges_go_on_between_writes_and_end_with_the_gang_and_with_the_term() -> None:
+def test_gauges_grow_between_writes_and_end_with_the_gang_and_the_term() -> None:
     around = Around()
     metrics = around.metrics()
     now = time.time()
@@ -189,7 +189,7 @@ def test_gauges_go_on_between_writes_and_end_with_the_gang_and_with_the_term() -
     assert value(registry, "gangctl_spent_seconds_total") == 0
 
 
-def test_a_gang_that_ended_has_no_age_and_no_clock_makes_one_negative(metrics: Metrics) -> None:
+def test_ages_are_never_negative_and_ended_gangs_have_none(metrics: Metrics) -> None:
     metrics.round_began(gang("a", phase=GangPhase.SUCCEEDED, phase_time=1.0))
     metrics.round_began(
         gang("b", phase=GangPhase.RUNNING, phase_time=time.time() + 3600, accounted_time=time.time() + 3600)
@@ -204,7 +204,7 @@ def test_a_gang_that_ended_has_no_age_and_no_clock_makes_one_negative(metrics: M
     assert value(metrics.registry, "gangctl_gangs_spent_seconds") == 0
 
 
-def test_a_budget_is_low_from_four_fifths_on_until_charges_leave_its_window(metrics: Metrics) -> None:
+def test_a_budget_is_low_from_four_fifths_until_charges_leave_its_window(metrics: Metrics) -> None:
     now = time.time()
 
     def charged(uid: str, *ages: float) -> None:
@@ -236,7 +236,7 @@ def test_labels_are_bounded_whatever_the_cluster_holds(metrics: Metrics) -> None
     assert {labels["reason"] for labels in samples(metrics.registry, "gangctl_restarts_total")} == {"Other"}
 
 
-def test_no_series_names_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
+def test_no_label_value_is_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
     running = gang("uid-of-it", attempt=1)
     metrics.round_began(running)
     metrics.status_written(running, later(running, attempt=2, incidents=(settled(incident(2)),)), 0.01)
@@ -246,7 +246,7 @@ def test_no_series_names_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
     assert not {"g-uid-of-it", "uid-of-it", "worker-1"} & values
 
 
-def test_the_sources_counts_are_exposed_as_they_are() -> None:
+def test_the_counts_of_the_sources_are_exposed_unchanged() -> None:
     around = Around(connections=3, refused={"Standby": 2, "Expired": 0}, stale={"Overtaken": 4}, spans={"dropped": 9})
     metrics = around.metrics()
     assert value(metrics.registry, "gangctl_hub_connections") == 3
@@ -259,7 +259,7 @@ def test_the_sources_counts_are_exposed_as_they_are() -> None:
     assert value(metrics.registry, "gangctl_leader") == 0
 
 
-def test_actions_and_their_failures_are_counted_by_kind(metrics: Metrics) -> None:
+def test_actions_and_their_failures_are_counted_by_type(metrics: Metrics) -> None:
     metrics.action_finished("CreatePod", 0.2, done=True)
     metrics.action_finished("CreatePod", 0.1, done=False)
     metrics.decided(0.001)

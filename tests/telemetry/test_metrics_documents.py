@@ -71,7 +71,7 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield name, query
 
 
-def test_the_reference_lists_every_metric_as_it_is() -> None:
+def test_the_reference_lists_every_metric_with_type_labels_and_meaning() -> None:
     documented = {
         name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), meaning)
         for name, kind, labels, meaning, _ in ROW.findall(REFERENCE)
@@ -83,7 +83,7 @@ def test_the_reference_lists_every_metric_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
-def test_an_expression_asks_for_series_labels_and_values_that_exist(where: str, expression: str) -> None:
+def test_every_expression_uses_existing_series_labels_and_values(where: str, expression: str) -> None:
     known = values()
     selected = [found for found in SELECTED.findall(expression) if not found[0].endswith("__")]
     assert selected, where
@@ -97,7 +97,7 @@ def test_an_expression_asks_for_series_labels_and_values_that_exist(where: str, 
             assert set(asked) <= known[name][label], f"{where}: {label}={wanted}"
 
 
-def test_every_alert_says_what_was_seen_what_to_do_and_where_more_is_said() -> None:
+def test_every_alert_has_a_summary_a_description_and_a_runbook() -> None:
     headings = set(re.findall(r"^### (\w+)$", REFERENCE, re.MULTILINE))
     assert {rule["alert"] for rule in RULES} == headings
     for rule in RULES:
@@ -108,7 +108,7 @@ def test_every_alert_says_what_was_seen_what_to_do_and_where_more_is_said() -> N
         assert len(said["description"]) > 100
 
 
-def test_the_dashboard_s_panels_do_not_overlap_and_each_has_a_place_a_title_and_a_word() -> None:
+def test_dashboard_panels_do_not_overlap_and_each_has_a_title_and_a_description() -> None:
     taken: set[tuple[int, int]] = set()
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))

@@ -127,13 +127,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_traces(
+async def test_a_bad_setting_is_logged_in_one_line_and_turns_traces_off(
     case: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment, said = BAD[case]
     for name, value in environment.items():  # the SDK reads some by itself
         monkeypatch.setenv(name, value)
-    made = tracer_from_environment(environment)
+    tracer = tracer_from_environment(environment)
     # The capture hears a logger that nobody else hears: the SDK's own, once it is kept to itself.
     (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
     assert said in line
@@ -141,8 +141,8 @@ async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_tr
     assert line.endswith("Nothing else is affected. Correct the setting and restart the controller")
     assert SECRET not in line
     assert line.isprintable()
-    assert made.counts().exported == 0
-    await made.close()
+    assert tracer.counts().exported == 0
+    await tracer.close()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ async def test_bad_input_is_one_clear_line_and_the_controller_runs_on_without_tr
         {"OTEL_EXPORTER_OTLP_HEADERS": "broken", "OTEL_SERVICE_NAME": "x"},
     ],
 )
-def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and_nothing_to_say(
+def test_traces_that_are_not_configured_or_disabled_are_off_without_a_log_line(
     environment: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     if environment.get("OTEL_EXPORTER_OTLP_HEADERS"):
@@ -164,7 +164,7 @@ def test_without_an_endpoint_or_when_they_are_turned_off_there_are_no_traces_and
     assert not caplog.messages
 
 
-def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
+def test_traces_that_are_off_import_no_opentelemetry() -> None:
     code = (
         "import sys, gangctl.controller.local;"
         "from gangctl.telemetry.tracing.tracer import tracer_from_environment;"
@@ -174,7 +174,7 @@ def test_who_wants_no_traces_pays_no_memory_for_them() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_standard_settings_are_taken_as_the_standard_says() -> None:
+def test_the_standard_variables_have_their_standard_meaning() -> None:
     found = read(
         {
             "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector/base/",
@@ -197,7 +197,7 @@ def test_the_standard_settings_are_taken_as_the_standard_says() -> None:
     assert (found.schedule_delay, found.queue, found.batch) == (0.1, 64, 64)
 
 
-def test_what_is_set_for_traces_beats_what_is_set_for_everything() -> None:
+def test_a_variable_for_traces_has_priority_over_the_general_one() -> None:
     found = read(
         {
             "OTEL_EXPORTER_OTLP_ENDPOINT": GOOD,

@@ -13,9 +13,9 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.telemetry.spans import Span, incident_spans
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
-from tests.cluster.local import until
 from tests.telemetry.otlp_receiver import Receiver, attributes, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.wait import until_async
 
 
 def last(jobs: list[GangJob]) -> tuple[Span, ...]:
@@ -43,20 +43,20 @@ def is_whole(receiver: Receiver, jobs: list[GangJob]) -> bool:
     return {span.span_id.hex() for span in receiver.spans} == {span.span_id for span in last(jobs)}
 
 
-async def test_a_restart_is_one_trace_just_as_the_status_tells_it() -> None:
+async def test_a_restart_is_one_trace_with_the_spans_of_the_status() -> None:
     jobs = restarted()
     expected = last(jobs)
     assert [span.name for span in expected if not span.name.startswith("member.")] == [
         *("gang.restart", "detect", "stop", "barrier", "start", "first_step")
     ]
-    async with traced(OTEL_RESOURCE_ATTRIBUTES="k8s.cluster.name=here") as (made, receiver):
+    async with traced(OTEL_RESOURCE_ATTRIBUTES="k8s.cluster.name=here") as (tracer, receiver):
         for job in jobs:
-            made.round_began(job)
-        await until(lambda: len(receiver.spans) == len(expected))
+            tracer.round_began(job)
+        await until_async("every span arrives", lambda: len(receiver.spans) == len(expected))
     told = {span.span_id: astuple(span) for span in expected}
     for span in receiver.spans:
         assert told[span.span_id.hex()] == seen(span)
-    assert made.counts().exported == len(expected)
+    assert tracer.counts().exported == len(expected)
     assert receiver.resource["service.name"] == "gangctl"
     assert receiver.resource["k8s.cluster.name"] == "here"
     assert "service.instance.id" not in receiver.resource, "two leaders send the same"
@@ -64,41 +64,43 @@ async def test_a_restart_is_one_trace_just_as_the_status_tells_it() -> None:
     assert (root["gang.attempt.from"], root["gang.attempt.to"], root["gang.cause.exit_code"]) == (1, 2, 3)
 
 
-async def test_each_phase_is_sent_when_it_is_stored_and_the_root_when_nothing_can_change() -> None:
+async def test_a_phase_is_exported_when_it_is_stored_and_the_root_when_it_is_final() -> None:
     before, write_1, write_2, *rest = restarted()
-    async with traced() as (made, receiver):
-        made.round_began(before)
-        made.round_began(write_1)
-        await until(lambda: receiver.spans)
+    async with traced() as (tracer, receiver):
+        tracer.round_began(before)
+        tracer.round_began(write_1)
+        await until_async("a span arrives", lambda: receiver.spans)
         assert set(receiver.names) == {"detect"}
-        made.round_began(write_2)
-        await until(lambda: {"stop", "barrier", "member.stop"} <= set(receiver.names))
+        tracer.round_began(write_2)
+        await until_async(
+            "the spans of the barrier arrive", lambda: {"stop", "barrier", "member.stop"} <= set(receiver.names)
+        )
         assert not {"gang.restart", "start"} & set(receiver.names)
         for job in rest:
-            made.round_began(job)
-        await until(lambda: receiver.names["gang.restart"])
-        await until(lambda: is_whole(receiver, rest))
+            tracer.round_began(job)
+        await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, rest))
         assert not receiver.differing()
 
 
-async def test_what_was_looked_at_before_costs_nothing_and_is_sent_once() -> None:
+async def test_an_unchanged_object_costs_little_and_exports_nothing_again() -> None:
     jobs = restarted()
-    async with traced() as (made, receiver):
+    async with traced() as (tracer, receiver):
         for job in [*jobs, jobs[-1]]:
-            made.round_began(job)
-        await until(lambda: is_whole(receiver, jobs))
+            tracer.round_began(job)
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
         began = time.perf_counter()
         for _ in range(1000):
-            made.round_began(jobs[-1])
+            tracer.round_began(jobs[-1])
         assert time.perf_counter() - began < 0.05
         again = jobs[-1].model_copy(update={"status": jobs[-1].status.model_copy(update={"message": "it runs"})})
-        made.round_began(again)
+        tracer.round_began(again)
     assert len(receiver.spans) == len(last(jobs))
 
 
 @pytest.mark.parametrize("cut", range(5))
 @pytest.mark.parametrize("flushed", [True, False])
-async def test_two_leaders_give_one_whole_trace_wherever_the_first_one_ends(cut: int, flushed: bool) -> None:  # noqa: FBT001
+async def test_two_leaders_export_one_whole_trace_wherever_the_first_one_ends(cut: int, flushed: bool) -> None:  # noqa: FBT001
     jobs = restarted()
     assert len(jobs) == 4
     async with receiving() as receiver:
@@ -115,46 +117,46 @@ async def test_two_leaders_give_one_whole_trace_wherever_the_first_one_ends(cut:
         assert not receiver.differing()
 
 
-async def test_a_term_begins_anew_in_the_same_process() -> None:
+async def test_a_new_term_in_the_same_process_completes_the_trace() -> None:
     jobs = restarted()
-    async with traced() as (made, receiver):
-        made.round_began(jobs[1])
-        made.term_ended()
-        made.round_began(jobs[-1])
-        await until(lambda: is_whole(receiver, jobs))
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[1])
+        tracer.term_ended()
+        tracer.round_began(jobs[-1])
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
         assert not receiver.differing()
 
 
-async def test_what_was_complete_long_before_a_term_is_not_sent_again() -> None:
+async def test_an_incident_complete_long_before_the_term_is_not_exported_again() -> None:
     jobs = restarted(began=3600)
-    async with traced() as (made, receiver):
-        made.round_began(jobs[-1])
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[-1])
     assert not receiver.spans
-    assert made.counts().exported == 0
+    assert tracer.counts().exported == 0
 
 
-async def test_what_is_complete_at_once_in_this_term_is_sent_whenever_it_was() -> None:
+async def test_an_incident_that_becomes_complete_in_this_term_is_exported_however_old_it_is() -> None:
     jobs = restarted(began=3600)
-    async with traced() as (made, receiver):
-        made.round_began(jobs[0])
-        made.round_began(jobs[-1])
-        await until(lambda: is_whole(receiver, jobs))
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[0])
+        tracer.round_began(jobs[-1])
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
 
 
-async def test_while_stronger_evidence_may_come_neither_root_nor_members_are_sent_and_then_time_alone_does_it() -> None:
+async def test_root_and_members_are_exported_when_the_evidence_window_is_over() -> None:
     jobs = restarted(window=17, began=16)  # write 2 was 14.5 seconds ago
-    async with traced() as (made, receiver):
-        running = asyncio.create_task(made.run())
+    async with traced() as (tracer, receiver):
+        running = asyncio.create_task(tracer.run())
         for job in jobs:
-            made.round_began(job)
-        await until(lambda: receiver.names["first_step"])
+            tracer.round_began(job)
+        await until_async("the span of the first step arrives", lambda: receiver.names["first_step"])
         assert set(receiver.names) == {"detect", "stop", "barrier", "start", "first_step"}
         corrected = jobs[-1].status.incidents[0]
         better = corrected.model_copy(update={"cause": corrected.cause.model_copy(update={"message": "a device"})})
         status = jobs[-1].status.model_copy(update={"incidents": (better,)})
         jobs.append(jobs[-1].model_copy(update={"status": status}))
-        made.round_began(jobs[-1])
-        await until(lambda: is_whole(receiver, jobs))
+        tracer.round_began(jobs[-1])
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
         assert attributes(receiver.named("gang.restart").attributes)["gang.cause.message"] == "a device"
         assert not receiver.differing()
         running.cancel()
@@ -162,48 +164,48 @@ async def test_while_stronger_evidence_may_come_neither_root_nor_members_are_sen
             await running
 
 
-async def test_a_gang_that_is_gone_in_mid_incident_may_come_back_and_its_trace_goes_on() -> None:
+async def test_the_trace_of_a_gang_that_disappears_and_returns_goes_on() -> None:
     _, write_1, *rest = jobs = restarted()
-    async with traced() as (made, receiver):
-        made.round_began(write_1)
-        made.gang_gone("uid-g")
-        made.gang_gone("uid-g")
-        made.gang_gone("nobody's")
-        await until(lambda: receiver.names["detect"])
+    async with traced() as (tracer, receiver):
+        tracer.round_began(write_1)
+        tracer.gang_gone("uid-g")
+        tracer.gang_gone("uid-g")
+        tracer.gang_gone("nobody's")
+        await until_async("the span of the detection arrives", lambda: receiver.names["detect"])
         for job in (write_1, *rest):
-            made.round_began(job)
-        await until(lambda: is_whole(receiver, jobs))
+            tracer.round_began(job)
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
     assert not receiver.differing()
     assert receiver.names["gang.restart"] == 1
 
 
-async def test_a_gang_that_is_gone_after_it_has_failed_leaves_a_whole_trace() -> None:
+async def test_a_gang_that_failed_and_was_deleted_leaves_a_whole_trace() -> None:
     jobs = restarted(window=300)
     status = jobs[-1].status.model_copy(update={"phase": GangPhase.FAILED})
-    async with traced() as (made, receiver):
-        made.round_began(jobs[-1].model_copy(update={"status": status}))
-        made.gang_gone("uid-g")
-        await until(lambda: is_whole(receiver, jobs))
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[-1].model_copy(update={"status": status}))
+        tracer.gang_gone("uid-g")
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
 
 
-async def test_an_incident_that_is_not_kept_any_more_is_finished_first() -> None:
+async def test_the_trace_of_an_incident_that_leaves_the_status_is_finished_first() -> None:
     jobs = restarted(window=300)
-    async with traced() as (made, receiver):
-        made.round_began(jobs[-1])
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[-1])
         assert not receiver.names["gang.restart"]
         status = jobs[-1].status.model_copy(update={"incidents": ()})
-        made.round_began(jobs[-1].model_copy(update={"status": status}))
-        await until(lambda: is_whole(receiver, jobs))
+        tracer.round_began(jobs[-1].model_copy(update={"status": status}))
+        await until_async("the whole trace arrives", lambda: is_whole(receiver, jobs))
         assert not receiver.differing()
 
 
 @pytest.mark.parametrize("ago", [10, 1000])
-async def test_what_the_end_of_its_attempt_completed_a_moment_ago_is_sent_however_old_it_is(ago: int) -> None:
+async def test_an_old_incident_that_its_attempts_end_completed_is_exported_if_the_end_is_recent(ago: int) -> None:
     jobs = restarted(began=3600)
     ended = {"phase": GangPhase.SUSPENDED, "phase_time": time.time() - ago}
     status = jobs[-1].status.model_copy(update=ended)
-    async with traced() as (made, receiver):
-        made.round_began(jobs[-1].model_copy(update={"status": status}))
+    async with traced() as (tracer, receiver):
+        tracer.round_began(jobs[-1].model_copy(update={"status": status}))
     assert receiver.names["gang.restart"] == (ago == 10)
 
 
@@ -216,17 +218,17 @@ async def test_what_the_end_of_its_attempt_completed_a_moment_ago_is_sent_howeve
         ({"OTEL_TRACES_SAMPLER": "always_on"}, True),
     ],
 )
-async def test_a_sampler_takes_a_trace_whole_or_not_at_all(sampler: dict[str, str], sent: bool) -> None:  # noqa: FBT001
+async def test_the_sampler_decides_for_a_trace_as_a_whole(sampler: dict[str, str], sent: bool) -> None:  # noqa: FBT001
     jobs = restarted()
-    async with traced(**sampler) as (made, receiver):
+    async with traced(**sampler) as (tracer, receiver):
         for job in jobs:
-            made.round_began(job)
+            tracer.round_began(job)
     assert len(receiver.spans) == (len(last(jobs)) if sent else 0)
-    assert made.counts().dropped == 0
+    assert tracer.counts().dropped == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
-async def test_headers_path_and_compression_are_as_they_were_set(compression: str) -> None:
+async def test_requests_have_the_configured_headers_path_and_compression(compression: str) -> None:
     jobs = restarted()
     async with receiving() as receiver:
         more = {
@@ -235,10 +237,10 @@ async def test_headers_path_and_compression_are_as_they_were_set(compression: st
         }
         settings = environment(receiver, **more)
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] += "/collector/"
-        made = tracer_from_environment(settings)
+        tracer = tracer_from_environment(settings)
         for job in jobs:
-            made.round_began(job)
-        await made.close()
+            tracer.round_began(job)
+        await tracer.close()
     assert set(receiver.paths) == {"/collector/v1/traces"}
     assert {one["authorization"] for one in receiver.headers} == {"Basic abc"}
     assert is_whole(receiver, jobs)

@@ -68,8 +68,8 @@ def environment(receiver: Receiver, **more: str) -> dict[str, str]:
 async def traced(**more: str) -> AsyncIterator[tuple[IncidentTracer, Receiver]]:
     """Traces that are sent to a receiver that is well."""
     async with receiving() as receiver:
-        made = tracer_from_environment(environment(receiver, **more))
+        tracer = tracer_from_environment(environment(receiver, **more))
         try:
-            yield made, receiver
+            yield tracer, receiver
         finally:
-            await made.close()
+            await tracer.close()
