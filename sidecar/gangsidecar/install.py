@@ -13,10 +13,7 @@ from pathlib import Path
 
 import gangclient
 from gangsidecar import bundle
-
-PROGRAM = "supervisor.pyz"
-CLIENT = "client"
-"""The folder for the worker's PYTHONPATH."""
+from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM
 
 
 def install(directory: Path) -> None:
@@ -26,13 +23,13 @@ def install(directory: Path) -> None:
         OSError: something could not be written.
     """
     source = Path(gangclient.__file__).parent
-    package = directory / CLIENT / source.name
+    package = directory / CLIENT_FOLDER / source.name
     package.mkdir(parents=True, exist_ok=True)
     for folder in (package.parent, package):
         folder.chmod(0o755)
     for path in sorted(source.glob("*.py")):
         _write(package / path.name, path.read_bytes())
-    bundle.build(directory / PROGRAM)
+    bundle.build(directory / SUPERVISOR_PROGRAM)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.ptrace import exit_with
+from gangsidecar.wire import SUPERVISOR_PROGRAM
 
-_PROGRAMS: Final = {"supervisor": b"supervisor.pyz", "sidecar": b"gangsidecar.agent"}
+_PROGRAMS: Final = {"supervisor": SUPERVISOR_PROGRAM.encode(), "sidecar": b"gangsidecar.agent"}
 _SHOWN_AFTER_KILL: Final = 128 + int(signal.SIGKILL)
 _DEATH_SECONDS: Final = 3.0
 """How long a process that must end now may take."""

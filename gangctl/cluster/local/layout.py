@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.errors import Terminal
+from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM
 
 DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -42,7 +43,7 @@ class PodFolder:
     @property
     def program(self) -> Path:
         """Its own copy of the supervisor: another release of gangctl doesn't change a pod that is there."""
-        return self.path / "supervisor.pyz"
+        return self.path / SUPERVISOR_PROGRAM
 
     @property
     def state_file(self) -> Path:
@@ -125,12 +126,12 @@ class StateDirectory:
     @property
     def program(self) -> Path:
         """The supervisor that new pods get a copy of."""
-        return self.path / "supervisor.pyz"
+        return self.path / SUPERVISOR_PROGRAM
 
     @property
     def client(self) -> Path:
         """The folder of ``gangclient``, for the workers' PYTHONPATH."""
-        return self.path / "client"
+        return self.path / CLIENT_FOLDER
 
     @property
     def gangs(self) -> Path:

@@ -12,6 +12,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
 from gangctl.cluster.local.process import Process, spawn
+from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Programs:
         sockets = Path(pod.sockets)
         sockets.mkdir(mode=0o700, exist_ok=True)
         flags = {
-            "--socket": str(sockets / "supervisor.sock"),
+            "--socket": str(sockets / SUPERVISOR_SOCKET),
             "--state": str(folder.state_file),
             "--gang": pod.gang,
             "--member": pod.member,
@@ -69,5 +70,5 @@ class Programs:
         }
         words = [word for flag in flags.items() for word in flag]
         command = [sys.executable, "-IS", str(folder.program), "run", *words, "--", *pod.command]
-        environment = {**os.environ, **pod.environment, "GANG_SOCKET": str(sockets / "gang.sock")}
+        environment = {**os.environ, **pod.environment, "GANG_SOCKET": str(sockets / FRAMEWORK_SOCKET)}
         return spawn(command, environment, Path(pod.directory), folder.worker_log)

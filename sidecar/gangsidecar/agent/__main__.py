@@ -24,12 +24,11 @@ from gangsidecar.agent.relay import Relay
 from gangsidecar.agent.uplink import Address, stay_connected
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
+from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SUPERVISOR_SOCKET = "supervisor.sock"
-FRAMEWORK_SOCKET = "gang.sock"
 BAD_USAGE = 2
 FAREWELL = 5.0
 """Seconds that the sidecar outlives a supervisor that has ended deliberately: the controller gets the last report."""

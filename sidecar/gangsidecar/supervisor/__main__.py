@@ -9,6 +9,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.driver import Driver, Settings
 from gangsidecar.supervisor.machine import Identity
+from gangsidecar.wire import CLIENT_FOLDER
 
 
 class _Flag(NamedTuple):
@@ -101,7 +102,7 @@ def _settings(arguments: List[str]) -> Settings:
         raise UsageError("no command: put it after `--`, as in `run ... -- python3 train.py`")
     client = given["--client-dir"]
     if client == _FLAGS["--client-dir"].default:
-        client = os.path.join(os.path.dirname(os.path.abspath(given["--state"])), "client")
+        client = os.path.join(os.path.dirname(os.path.abspath(given["--state"])), CLIENT_FOLDER)
     identity = Identity(
         given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
     )

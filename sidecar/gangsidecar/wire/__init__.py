@@ -42,6 +42,7 @@ from gangsidecar.wire.messages import (
     Verb,
     aged,
 )
+from gangsidecar.wire.shared_folder import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
     LEADER_HEADER,
@@ -51,7 +52,9 @@ from gangsidecar.wire.upgrade import (
 )
 
 __all__ = [
+    "CLIENT_FOLDER",
     "CONNECT_PATH",
+    "FRAMEWORK_SOCKET",
     "LEADER_HEADER",
     "MAX_BYTES",
     "MAX_ITEMS",
@@ -59,6 +62,8 @@ __all__ = [
     "MAX_STRING",
     "REVISION",
     "REVISION_HEADER",
+    "SUPERVISOR_PROGRAM",
+    "SUPERVISOR_SOCKET",
     "VERSION",
     "Checkpoint",
     "Directive",

@@ -16,7 +16,6 @@ from gangctl.cluster.kube.settings import KubeSettings
 
 DIRECTORY: Final = "/run/gang"
 """The shared volume of supervisor, worker and sidecar: sockets, the supervisor, its state file, gangclient."""
-FRAMEWORK_SOCKET: Final = "gang.sock"
 TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a path, not a token
 TOKEN_SECONDS: Final = 3600
 """Validity of a token; the kubelet renews it after four fifths of that time."""

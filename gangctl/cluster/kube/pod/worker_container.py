@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.fields import as_list, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, FRAMEWORK_SOCKET, SHARED_MOUNT
+from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, SHARED_MOUNT
 from gangctl.core.policy.pods import CreatePod
+from gangsidecar.wire import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
 
-SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/supervisor.pyz", "run", "--")
+SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/{SUPERVISOR_PROGRAM}", "run", "--")
 """``-IS``: isolated and without site packages; otherwise the archive would restart itself with these flags."""
 RESERVED_VARIABLES: Final = frozenset(
     {
@@ -82,9 +83,9 @@ def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
     plain = {"GANG_UID": uid, "GANG_MEMBER": create.member, "GANG_INCARNATION": str(create.incarnation)}
     downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
     paths = {
-        "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/supervisor.sock",
+        "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/{SUPERVISOR_SOCKET}",
         "GANG_STATE": f"{DIRECTORY}/state",
-        "GANG_CLIENT_DIR": f"{DIRECTORY}/client",
+        "GANG_CLIENT_DIR": f"{DIRECTORY}/{CLIENT_FOLDER}",
         "GANG_SOCKET": f"{DIRECTORY}/{FRAMEWORK_SOCKET}",
     }
     return [
