@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from e2e.gangs import Gang, sleepers
-from tests.api.cases import BAD, GOOD, Bad, Seer
+from tests.api.cases import BAD, GOOD, Bad, Check
 
 Submit = Callable[[dict[str, Any]], Gang]
 pytestmark = pytest.mark.usefixtures("gangctl_installed")
-SEEN = [bad for bad in BAD if bad.seer is not Seer.NOBODY]
+SEEN = [bad for bad in BAD if bad.found_by is not Check.GANGCTL]
 
 
 def dry_run(kubectl: Any, manifest: dict[str, Any]) -> str:

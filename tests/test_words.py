@@ -14,7 +14,7 @@ INSTEAD = {
 }
 CLEAN = (
     *(".github", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("charts/gangctl/values.yaml", "charts/gangctl/files", "docs/decisions"),
+    *("charts/gangctl/values.yaml", "charts/gangctl/files", "docs/decisions", "e2e", ".ci"),
 )
 """As git's pathspecs."""
 

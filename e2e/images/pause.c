@@ -1,4 +1,4 @@
-/* The first process of a pod's sandbox, and of a node: it waits, and buries the children that it inherits. */
+/* The first process of a pod's sandbox, and of a node: it waits, and reaps the children that it inherits. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

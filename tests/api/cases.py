@@ -1,4 +1,4 @@
-"""Good and bad manifests, and who can see that they are bad: the schema, its CEL rules, or only Python."""
+"""Good and bad manifests, and what finds the mistake: the schema, its CEL rules, or only gangctl."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from tests.api.manifests import manifest, role, with_container, with_role
 
 
-class Seer(StrEnum):
-    """What of the API server finds the mistake."""
+class Check(StrEnum):
+    """The check that finds the mistake: one of the API server, or only gangctl's."""
 
     SCHEMA = "schema"
     CEL = "CEL"
     LIST_MAP = "list-map"
-    NOBODY = "nobody"
+    GANGCTL = "gangctl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Bad:
     path: str
     says: str
     """Part of the message."""
-    seer: Seer
+    found_by: Check
     cel: str = ""
     """Part of the CEL rule's message."""
 
@@ -94,56 +94,56 @@ BAD = (
         with_role(replicas="4"),
         "spec.roles[0].replicas",
         "an integer from 1 to 10000",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
-    Bad("a bool for a number", with_role(replicas=True), "spec.roles[0].replicas", "found true", Seer.SCHEMA),
-    Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Seer.SCHEMA),
-    Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Seer.SCHEMA),
-    Bad("no role", manifest(roles=[]), "spec.roles", "a list of 1 to 8 items", Seer.SCHEMA),
-    Bad("a role's name with a dash", with_role(name="a-b"), "spec.roles[0].name", "matches", Seer.SCHEMA),
+    Bad("a bool for a number", with_role(replicas=True), "spec.roles[0].replicas", "found true", Check.SCHEMA),
+    Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Check.SCHEMA),
+    Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Check.SCHEMA),
+    Bad("no role", manifest(roles=[]), "spec.roles", "a list of 1 to 8 items", Check.SCHEMA),
+    Bad("a role's name with a dash", with_role(name="a-b"), "spec.roles[0].name", "matches", Check.SCHEMA),
     Bad(
         "an unknown kind",
         manifest(successPolicy={"type": "All"}),
         "spec.successPolicy.type",
         "one of AllRoles, Roles, Never",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
     Bad(
         "a union without its type",
         _tier(source={}),
         "spec.checkpoint.tiers[0].source.type",
         "found nothing",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
-    Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Seer.NOBODY),
+    Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Check.GANGCTL),
     Bad(
         "an unknown signal",
         _rules({"action": "Count", "onSignals": ["SIGKILLED"]}),
         "spec.podFailurePolicy.rules[0].onSignals[0]",
         "did you mean SIGKILL?",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
     Bad(
         "a pattern without a step",
         _directory(layout="Pattern", pattern="x", complete="D"),
         "spec.checkpoint.tiers[0].source.pattern",
         r"\{step\}",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
-    Bad("no template", manifest(roles=[{"name": "worker"}]), "spec.roles[0].template", "found nothing", Seer.SCHEMA),
+    Bad("no template", manifest(roles=[{"name": "worker"}]), "spec.roles[0].template", "found nothing", Check.SCHEMA),
     Bad(
         "a negative duration",
         manifest(recovery={"lostPodGraceSeconds": -1}),
         "spec.recovery.lostPodGraceSeconds",
         "from 0 to",
-        Seer.SCHEMA,
+        Check.SCHEMA,
     ),
     Bad(
         "a pod that is always restarted",
         with_role(template={"spec": {"restartPolicy": "Always", "containers": [{"name": "a", "command": ["x"]}]}}),
         "spec.roles[0].template.spec.restartPolicy",
         "could never succeed",
-        Seer.CEL,
+        Check.CEL,
         "could never succeed",
     ),
     Bad(
@@ -151,7 +151,7 @@ BAD = (
         _rules({"action": "FailIndex", "onExitCodes": _CODES}),
         "spec.podFailurePolicy.rules[0].action",
         "run together or not at all",
-        Seer.CEL,
+        Check.CEL,
         "run together or not at all",
     ),
     Bad(
@@ -159,7 +159,7 @@ BAD = (
         _rules({"action": "Count", "roles": ["worker"]}),
         "spec.podFailurePolicy.rules[0]",
         "at least one of",
-        Seer.CEL,
+        Check.CEL,
         "at least one of",
     ),
     Bad(
@@ -167,7 +167,7 @@ BAD = (
         _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [0, 1]}}),
         "spec.podFailurePolicy.rules[0].onExitCodes.values",
         "must not contain 0",
-        Seer.CEL,
+        Check.CEL,
         "must not contain 0",
     ),
     Bad(
@@ -175,7 +175,7 @@ BAD = (
         _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [2, 1]}}),
         "spec.podFailurePolicy.rules[0].onExitCodes.values",
         "sorted",
-        Seer.CEL,
+        Check.CEL,
         "sorted",
     ),
     Bad(
@@ -183,7 +183,7 @@ BAD = (
         _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [1, 1]}}),
         "spec.podFailurePolicy.rules[0].onExitCodes.values",
         "without duplicates",
-        Seer.LIST_MAP,
+        Check.LIST_MAP,
     ),
     Bad(
         "two rules of one name",
@@ -193,7 +193,7 @@ BAD = (
         ),
         "spec.podFailurePolicy.rules",
         "same name",
-        Seer.CEL,
+        Check.CEL,
         "same name",
     ),
     Bad(
@@ -201,7 +201,7 @@ BAD = (
         _rules({"action": "Count", "roles": ["x"], "onSignals": ["SIGHUP"]}),
         "spec.podFailurePolicy.rules",
         "must name roles",
-        Seer.CEL,
+        Check.CEL,
         "must name roles",
     ),
     Bad(
@@ -209,7 +209,7 @@ BAD = (
         manifest(successPolicy={"type": "Roles", "roles": ["x"]}),
         "spec.successPolicy.roles",
         "must name roles",
-        Seer.CEL,
+        Check.CEL,
         "must name roles",
     ),
     Bad(
@@ -217,7 +217,7 @@ BAD = (
         manifest(successPolicy={"type": "Never", "roles": ["worker"]}),
         "spec.successPolicy.roles",
         "type Roles only",
-        Seer.CEL,
+        Check.CEL,
         "type Roles only",
     ),
     Bad(
@@ -225,7 +225,7 @@ BAD = (
         manifest(successPolicy={"roles": ["worker"]}),
         "spec.successPolicy.roles",
         "type Roles only",
-        Seer.CEL,
+        Check.CEL,
         "type Roles only",
     ),
     Bad(
@@ -233,14 +233,14 @@ BAD = (
         manifest(successPolicy={"type": "Roles"}),
         "spec.successPolicy.roles",
         "found nothing",
-        Seer.CEL,
+        Check.CEL,
     ),
     Bad(
         "a budget for nothing",
         manifest(recovery={"budget": {"type": "Unlimited", "maxRestarts": 3}}),
         "spec.recovery.budget.maxRestarts",
         "type Windowed only",
-        Seer.CEL,
+        Check.CEL,
         "type Windowed only",
     ),
     Bad(
@@ -248,7 +248,7 @@ BAD = (
         manifest(placement={"mode": "Required"}),
         "spec.placement.mode",
         "strategy Pack or Spread only",
-        Seer.CEL,
+        Check.CEL,
         "strategy Pack or Spread only",
     ),
     Bad(
@@ -256,7 +256,7 @@ BAD = (
         manifest(recovery={"holdTimeoutSeconds": 1}),
         "spec.recovery.holdTimeoutSeconds",
         "onExhausted: Hold",
-        Seer.CEL,
+        Check.CEL,
         "onExhausted: Hold",
     ),
     Bad(
@@ -274,7 +274,7 @@ BAD = (
         ),
         "spec.checkpoint.tiers[0].source.type",
         "needs source type API",
-        Seer.CEL,
+        Check.CEL,
         "needs source type API",
     ),
     Bad(
@@ -282,7 +282,7 @@ BAD = (
         _directory(layout="Pattern", complete="DONE"),
         "spec.checkpoint.tiers[0].source.layout",
         "needs pattern",
-        Seer.CEL,
+        Check.CEL,
         "needs pattern",
     ),
     Bad(
@@ -290,7 +290,7 @@ BAD = (
         _directory(layout="Pattern", pattern="{step}"),
         "spec.checkpoint.tiers[0].source.layout",
         "and complete",
-        Seer.CEL,
+        Check.CEL,
         "and complete",
     ),
     Bad(
@@ -298,7 +298,7 @@ BAD = (
         _directory(layout="Orbax", pattern="{step}"),
         "spec.checkpoint.tiers[0].source.layout",
         "belong to layout Pattern",
-        Seer.CEL,
+        Check.CEL,
         "belong to layout Pattern",
     ),
     Bad(
@@ -306,7 +306,7 @@ BAD = (
         manifest(progress={"source": {"type": "Log", "pattern": "step"}}),
         "spec.progress.source.pattern",
         "a group named step",
-        Seer.CEL,
+        Check.CEL,
         "a group named step",
     ),
     Bad(
@@ -314,16 +314,16 @@ BAD = (
         with_role(workerContainer="x"),
         "spec.roles[0].workerContainer",
         "must name one",
-        Seer.CEL,
+        Check.CEL,
         "must name one",
     ),
-    Bad("a worker without a command", with_container(command=[]), _WORKER, "must have a command", Seer.CEL),
+    Bad("a worker without a command", with_container(command=[]), _WORKER, "must have a command", Check.CEL),
     Bad(
         "a worker with a liveness probe",
         with_container(livenessProbe={"exec": {}}),
         _WORKER,
         "livenessProbe would kill",
-        Seer.CEL,
+        Check.CEL,
         "livenessProbe would kill",
     ),
     Bad(
@@ -331,7 +331,7 @@ BAD = (
         with_container(startupProbe={"exec": {}}),
         _WORKER,
         "startupProbe would kill",
-        Seer.CEL,
+        Check.CEL,
         "startupProbe would kill",
     ),
     Bad(
@@ -339,7 +339,7 @@ BAD = (
         with_role(template={"spec": {"containers": [{"name": "a", "command": ["x"]}, {"name": "a"}]}}),
         _WORKER,
         "same name",
-        Seer.CEL,
+        Check.CEL,
         "same name",
     ),
     Bad(
@@ -347,7 +347,7 @@ BAD = (
         with_role(launch="Torchrun", processGroup=""),
         "spec.roles[0].processGroup",
         "needs a process group",
-        Seer.CEL,
+        Check.CEL,
         "needs a process group",
     ),
     Bad(
@@ -360,7 +360,7 @@ BAD = (
         ),
         "spec.roles",
         "same processesPerPod",
-        Seer.CEL,
+        Check.CEL,
         "same processesPerPod",
     ),
     Bad(
@@ -368,37 +368,49 @@ BAD = (
         manifest(roles=[role("a", launch="Torchrun", processGroup="b"), role("b")]),
         "spec.roles",
         "must have launch Torchrun if one has",
-        Seer.CEL,
+        Check.CEL,
         "must have launch Torchrun if one has",
     ),
-    Bad("too many members", with_role(replicas=10_000, spares=1), "spec.roles", "at most 10000 members", Seer.CEL),
-    Bad("elastic gangs", with_role(minReplicas=2), "spec.roles[0].minReplicas", "not yet supported", Seer.CEL),
-    Bad("roles one after another", with_role(dependsOn=[]), "spec.roles[0].dependsOn", "not yet supported", Seer.CEL),
-    Bad("pod groups", manifest(podGroupRef={"name": "x"}), "spec.podGroupRef", "not yet supported", Seer.CEL),
-    Bad("a long name", _named("a" * 43), "metadata.name", "{0,40}", Seer.CEL),
+    Bad("too many members", with_role(replicas=10_000, spares=1), "spec.roles", "at most 10000 members", Check.CEL),
+    Bad("elastic gangs", with_role(minReplicas=2), "spec.roles[0].minReplicas", "not yet supported", Check.CEL),
+    Bad(
+        "roles one after another",
+        with_role(dependsOn=[]),
+        "spec.roles[0].dependsOn",
+        "not yet supported",
+        Check.CEL,
+    ),
+    Bad("pod groups", manifest(podGroupRef={"name": "x"}), "spec.podGroupRef", "not yet supported", Check.CEL),
+    Bad("a long name", _named("a" * 43), "metadata.name", "{0,40}", Check.CEL),
     Bad(
         "names that are too long together",
         _named("a" * 42, name="b" * 15),
         "metadata.name",
         "at most 63 characters",
-        Seer.CEL,
+        Check.CEL,
         "at most 63 characters",
     ),
-    Bad("two roles of one name", manifest(roles=[role("a"), role("a")]), "spec.roles", "same name", Seer.LIST_MAP),
+    Bad("two roles of one name", manifest(roles=[role("a"), role("a")]), "spec.roles", "same name", Check.LIST_MAP),
     Bad(
         "two tiers of one name",
         manifest(checkpoint={"tiers": [{"name": "a", "scope": "Shared", "source": {"type": "API"}}] * 2}),
         "spec.checkpoint.tiers",
         "same name",
-        Seer.LIST_MAP,
+        Check.LIST_MAP,
     ),
     Bad(
         "a log pattern that doesn't compile",
         manifest(progress={"source": {"type": "Log", "pattern": "((?P<step>"}}),
         "spec.progress.source.pattern",
         "regular expression",
-        Seer.NOBODY,
+        Check.GANGCTL,
     ),
-    Bad("an unknown field", with_role(replica=4), "spec.roles[0].replica", "did you mean replicas?", Seer.NOBODY),
-    Bad("a Python name", manifest(restart_token="x"), "spec.restart_token", "did you mean restartToken?", Seer.NOBODY),
+    Bad("an unknown field", with_role(replica=4), "spec.roles[0].replica", "did you mean replicas?", Check.GANGCTL),
+    Bad(
+        "a Python name",
+        manifest(restart_token="x"),
+        "spec.restart_token",
+        "did you mean restartToken?",
+        Check.GANGCTL,
+    ),
 )

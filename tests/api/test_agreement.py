@@ -9,7 +9,7 @@ import yaml
 
 from gangctl.api.signals import SIGNALS
 from tests.api.apiserver import RULES, cel_errors, change_errors, defaulted, list_errors, nodes, schema, schema_errors
-from tests.api.cases import BAD, GOOD, Bad, Seer
+from tests.api.cases import BAD, GOOD, Bad, Check
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, role, with_role
 
 
@@ -37,23 +37,23 @@ def test_a_bad_manifest_is_refused_with_its_path(bad: Bad) -> None:
 
 @pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
 def test_a_bad_manifest_is_refused_by_the_api_server_where_it_can_see(bad: Bad) -> None:
-    match bad.seer:
-        case Seer.SCHEMA:
+    match bad.found_by:
+        case Check.SCHEMA:
             assert schema_errors(bad.manifest)
-        case Seer.CEL:
+        case Check.CEL:
             assert schema_errors(bad.manifest) == []
             assert any(bad.cel in message for message in cel_errors(bad.manifest))
-        case Seer.LIST_MAP:
+        case Check.LIST_MAP:
             assert schema_errors(bad.manifest) == []
             assert list_errors(bad.manifest)
-        case Seer.NOBODY:
+        case Check.GANGCTL:
             assert schema_errors(bad.manifest) == []
             assert list_errors(bad.manifest) == []
             assert cel_errors(bad.manifest) == []
 
 
 def test_every_cel_rule_is_broken_by_a_case() -> None:
-    broken = {message for bad in BAD if bad.seer is Seer.CEL for message in cel_errors(bad.manifest)}
+    broken = {message for bad in BAD if bad.found_by is Check.CEL for message in cel_errors(bad.manifest)}
     rules = [rule for _, node in nodes(schema()) for rule in node.get(RULES, ())]
     # Which field belongs to which kind is made by one loop, and needs no case for each.
     made = {one["message"] for one in rules if " belongs to " in one["message"]}
