@@ -9,7 +9,7 @@ from gangctl.api.checkpoint import Checkpoint
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.model import Model
 from gangctl.api.placement import Network, NoPlacement, Placement
-from gangctl.api.policy import AllRoles, NeverSucceeds, PodFailurePolicy, Roles
+from gangctl.api.policy import Action, AllRoles, NeverSucceeds, PodFailurePolicy, Roles
 from gangctl.api.progress import Progress
 from gangctl.api.recovery import Recovery
 from gangctl.api.roles import Role
@@ -144,6 +144,9 @@ class CauseChanges(TypedDict, total=False):
     device: str | None
     node: str | None
     rule: str | None
+    action: Action | None
+    why: str
+    level: IncidentLevel
     message: str
     time: float
     tied: tuple[str, ...]

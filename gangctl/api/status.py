@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
+from gangctl.api.policy import Action
 
 
 class GangPhase(StrEnum):
@@ -161,6 +162,12 @@ class Cause(Model):
     """The node of the pod."""
     rule: Label | None = None
     """Rule of the pod failure policy that matched: its name, or its index such as rules[3]."""
+    action: Action | None = None
+    """What that rule, or the absence of one, asks for."""
+    why: Sentence = ""
+    """Why the rule matched, or why none did, in a sentence."""
+    level: IncidentLevel = IncidentLevel.PROCESS
+    """The least that has to be thrown away, as the fault itself or the rule asks for."""
     message: Sentence = ""
     """What was seen, in one sentence."""
     time: Timestamp

@@ -21,6 +21,7 @@ from gangctl.cli.text import clean
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed
+from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import level
 from gangctl.core.policy.rules import Verdict, verdict
 
@@ -118,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _answer(job: GangJob, fault: Fault) -> _Answer:
     said = verdict(job.spec, fault)
-    return _Answer(fault.member, said, level(Gang(0.0, job, Observed()), fault, said))
+    return _Answer(fault.member, said, level(Gang(0.0, job, Observed()), judged(job.spec, fault)))
 
 
 def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:

@@ -50,7 +50,7 @@ STABLE = {
     },
 }
 """Alerts are made of these. Taking one away, or giving it another type, breaks them: say so in the release's notes."""
-TELLING = {"write", "give_up", "_hold", "_fail", "Settlement", "Event"}
+TELLING = {"write", "hold", "fail", "_give_up", "Settlement", "Event"}
 """What in the core is given the reason of an Event."""
 
 
@@ -113,7 +113,7 @@ def _told(file: Path) -> Iterator[Reason]:
             case ast.Call(func=ast.Name(id=name), args=args) if name in TELLING:
                 for argument in args:
                     yield from _reasons(argument)
-            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "admission"}:
+            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "plan_builder"}:
                 yield from _reasons(value)
             case ast.Return(value=ast.Tuple(elts=[first, *_])) if file.stem == "degraded":
                 yield from _reasons(first)

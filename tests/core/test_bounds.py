@@ -6,11 +6,12 @@ from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, GangPhase, Incident, IncidentMember, LedgerEntry, RejectedStep, Replaced, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.evidence import Fault, as_cause
+from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.policy import budget, replacement, restore
+from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import LEVELS
 from gangctl.core.record import incidents, stragglers
 from tests.core.world import START, World
@@ -60,7 +61,7 @@ def test_the_ledger_forgets_uncharged_entries_before_charged_ones() -> None:
 
 def test_the_newest_incidents_are_kept() -> None:
     made = world(2)
-    cause = as_cause(Fault(Reason.SIGNAL, "worker-0", START, signal=9), None)
+    cause = judged(made.job.spec, Fault(Reason.SIGNAL, "worker-0", START, signal=9))
     old = tuple(Incident(attempt=attempt, time=START, cause=cause) for attempt in range(20, 0, -1))
     status = made.job.status.model_copy(update={"incidents": old, "attempt": 20})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
@@ -111,7 +112,10 @@ def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_st
 def test_the_largest_status_that_recoveries_lead_to_is_bounded() -> None:
     made = world(10_000)
     spec = made.job.spec
-    cause = as_cause(Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 200, node="n" * 60), "r" * 60)
+    cause = judged(
+        made.job.spec, Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 200, node="n" * 60)
+    )
+    cause = cause.model_copy(update={"rule": "r" * 60, "why": "w" * 200})
     member = IncidentMember(
         member="worker-9999",
         incarnation=1,

@@ -182,8 +182,7 @@ MUTANTS = (
         "    if len(cause.tied) <= 1:\n        return",
         "    for one in faults(gang):\n"
         "        if verdict(gang.spec, one).action is Action.FAIL_JOB:\n"
-        "            found = verdict(gang.spec, one)\n"
-        "            return as_cause(one, found.rule), found\n"
+        "            return judged(gang.spec, one)\n"
         "    if len(cause.tied) <= 1:\n        return",
     ),
     _one(

@@ -11,7 +11,6 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client, Rejected
-from gangctl.cluster.kube.events.event import related_pod
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.cluster.kube.gang_writer import GangWriter
 from gangctl.cluster.kube.pod.admission import PodAdmission
@@ -176,8 +175,7 @@ class KubeCluster:
         Raises:
             Retryable: too many Events wait, in total or in the gang's namespace.
         """
-        name = related_pod(job, event)
-        uid = next((one.uid for one in self._informers.pods_of(job.metadata.uid) if one.pod.name == name), "")
+        uid = next((one.uid for one in self._informers.pods_of(job.metadata.uid) if one.pod.name == event.pod), "")
         self._recorder.record(job, event, uid)
 
     def _name_of(self, uid: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Evidence: one fault, how strong it is, and how it is stored as the cause of an incident.
+"""Evidence: one fault, and how strong it is.
 
 The rule: a device outranks a node, a node the disruption of a pod, that the end of a container, that the end of a
 process, and that a mere request; among equals the earliest wins. Never is a cause stored as more than was seen.
@@ -30,7 +30,7 @@ class Strength(IntEnum):
     DEVICE = 6
 
 
-STRENGTHS: Final = {
+STRENGTHS: Final[dict[str, Strength]] = {
     Reason.DEVICE_LOST: Strength.DEVICE,
     Reason.NODE_LOST: Strength.NODE,
     Reason.EVICTED: Strength.DISRUPTION,
@@ -88,67 +88,41 @@ class Fault:
     @property
     def strength(self) -> Strength:
         """What it outranks."""
-        if self.reason is Reason.OOM_KILLED and self.signal is None and self.exit_code is None:
-            return Strength.CONTAINER  # The whole container, its supervisor with it.
-        return STRENGTHS.get(self.reason, Strength.REQUEST)
+        return _strength(self.reason, is_process=self.signal is not None or self.exit_code is not None)
+
+
+def strength(cause: Cause) -> Strength:
+    """What a stored cause outranks. A reason that only a newer release knows is taken for the end of a process."""
+    if cause.reason not in set(Reason):
+        return Strength.END
+    return _strength(cause.reason, is_process=cause.signal is not None or cause.exit_code is not None)
 
 
 def tied(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Ends at the same moment as the cause, as far as can be told, the cause included, in order of members."""
-    if cause.strength is not Strength.END:
-        return (cause,)
-    same = [fault for fault in found if fault.strength is Strength.END and abs(fault.time - cause.time) <= TIE_SECONDS]
-    return tuple(sorted({fault.member: fault for fault in [*same, cause]}.values(), key=lambda fault: fault.member))
+    """Ends of other members at the same moment as the cause, as far as can be told, in order of members."""
+    return _at_once(cause.member, cause.time, found) if cause.strength is Strength.END else ()
 
 
-def as_cause(fault: Fault, rule: str | None, ties: tuple[Fault, ...] = ()) -> Cause:
-    """The fault as it is stored in an incident."""
-    return Cause(
-        reason=fault.reason,
-        member=fault.member,
-        incarnation=fault.incarnation,
-        rank=fault.rank,
-        exit_code=fault.exit_code,
-        signal=None if fault.signal is None else signal_name(fault.signal),
-        device=fault.device,
-        node=fault.node,
-        rule=rule,
-        message=fault.message,
-        time=fault.time,
-        tied=tuple(tie.member for tie in ties[:8]) if len(ties) > 1 else (),
-    )
+def tied_to(cause: Cause, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """The same for a stored cause."""
+    return _at_once(cause.member, cause.time, found) if strength(cause) is Strength.END else ()
 
 
-def from_cause(cause: Cause) -> Fault:
-    """The stored cause as a fault again, as far as it was stored."""
-    return Fault(
-        reason=_reason(cause.reason),
-        member=cause.member,
-        time=cause.time,
-        incarnation=cause.incarnation,
-        rank=cause.rank,
-        exit_code=cause.exit_code,
-        signal=None if cause.signal is None else signal_number(cause.signal),
-        device=cause.device,
-        node=cause.node,
-        message=cause.message,
-    )
+def _at_once(member: str, time: float, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    same = {
+        fault.member: fault
+        for fault in found
+        if fault.strength is Strength.END and fault.member != member and abs(fault.time - time) <= TIE_SECONDS
+    }
+    return tuple(sorted(same.values(), key=lambda fault: fault.member))
+
+
+def _strength(reason: str, *, is_process: bool) -> Strength:
+    if reason == Reason.OOM_KILLED and not is_process:
+        return Strength.CONTAINER  # The whole container, its supervisor with it.
+    return STRENGTHS.get(reason, Strength.REQUEST)
 
 
 def signal_name(number: int) -> str:
     """SIGKILL for 9; SIG64 and the like where there is no name."""
     return _NAMES.get(number, f"SIG{number}")
-
-
-def signal_number(name: str) -> int:
-    """9 for SIGKILL; 0 for what is no signal's name."""
-    number = name.removeprefix("SIG")
-    return SIGNALS.get(name, int(number) if number.isdecimal() else 0)
-
-
-def _reason(name: str) -> Reason:
-    """The reason that a status names; one that only a newer release knows is taken for the plainest."""
-    try:
-        return Reason(name)
-    except ValueError:
-        return Reason.EXIT_CODE

@@ -10,9 +10,9 @@ from __future__ import annotations
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, IncidentLevel, Status
+from gangctl.api.status import Cause, GangPhase, IncidentLevel, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.evidence import Fault, from_cause
+from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
@@ -140,7 +140,7 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     An echo can only raise the level for its own member.
     """
     cause, status = settlement.cause, gang.status
-    why = {cause.member: _why(from_cause(cause))}
+    why = {cause.member: _why(cause)}
     first = changed(status.incidents[0], cause=cause, level=settlement.level)
     status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
@@ -157,9 +157,9 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     return None
 
 
-def _why(fault: Fault) -> replacement.Why:
+def _why(fault: Fault | Cause) -> replacement.Why:
     elsewhere = fault.reason in replacement.NODE_EVIDENCE or (
-        fault.reason is Reason.REQUESTED and fault.node is not None
+        fault.reason == Reason.REQUESTED and fault.node is not None
     )
     return replacement.Why(fault.reason, fault.message, elsewhere)
 

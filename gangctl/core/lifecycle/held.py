@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, IncidentLevel, Status
+from gangctl.api.status import IncidentLevel, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import pods
+from gangctl.core.policy.cause import requested
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents
 
@@ -28,8 +29,7 @@ def held(gang: Gang) -> Plan:
     """Decide for a gang that is held."""
     status = gang.status
     if gang.spec.restart_token != status.observed_restart_token:
-        cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
-        opened = incidents.opened(gang, cause, IncidentLevel.PROCESS, planned=True)
+        opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
         return write(gang, status, Reason.RESTARTING, f"restartToken was changed: attempt {status.attempt} gathers")
     end = hold_timeout(gang)

@@ -41,6 +41,8 @@ class Event:
     reason: str
     message: str
     member: str = ""
+    pod: str = ""
+    """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
     trace_id: str = ""
     """The trace of the incident that it belongs to; empty if it belongs to none."""
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from gangctl.api.changes import changed
 from gangctl.api.events import is_warning
 from gangctl.api.model import sentence
+from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
 from gangctl.core.lifecycle.table import ENDED
@@ -42,23 +43,34 @@ def write(
     told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, conditions=told, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
-    trace = _trace(gang, status)
     return Plan(
         because=because,
         status=status,
         actions=pods.actions(gang, status, create=create),
-        events=tuple(replace(one, trace_id=one.trace_id or trace) for one in (event, *events)),
+        events=tuple(_completed(gang, status, one) for one in (event, *events)),
         requeue_after=requeue_after,
     )
 
 
-def _trace(gang: Gang, status: Status) -> str:
-    """The trace of the incident that this write opens, settles or finds open; empty if there is none."""
+def _completed(gang: Gang, status: Status, event: Event) -> Event:
+    """The event with its trace and its pod, where they are not set yet.
+
+    The trace is that of the incident that this write opens, settles or finds open. The incident is about the pod of its
+    cause, also when the member has a new pod by now.
+    """
     incident = told_of(status)
     before = gang.status.incidents[0] if gang.status.incidents else None
-    if incident is None or (before is not None and before.attempt == incident.attempt and before.settled):
-        return ""
-    return trace_of(gang.job, incident)
+    if before is not None and incident is not None and before.attempt == incident.attempt and before.settled:
+        incident = None
+    if incident is not None and not event.trace_id:
+        event = replace(event, trace_id=trace_of(gang.job, incident))
+        cause = incident.cause
+        if not event.pod and cause.member and event.member in {"", cause.member}:
+            event = replace(event, pod=pod_name(gang.job.metadata.name, cause.member, cause.incarnation))
+    if event.member and not event.pod:
+        number = incarnation(status, event.member)
+        event = replace(event, pod=pod_name(gang.job.metadata.name, event.member, number))
+    return event
 
 
 def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.changes import changed
+from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, IncidentLevel, Status
+from gangctl.api.status import IncidentLevel, Status
 from gangctl.core.facts import hangs
-from gangctl.core.facts.evidence import Fault, as_cause, tied
+from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
@@ -20,9 +21,8 @@ from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import admission, checkpoints, pods, replacement
-from gangctl.core.policy.cause import describe, settle
+from gangctl.core.policy.cause import describe, judged, requested, settle
 from gangctl.core.policy.ladder import level
-from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import conditions, warned_of
 from gangctl.core.record.degraded import degraded
@@ -62,22 +62,20 @@ def succeed(gang: Gang) -> Plan:
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     """Write 1: the next attempt, everybody stops; members whose pods can't go on are replaced now."""
     first = found[0]
-    said = verdict(gang.spec, first)
-    cause = as_cause(first, said.rule, tied(first, found))
+    cause = judged(gang.spec, first, found)
     better = incidents.corrected(gang, gang.status, first)
     events = () if better is gang.status else (_correction(gang, better),)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
-    opened = incidents.opened(_with(gang, status), cause, level(gang, first, said), planned=gentle)
+    opened = incidents.opened(_with(gang, status), cause, level(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
     return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
 
 
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
-    cause = Cause(reason=Reason.RESTART_REQUESTED, message="restartToken was changed", time=gang.now)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
-    found = incidents.opened(_with(gang, status), cause, IncidentLevel.PROCESS, planned=True)
+    found = incidents.opened(_with(gang, status), requested(gang), IncidentLevel.PROCESS, planned=True)
     status = changed(status, incidents=found, observed_restart_token=gang.spec.restart_token)
     return _gathering(gang, status, "restartToken was changed")
 
@@ -128,7 +126,9 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
 def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
     text = f"the cause of attempt {last.attempt} was {describe(last.cause)}; {'' if last.charged else 'not '}charged"
-    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, last.cause.member, trace_of(gang.job, last))
+    member, trace = last.cause.member, trace_of(gang.job, last)
+    pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
+    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)
 
 
 def _with(gang: Gang, status: Status) -> Gang:

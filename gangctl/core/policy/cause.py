@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gangctl.api.changes import changed
-from gangctl.api.gangjob import Action, Rule, Spec
+from gangctl.api.gangjob import Action, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Cause, Incident, IncidentLevel, Status
 from gangctl.core.facts.containers import has_ended
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, as_cause, from_cause, tied
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import budget, ladder
-from gangctl.core.policy.rules import Verdict, verdict
+from gangctl.core.policy.rules import default_action, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,68 +37,85 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """The strongest evidence of an incident so far."""
+class Finding:
+    """The strongest evidence of an incident so far, and what it asks for."""
 
     cause: Cause
-    verdict: Verdict
     level: IncidentLevel
     found: tuple[Fault, ...]
-    """All of it that can be seen now."""
+    """All evidence that can be seen now."""
 
 
-def strongest(gang: Gang) -> Evidence:
-    """The strongest evidence so far of the open incident, stored or new, and the rule that catches it."""
+def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
+    """The fault as the cause of an incident, with what the pod failure policy says of it.
+
+    ``found``: all evidence, for the ends that are tied with this one.
+    """
+    said, ties = verdict(spec, fault), tied(fault, found)
+    return Cause(
+        reason=fault.reason,
+        member=fault.member,
+        incarnation=fault.incarnation,
+        rank=fault.rank,
+        exit_code=fault.exit_code,
+        signal=None if fault.signal is None else signal_name(fault.signal),
+        device=fault.device,
+        node=fault.node,
+        rule=said.rule,
+        action=said.action,
+        why=said.why,
+        level=ladder.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
+        message=fault.message,
+        time=fault.time,
+        tied=_names(fault.member, ties),
+    )
+
+
+def requested(gang: Gang) -> Cause:
+    """The cause of a restart by hand."""
+    return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message="restartToken was changed"))
+
+
+def strongest(gang: Gang) -> Finding:
+    """The strongest evidence so far of the open incident, stored or new."""
     incident = gang.status.incidents[0]
-    old = from_cause(incident.cause)
-    found = faults(gang)
-    new = found[0] if found else None
-    said = None if new is None else verdict(gang.spec, new)
-    if new is not None and said is not None and (_outranks(new, old) or _refines(new, said, incident.cause, old)):
-        return Evidence(as_cause(new, said.rule, tied(new, found)), said, ladder.level(gang, new, said), found)
-    said = stored_verdict(gang.spec, incident.cause)
-    level = ladder.level(gang, old, said)
-    if old.reason is not Reason.RESTORE_POINT_MISSING:  # Whose fault that is is known when everybody has looked.
-        level = max(incident.level, level, key=ladder.LEVELS.index)
-    return Evidence(_with_ties(incident.cause, old, found), said, level, found)
+    found, stored = faults(gang), incident.cause
+    if found:
+        new = judged(gang.spec, found[0], found)
+        if _outranks(new, stored) or _refines(new, stored):
+            return Finding(new, ladder.level(gang, new), found)
+    level = ladder.level(gang, stored)
+    if stored.reason != Reason.RESTORE_POINT_MISSING:  # Whose fault that is is known when everybody has looked.
+        level = ladder.highest(incident.level, level)
+    ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
+    cause = changed(stored, tied=tuple(sorted(ties))[:8]) if len(ties) > 1 else stored
+    return Finding(cause, level, found)
 
 
 def noted(gang: Gang, status: Status) -> Status:
     """The status whose open incident has the strongest evidence so far; the same object if nothing is new."""
     first = status.incidents[0]
-    evidence = strongest(gang)
+    finding = strongest(gang)
     # A worker that ended by itself leaves the others in the lurch: they can't save together any more.
-    planned = first.planned and not any(fault.strength is Strength.END for fault in evidence.found)
-    if (evidence.cause, evidence.level, planned) == (first.cause, first.level, first.planned):
+    planned = first.planned and not any(fault.strength is Strength.END for fault in finding.found)
+    if (finding.cause, finding.level, planned) == (first.cause, first.level, first.planned):
         return status
-    first = changed(first, cause=evidence.cause, level=evidence.level, planned=planned)
+    first = changed(first, cause=finding.cause, level=finding.level, planned=planned)
     return changed(status, incidents=(first, *status.incidents[1:]))
-
-
-def stored_verdict(spec: Spec, cause: Cause) -> Verdict:
-    """What the policy says of a stored cause: its rule was found when the evidence was whole."""
-    if cause.rule is None:
-        return verdict(spec, from_cause(cause))
-    rule = next(
-        (rule for at, rule in enumerate(spec.pod_failure_policy.rules) if cause.rule in {rule.name, f"rules[{at}]"}),
-        None,
-    )
-    return verdict(spec, from_cause(cause)) if rule is None else _of_rule(rule, cause.rule)
 
 
 def settle(gang: Gang) -> Settlement:
     """What the open incident comes to now."""
     incident = gang.status.incidents[0]
-    evidence = strongest(gang)
-    cause, said, level = evidence.cause, evidence.verdict, evidence.level
-    charged = said.action is not Action.IGNORE
+    finding = strongest(gang)
+    cause, level = finding.cause, finding.level
+    charged = _action(cause) is not Action.IGNORE
     not_before = incident.time + gang.spec.recovery.evidence_window_seconds
     what = describe(cause)
-    ending = _ends_job(gang, cause, said)
+    ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
-        cause, said = ending
-        because = f"{describe(cause)}; rule {said.rule} says FailJob: {said.why}"
-        return Settlement(cause, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
+        because = f"{describe(ending)}; rule {ending.rule} says FailJob: {ending.why}"
+        return Settlement(ending, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
     exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
     if charged and ladder.rung(gang) is ladder.Rung.END:
         because = f"{what}; again and again from the same restore point without progress, nothing is left to try"
@@ -107,7 +124,8 @@ def settle(gang: Gang) -> Settlement:
         used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
         because = f"{what}; the budget is used up: {used} restarts in {window} s"
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
-    because = f"{what}; {'charged' if charged else 'not charged'} ({said.why})"
+    rule = f"rule {cause.rule}: " if cause.rule else ""
+    because = f"{what}; {'charged' if charged else 'not charged'} ({rule}{cause.why})"
     return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)
 
 
@@ -127,59 +145,61 @@ def is_being_told(gang: Gang, settlement: Settlement) -> bool:
     )
 
 
-def describe(cause: Cause) -> str:
+def describe(cause: Cause | Fault) -> str:
     """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``."""
     who = cause.member or "the gang"
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
     return f"{who}{rank}: {cause.message or cause.reason}"
 
 
-def _outranks(new: Fault, old: Fault) -> bool:
-    if old.reason is Reason.RESTART_REQUESTED:
+def _outranks(new: Cause, old: Cause) -> bool:
+    if old.reason == Reason.RESTART_REQUESTED:
         return False  # Somebody asked for this attempt: whatever else happens is not what it is put down to.
-    if new.strength != old.strength:
-        return new.strength > old.strength
+    if strength(new) != strength(old):
+        return strength(new) > strength(old)
     return _identity(new) != _identity(old) and new.time < old.time
 
 
-def _refines(new: Fault, said: Verdict, stored: Cause, old: Fault) -> bool:
+def _refines(new: Cause, old: Cause) -> bool:
     """Whether it is the same end of the same pod or container, told more exactly."""
-    if (new.member, new.incarnation, new.strength) != (old.member, old.incarnation, old.strength):
+    if (new.member, new.incarnation, strength(new)) != (old.member, old.incarnation, strength(old)):
         return False
     clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
-    return old.strength in {Strength.CONTAINER, Strength.DISRUPTION} and (
-        clearer or (stored.rule is None and said.rule is not None)
+    return strength(old) in {Strength.CONTAINER, Strength.DISRUPTION} and (
+        clearer or (old.rule is None and new.rule is not None)
     )
 
 
-def _identity(fault: Fault) -> tuple[object, ...]:
+def _identity(cause: Cause) -> tuple[object, ...]:
     """The same for the same evidence, however often it is told."""
-    return fault.member, fault.incarnation, fault.reason, fault.rank, fault.exit_code, fault.signal
+    return cause.member, cause.incarnation, cause.reason, cause.rank, cause.exit_code, cause.signal
 
 
-def _with_ties(stored: Cause, fault: Fault, found: tuple[Fault, ...]) -> Cause:
-    ties = tied(fault, found)
-    names = tuple(sorted({*stored.tied, *(tie.member for tie in ties)}))[:8]
-    return stored if len(names) <= 1 else changed(stored, tied=names)
+def _action(cause: Cause) -> Action:
+    """What the policy said of the cause; an older version did not store it."""
+    return cause.action or default_action(cause.reason)
 
 
-def _ends_job(gang: Gang, cause: Cause, said: Verdict) -> tuple[Cause, Verdict] | None:
-    """The cause and rule that end the job, if a FailJob rule may.
+def _names(member: str, ties: tuple[Fault, ...]) -> tuple[str, ...]:
+    """The members whose ends are tied, none if it is one member alone."""
+    return tuple(sorted({member, *(tie.member for tie in ties)}))[:8] if ties else ()
+
+
+def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | None:
+    """The cause whose rule ends the job, if a FailJob rule may.
 
     It may if there is no tie, if all tied ends match, or if it is the same tie again.
     """
     if len(cause.tied) <= 1:
-        return (cause, said) if said.action is Action.FAIL_JOB else None
-    found = faults(gang)
-    ties = [fault for fault in tied(from_cause(cause), found) if fault.member in cause.tied]
-    judged = [(fault, verdict(gang.spec, fault)) for fault in ties]
-    failing = [(fault, one) for fault, one in judged if one.action is Action.FAIL_JOB]
+        return cause if cause.action is Action.FAIL_JOB else None
+    ties = tuple(fault for fault in tied_to(cause, found) if fault.member in cause.tied)
+    causes = [cause, *(judged(gang.spec, fault) for fault in ties)]
+    failing = [one for one in causes if one.action is Action.FAIL_JOB]
     before = _previous(gang)
     again = before is not None and before.cause.tied == cause.tied
-    if not failing or not (again or (len(failing) == len(cause.tied))):
+    if not failing or not (again or len(failing) == len(cause.tied)):
         return None
-    fault, one = min(failing, key=lambda pair: pair[0].time)
-    return as_cause(fault, one.rule, tuple(ties)), one
+    return changed(min(failing, key=lambda one: one.time), tied=_names(cause.member, ties))
 
 
 def _previous(gang: Gang) -> Incident | None:
@@ -187,7 +207,3 @@ def _previous(gang: Gang) -> Incident | None:
     if len(incidents) > 1 and incidents[1].attempt == incidents[0].attempt - 1:
         return incidents[1]
     return None
-
-
-def _of_rule(rule: Rule, name: str) -> Verdict:
-    return Verdict(rule.action, rule.level, name, f"rule {name} matched")

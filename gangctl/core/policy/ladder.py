@@ -10,14 +10,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from gangctl.api.gangjob import RuleLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import IncidentLevel
-from gangctl.core.facts.evidence import Fault, Strength
+from gangctl.api.status import Cause, IncidentLevel
+from gangctl.core.facts.evidence import Strength, strength
 from gangctl.core.facts.faults import failed_attempt, is_unseen_by_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy.budget import in_window
-from gangctl.core.policy.rules import Verdict
 
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
 POD_REASONS: Final = frozenset({Reason.STUCK, Reason.POD_FAILED})
@@ -32,25 +30,28 @@ class Rung(IntEnum):
     END = 3
 
 
-def level(gang: Gang, cause: Fault, verdict: Verdict) -> IncidentLevel:
+def level(gang: Gang, cause: Cause) -> IncidentLevel:
     """How much is thrown away for this cause."""
-    asked = [IncidentLevel(verdict.level), IncidentLevel(cause.level)]
-    if cause.reason is Reason.CONTAINER_RESTARTED:
+    asked = [cause.level]
+    if cause.reason == Reason.CONTAINER_RESTARTED:
         asked.append(IncidentLevel.CONTAINER)
-    if cause.strength >= Strength.DISRUPTION or cause.reason in POD_REASONS:
+    if strength(cause) >= Strength.DISRUPTION or cause.reason in POD_REASONS:
         asked.append(IncidentLevel.POD)
-    if cause.reason is Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
+    if cause.reason == Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
         asked.append(IncidentLevel.POD)
     if again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD:
         asked.append(IncidentLevel.POD)
-    if verdict.level is RuleLevel.GANG:
-        asked.append(IncidentLevel.GANG)
-    return max(asked, key=LEVELS.index)
+    return highest(*asked)
 
 
-def again(gang: Gang, cause: Fault) -> int:
+def highest(*levels: IncidentLevel) -> IncidentLevel:
+    """The one that throws away most."""
+    return max(levels, key=LEVELS.index)
+
+
+def again(gang: Gang, cause: Cause) -> int:
     """How often the member was the cause since it has its pod, this time included. A request names nobody as guilty."""
-    if not cause.member or cause.strength is Strength.REQUEST:
+    if not cause.member or strength(cause) is Strength.REQUEST:
         return 0
     ledger = in_window(gang.spec, gang.status, gang.now)
     return 1 + sum((old.member, old.incarnation) == (cause.member, cause.incarnation) for old in ledger)

@@ -32,7 +32,7 @@ NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.S
 class Why:
     """Why a member gets a new pod."""
 
-    reason: Reason
+    reason: str
     message: str
     required: bool = False
     """Its node is avoided as a requirement."""

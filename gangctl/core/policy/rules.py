@@ -7,12 +7,23 @@ rule never sees a fault as less than it is: 128+n matches a process that signal 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
+from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault, signal_name
 
-UNCHARGED_REASONS = frozenset({"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"})
-"""Disruptions: they don't consume the budget though no rule says Ignore."""
+UNCHARGED_REASONS: Final = frozenset(
+    {
+        Reason.EVICTED,
+        Reason.PREEMPTED,
+        Reason.DISRUPTED,
+        Reason.NODE_LOST,
+        Reason.POD_DELETED,
+        Reason.RESTART_REQUESTED,
+    }
+)
+"""Disruptions and restarts by hand: they don't consume the budget though no rule says Ignore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +43,15 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
         why = matches(spec, rule, fault)
         if why is not None:
             return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
-    if fault.reason in UNCHARGED_REASONS:
-        return Verdict(Action.IGNORE, why=f"no rule matches; {fault.reason} is a disruption and is not charged")
-    return Verdict(Action.COUNT, why="no rule matches, so it is counted")
+    action = default_action(fault.reason)
+    if action is Action.IGNORE:
+        return Verdict(action, why=f"no rule matches; {fault.reason} is a disruption and is not charged")
+    return Verdict(action, why="no rule matches, so it is counted")
+
+
+def default_action(reason: str) -> Action:
+    """What happens where no rule matches."""
+    return Action.IGNORE if reason in UNCHARGED_REASONS else Action.COUNT
 
 
 def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:

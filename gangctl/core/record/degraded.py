@@ -11,7 +11,7 @@ from itertools import pairwise
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import Fault, as_cause
+from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned
@@ -20,7 +20,7 @@ from gangctl.core.record.conditions import Warned
 def degraded(gang: Gang, hung: Fault | None) -> Warned | None:
     """The first thing to look at; None if there is nothing."""
     if hung is not None:
-        return Reason.HANG, f"{describe(as_cause(hung, None))}; onHang is Observe, so nothing is restarted"
+        return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
     return _ignored(gang) or _flags(gang)
 
 

@@ -11,13 +11,12 @@ from typing import Final, Literal
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
-from gangctl.core.facts.evidence import Fault, Strength, as_cause, from_cause
+from gangctl.core.facts.evidence import Fault, Strength, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import budget, ladder
-from gangctl.core.policy.cause import Settlement, describe
-from gangctl.core.policy.rules import verdict
+from gangctl.core.policy.cause import Settlement, describe, judged
 from gangctl.core.record import loss, stragglers, timings
 from gangctl.core.record.goodput import first_step
 
@@ -74,7 +73,7 @@ def settled(
     closed = changed(
         incident,
         cause=settlement.cause,
-        level=max(incident.level, settlement.level, key=ladder.LEVELS.index),
+        level=ladder.highest(incident.level, settlement.level),
         charged=settlement.charged,
         settled=True,
         settled_time=gang.now,
@@ -138,10 +137,9 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
     last = status.incidents[0]
     window = gang.spec.recovery.evidence_window_seconds
     late = last.settled_time is None or gang.now > last.settled_time + window
-    old = from_cause(last.cause)
-    if late or fault.strength <= max(old.strength, Strength.CONTAINER) or not _explains(gang, last, fault):
+    if late or fault.strength <= max(strength(last.cause), Strength.CONTAINER) or not _explains(gang, last, fault):
         return status
-    better = changed(last, cause=as_cause(fault, verdict(gang.spec, fault).rule), charged=False)
+    better = changed(last, cause=judged(gang.spec, fault), charged=False)
     ledger = tuple(
         changed(entry, charged=False, member=fault.member, incarnation=fault.incarnation)
         if entry.attempt == last.attempt

@@ -15,9 +15,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.events import action
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
 from gangctl.api.model import rfc3339
-from gangctl.api.names import ANNOTATION_TRACE_ID, pod_name
-from gangctl.core.facts.gang import incarnation
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.core.lifecycle.plan import Event
 
 REPORTING_CONTROLLER: Final = "gangctl.io/gangctl"
@@ -35,7 +33,7 @@ def event_object(
     Args:
         job: The gang that the event is about.
         event: What happened.
-        pod_uid: UID of the pod that :func:`related_pod` names; empty if that pod is gone.
+        pod_uid: UID of the pod that the event is about; empty if that pod is gone.
         now: Time of the event, in seconds since the epoch.
         instance: Name of the process that reports it.
         left_out: Number of events with the same reason that were not sent before this one.
@@ -73,26 +71,10 @@ def event_object(
     return made
 
 
-def related_pod(job: GangJob, event: Event) -> str:
-    """Name of the pod that the event is about, which may be gone by now; empty if it is about none.
-
-    An incident is about the pod of its cause, also when the member has a new pod by now.
-    """
-    traced = job.status.incidents if event.trace_id else ()
-    incident = next((one for one in traced if trace_of(job, one) == event.trace_id), None)
-    cause = None if incident is None else incident.cause
-    if cause is not None and cause.member and event.member in {"", cause.member}:
-        return pod_name(job.metadata.name, cause.member, cause.incarnation)
-    if event.member:
-        return pod_name(job.metadata.name, event.member, incarnation(job.status, event.member))
-    return ""
-
-
 def _related(job: GangJob, event: Event, pod_uid: str) -> dict[str, str]:
-    name = related_pod(job, event)
-    if not name:
+    if not event.pod:
         return {}
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": job.metadata.namespace}
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": event.pod, "namespace": job.metadata.namespace}
     return reference | ({"uid": pod_uid} if pod_uid else {})
 
 

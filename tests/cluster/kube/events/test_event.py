@@ -9,46 +9,12 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, Incident, Replaced
-from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object, related_pod
+from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event, EventType
-from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, with_status
+from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE
 from tests.core import given
 from tests.core.world import World
-
-
-def incident(member: str, number: int, trace: str = TRACE) -> Incident:
-    return Incident(
-        attempt=2,
-        time=1.0,
-        trace_id=trace,
-        cause=Cause(reason="ExitCode", member=member, incarnation=number, time=1.0),
-    )
-
-
-@pytest.mark.parametrize(
-    ("job", "event", "expected"),
-    [
-        (JOB, PENDING, ""),
-        (JOB, replace(PENDING, member="worker-1"), "g-worker-1-0"),
-        (
-            with_status(replaced=(Replaced(member="worker-1", incarnation=4, time=1.0),)),
-            replace(PENDING, member="worker-1"),
-            "g-worker-1-4",
-        ),
-        (with_status(incidents=(incident("worker-1", 2),)), replace(PENDING, trace_id=TRACE), "g-worker-1-2"),
-        (with_status(incidents=(incident("", 0),)), replace(PENDING, trace_id=TRACE), ""),
-        (with_status(incidents=(incident("worker-1", 2, "other"),)), replace(PENDING, trace_id=TRACE), ""),
-        (
-            with_status(incidents=(incident("worker-1", 2),), base_incarnation=3),
-            replace(PENDING, trace_id=TRACE, member="worker-0"),
-            "g-worker-0-3",
-        ),
-    ],
-)
-def test_an_event_names_the_pod_of_its_incarnation(job: GangJob, event: Event, expected: str) -> None:
-    assert related_pod(job, event) == expected
 
 
 def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
@@ -60,7 +26,7 @@ def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
     assert plan.status is not None
     assert [entry.incarnation for entry in plan.status.replaced] == [1]
     restarting = [event for event in plan.events if event.reason == Reason.RESTARTING]
-    assert [related_pod(here.job, event) for event in restarting] == ["g-worker-1-0"]
+    assert [event.pod for event in restarting] == ["g-worker-1-0"]
     trace = here.job.status.incidents[0].trace_id
     made = event_object(here.job, restarting[0], pod_uid="", now=1.0, instance="test")
     assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: trace}
@@ -109,8 +75,8 @@ def test_the_object_name_depends_on_the_content_only() -> None:
         name(event=replace(PENDING, type=EventType.WARNING)),
         name(event=replace(PENDING, reason=Reason.GATHERING)),
         name(event=replace(PENDING, message="attempt 1 waits for worker-1 to be ready")),
-        name(event=replace(PENDING, member="worker-0")),
-        name(event=replace(PENDING, member="worker-0"), uid="x"),
+        name(event=replace(PENDING, pod="g-worker-0-0")),
+        name(event=replace(PENDING, pod="g-worker-0-0"), uid="x"),
         name(event=replace(PENDING, trace_id=TRACE)),
     ]
     assert len({name(), *differing}) == 8

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, Incident, Status
+from gangctl.api.status import Cause, Incident
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.events import queue, recorder, spam_filter
 from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
@@ -36,7 +36,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
     async with world(GANG, ("pods", pod("worker-0", 0))) as one:
-        said = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", "worker-0")
+        said = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", pod="g-worker-0-0")
         await one.cluster.emit(one.job, said)
         await until_async(
             "the Event is sent",
@@ -56,15 +56,17 @@ async def test_an_event_names_its_gang_and_its_pod() -> None:
     }
 
 
-async def test_an_event_names_the_pod_of_the_cause_when_the_member_has_a_new_pod() -> None:
+async def test_an_event_about_a_pod_that_is_gone_has_no_uid() -> None:
     async with world(GANG, ("pods", pod("worker-0", 1))) as one:
-        job = one.job.model_copy(update={"status": Status(incidents=(incident("worker-0", 0),), base_incarnation=1)})
-        await one.cluster.emit(job, Event(EventType.WARNING, Reason.RESTARTING, "its node is lost", trace_id=TRACE))
-        await one.cluster.emit(job, Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, "it goes on", "worker-0"))
+        lost = Event(EventType.WARNING, Reason.RESTARTING, "its node is lost", pod="g-worker-0-0")
+        await one.cluster.emit(one.job, lost)
+        await one.cluster.emit(
+            one.job, Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, "it goes on", pod="g-worker-0-1")
+        )
         await until_async("both Events are stored", lambda: len(events(one.api)) == 2)
-        lost, new = events(one.api)
-    assert lost["related"]["name"] == "g-worker-0-0"
-    assert "uid" not in lost["related"]
+        gone, new = events(one.api)
+    assert gone["related"]["name"] == "g-worker-0-0"
+    assert "uid" not in gone["related"]
     assert (new["related"]["name"], new["related"]["uid"]) == ("g-worker-0-1", "uid-g-worker-0-1")
 
 
