@@ -12,9 +12,7 @@ import pytest
 import gangclient
 from gangsidecar import wire
 from tests.client.scripts import environment, frozen
-from tests.sidecar.agent.sidecars import HOLD, REPORT, folder, sidecar, supervisor, training, until
-
-directory = pytest.fixture(folder)
+from tests.sidecar.agent.sidecars import HOLD, REPORT, sidecar, supervisor, training, until
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Pa
             await asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", "/x", 0.3)
         waiting = asyncio.create_task(asyncio.to_thread(worker.checkpoint_completed, 1300, "ram", Path("/x")))
         async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
-            assert (await back.heard(wire.Checkpoint)).path == "/x"
+            assert (await back.wait_for(wire.Checkpoint)).path == "/x"
             await waiting
 
 
@@ -85,7 +83,7 @@ async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(
         ):
             again = await here.controller.connected(2)
             await until(again.reports)
-            await again.say(stopping)
+            await again.send(stopping)
             await until(lambda: stops)
         assert stops[0].reason == "again"
 

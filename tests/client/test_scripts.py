@@ -14,9 +14,7 @@ import gangclient
 from gangsidecar import wire
 from tests.client.scripts import RESTORE, environment, frozen, script
 from tests.pythons import oldest
-from tests.sidecar.agent.sidecars import folder, training, until
-
-directory = pytest.fixture(folder)
+from tests.sidecar.agent.sidecars import training, until
 
 
 @pytest.fixture
@@ -54,9 +52,9 @@ async def test_a_script_makes_every_call_on_every_python(module: Path, python: s
     async with training(module, RESTORE) as here:
         printed = await script(TRAIN, environment(module, here.sidecar.socket, **RESTORED), python)
         assert printed.strip() == "run"
-        progress = await here.supervisor.heard(wire.Progress)
+        progress = await here.supervisor.wait_for(wire.Progress)
         assert (progress.step, progress.phase) == (1201, "Step")
-        loaded = await here.supervisor.heard(wire.Loaded)
+        loaded = await here.supervisor.wait_for(wire.Loaded)
         assert (loaded.attempt, loaded.rank) == (3, 4)
         assert 0 <= loaded.milliseconds < 1000
         of_its_own_thread = (wire.Directive, wire.Progress, wire.Loaded)
@@ -102,7 +100,7 @@ gang.progress(1201, seconds=0.75)
 async def test_a_loading_is_sent_once_and_before_the_first_step(module: Path) -> None:
     async with training(module, RESTORE) as here:
         assert await script(LOADS, environment(module, here.sidecar.socket)) == "raised\n"
-        progress = await here.supervisor.heard(wire.Progress)
+        progress = await here.supervisor.wait_for(wire.Progress)
         assert progress.first_ms == 750
         assert here.supervisor.all(wire.Loaded) == [wire.Loaded(3, 0, 2500, rank=4)]
         assert here.supervisor.received.index(here.supervisor.all(wire.Loaded)[0]) < here.supervisor.received.index(
@@ -129,7 +127,7 @@ async def test_an_invalid_duration_is_logged_and_its_step_still_counts(module: P
         printed = await script(NO_DURATION, environment(module, here.sidecar.socket))
         assert printed.count("the loading of the checkpoint is not reported") == 9
         assert printed.count("the step is reported, its duration is not") == 8
-        progress = await here.supervisor.heard(wire.Progress)
+        progress = await here.supervisor.wait_for(wire.Progress)
         assert (progress.first_step, progress.first_ms) == (1201, None)
         assert here.supervisor.all(wire.Loaded) == []
 

@@ -1,4 +1,4 @@
-"""What may travel and what may not."""
+"""The messages: strict decoding, and what a controller of another release gets."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class TestAges:
 
 
 class TestRevisions:
-    """What a sidecar says to a controller of another release."""
+    """What a sidecar sends to a controller of another release."""
 
     LATER = report(
         loaded=Loaded(3, 5, 2500, rank=1), progress=Progress(3, 7, 1, first_step=7, first_age_ms=1, first_ms=90)

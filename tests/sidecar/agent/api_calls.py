@@ -40,7 +40,7 @@ POSTS: dict[str, dict[str, Any]] = {
 
 
 def valid(shape: dict[str, Any], body: Any) -> bool:
-    """Is the body what the document says?"""
+    """Whether the body matches the document."""
     whole = {**shape, "components": DOCUMENT["components"]}
     return bool(jsonschema.Draft202012Validator(whole).is_valid(body))
 

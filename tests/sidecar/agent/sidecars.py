@@ -1,4 +1,4 @@
-"""A real sidecar process between a controller and a supervisor that a test plays over real sockets."""
+"""A real sidecar process; the test plays its controller and its supervisor over real sockets."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Connection:
     def reports(self) -> list[wire.Report]:
         return [one for one in self.received if isinstance(one, wire.Report)]
 
-    async def say(self, message: wire.Message) -> None:
+    async def send(self, message: wire.Message) -> None:
         await self.socket.send_str(wire.encode(message))
 
 
 class Controller:
-    """Listens on a port of its own and keeps what it hears."""
+    """Listens on a port of its own and keeps what it receives."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -78,7 +78,7 @@ class Controller:
         self.reads = asyncio.Event()
         self.reads.set()
         self.revision = str(wire.REVISION)
-        """What it says that it takes; empty = an older release, which says nothing."""
+        """The revision that it accepts, in its answer; empty = an older release, which sends none."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -125,15 +125,15 @@ class Supervisor:
     received: list[Any] = field(default_factory=list)
     ended: bool = False
 
-    async def say(self, message: wire.Message) -> None:
-        await self.say_raw(wire.encode(message).encode() + b"\n")
+    async def send(self, message: wire.Message) -> None:
+        await self.send_raw(wire.encode(message).encode() + b"\n")
 
-    async def say_raw(self, data: bytes) -> None:
+    async def send_raw(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def heard(self, kind: type[T], count: int = 1) -> T:
-        """The newest message of this kind, when there are so many."""
+    async def wait_for(self, kind: type[T], count: int = 1) -> T:
+        """The newest message of this kind, as soon as so many have arrived."""
         await until(lambda: len(self.all(kind)) >= count)
         return self.all(kind)[-1]
 
@@ -200,7 +200,7 @@ def folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def sidecar(directory: Path, url: str) -> AsyncIterator[Sidecar]:
-    """A sidecar that listens; it is told where the controller is by a file, as in local mode."""
+    """A sidecar that listens. It reads the address of the controller from a file, as in local mode."""
     directory.mkdir(exist_ok=True, parents=True)  # noqa: ASYNC240 - a test has time
     (directory / "controller").write_text(url)
     (directory / "token").write_text(TOKEN + "\n")
@@ -221,7 +221,7 @@ async def sidecar(directory: Path, url: str) -> AsyncIterator[Sidecar]:
 
 @asynccontextmanager
 async def supervisor(directory: Path, *messages: wire.Message) -> AsyncIterator[Supervisor]:
-    """Connect and say this."""
+    """Connect and send these messages."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         reader, writer = await asyncio.open_unix_connection(
@@ -233,7 +233,7 @@ async def supervisor(directory: Path, *messages: wire.Message) -> AsyncIterator[
     listening = asyncio.create_task(here.listen())
     try:
         for message in messages:
-            await here.say(message)
+            await here.send(message)
         yield here
     finally:
         writer.transport.abort()
@@ -242,7 +242,7 @@ async def supervisor(directory: Path, *messages: wire.Message) -> AsyncIterator[
 
 @dataclass
 class World:
-    """A member as it stands in the middle of training."""
+    """A member in the middle of training."""
 
     controller: Controller
     connection: Connection
@@ -250,21 +250,21 @@ class World:
     supervisor: Supervisor
 
     async def report(self, **changes: Any) -> None:
-        """The supervisor reports, and the sidecar has taken it."""
+        """The supervisor reports, and the controller gets it."""
         before = len(self.connection.reports())
-        await self.supervisor.say(replace(REPORT, **changes))
+        await self.supervisor.send(replace(REPORT, **changes))
         await until(lambda: len(self.connection.reports()) > before)
 
     async def direct(self, directive: wire.Directive) -> None:
-        """The controller directs, and the supervisor has heard it."""
+        """The controller sends a directive, and the supervisor gets it."""
         before = len(self.supervisor.all(wire.Directive))
-        await self.connection.say(directive)
-        await self.supervisor.heard(wire.Directive, before + 1)
+        await self.connection.send(directive)
+        await self.supervisor.wait_for(wire.Directive, before + 1)
 
 
 @asynccontextmanager
 async def world(directory: Path) -> AsyncIterator[World]:
-    """A member that the controller knows; its supervisor is Idle."""
+    """A member that the controller knows, with an Idle supervisor."""
     async with (
         controller() as above,
         sidecar(directory, above.url) as between,

@@ -1,4 +1,4 @@
-"""Calls that the framework API accepts, and what becomes of them."""
+"""Calls that the framework API accepts, and their effects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, RESTART, RESTORE, 
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
-    folder,
     run,
     sidecar,
     supervisor,
@@ -23,8 +22,6 @@ from tests.sidecar.agent.sidecars import (
     world,
 )
 from tests.wait import until_async
-
-directory = pytest.fixture(folder)
 
 
 async def test_the_api_describes_the_attempt(directory: Path) -> None:
@@ -83,12 +80,12 @@ async def test_the_first_step_goes_to_the_supervisor_at_once_and_others_once_a_s
     async with training(directory, RESTORE) as here:
         loop = asyncio.get_running_loop()
         assert await call(here, "POST", "/v1/progress", {**STEP, "seconds": 0.25}) == (200, {})
-        first = await here.supervisor.heard(wire.Progress)
+        first = await here.supervisor.wait_for(wire.Progress)
         at = loop.time()
         assert (first.step, first.first_step, first.phase) == (1201, 1201, "Step")
         for step in range(1202, 1300):
             assert (await call(here, "POST", "/v1/progress", {**STEP, "step": step}))[0] == 200
-        second = await here.supervisor.heard(wire.Progress, 2)
+        second = await here.supervisor.wait_for(wire.Progress, 2)
         assert loop.time() - at > 0.9
         assert (second.step, second.first_step) == (1299, 1201)
         assert second.first_age_ms is not None
@@ -111,7 +108,7 @@ async def test_progress_waits_for_a_supervisor_that_is_away(directory: Path) -> 
         await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
         assert (await call(here, "POST", "/v1/progress", STEP))[0] == 200
         async with supervisor(directory, replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)) as back:
-            assert (await back.heard(wire.Progress)).step == 1201
+            assert (await back.wait_for(wire.Progress)).step == 1201
 
 
 @pytest.mark.parametrize("step", [1200, 1201])
@@ -136,7 +133,7 @@ async def test_a_first_step_from_elsewhere_gets_a_warning(
 async def test_a_loading_goes_to_the_supervisor(directory: Path, seconds: float, milliseconds: int) -> None:
     async with training(directory) as here:
         assert await call(here, "POST", "/v1/checkpoints/loaded", {**LOADED, "seconds": seconds}) == (200, {})
-        assert await here.supervisor.heard(wire.Loaded) == wire.Loaded(3, 0, milliseconds, rank=4)
+        assert await here.supervisor.wait_for(wire.Loaded) == wire.Loaded(3, 0, milliseconds, rank=4)
 
 
 async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_once(directory: Path) -> None:
@@ -144,10 +141,10 @@ async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_onc
         for rank, seconds in ((4, 0.25), (5, 0.75), (4, 9.0)):  # rank 4 does its second step
             step = {**STEP, "rank": rank, "step": 1202 if seconds == 9.0 else 1201, "seconds": seconds}
             assert await call(here, "POST", "/v1/progress", step) == (200, {})
-        both = await here.supervisor.heard(wire.Progress, 2)
+        both = await here.supervisor.wait_for(wire.Progress, 2)
         assert [one.first_ms for one in here.supervisor.all(wire.Progress)] == [250, 750]
         assert both.first_step == 1201
-        third = await here.supervisor.heard(wire.Progress, 3)
+        third = await here.supervisor.wait_for(wire.Progress, 3)
         assert (third.step, third.first_ms) == (1202, 750)
 
 
@@ -155,7 +152,7 @@ async def test_a_restarted_sidecar_doesnt_take_a_later_step_for_the_first(direct
     async with training(directory, RESTORE) as here:
         _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": 5000, "seconds": 60})
         assert answer["warning"] == "RestorePointIgnored"
-        assert (await here.supervisor.heard(wire.Progress)).first_ms is None
+        assert (await here.supervisor.wait_for(wire.Progress)).first_ms is None
 
 
 async def test_checkpoints_go_to_the_supervisor(directory: Path) -> None:
@@ -174,7 +171,7 @@ async def test_checkpoints_go_to_the_supervisor(directory: Path) -> None:
 async def test_only_checkpoints_count_while_a_worker_is_being_stopped(directory: Path) -> None:
     async with training(directory) as here:
         await here.direct(replace(HOLD, attempt=4))
-        for _ in range(2):  # before and after the supervisor has said that it is stopping
+        for _ in range(2):  # before and after the supervisor has reported Stopping
             assert await call(here, "POST", "/v1/checkpoints", CHECKPOINT) == (200, {})
             assert await call(here, "POST", "/v1/progress", STEP) == (200, {"ignored": "AttemptEnding"})
             answer = await call(here, "POST", "/v1/restart", RESTART)
@@ -193,7 +190,7 @@ async def test_a_sidecar_that_starts_in_the_middle_of_a_stop_takes_checkpoints(d
     async with world(directory) as here:
         await here.report(attempt=4, phase=wire.Phase.STOPPING)
         assert await call(here, "POST", "/v1/checkpoints", CHECKPOINT) == (200, {})
-        assert (await here.supervisor.heard(wire.Checkpoint)).attempt == 3
+        assert (await here.supervisor.wait_for(wire.Checkpoint)).attempt == 3
 
 
 async def test_a_sidecar_that_starts_late_serves_a_worker_without_the_controller(directory: Path) -> None:
@@ -206,16 +203,16 @@ async def test_a_sidecar_that_starts_late_serves_a_worker_without_the_controller
         assert (await here.call("GET", "/v1/attempt"))[1]["attempt"] == 3
         assert (await here.call("POST", "/v1/checkpoints", CHECKPOINT))[0] == 200
         assert (await here.call("POST", "/v1/restart", RESTART))[0] == 202
-        assert (await below.heard(wire.Request)).level is wire.Level.POD
+        assert (await below.wait_for(wire.Request)).level is wire.Level.POD
 
 
 async def test_a_request_for_a_restart_goes_to_the_supervisor(directory: Path) -> None:
     async with training(directory) as here:
         assert await call(here, "POST", "/v1/restart", RESTART) == (202, {"incident": 4})
         expected = wire.Request(3, 0, "the loss is NaN", 4, wire.Level.POD, exclude_node=True)
-        assert await here.supervisor.heard(wire.Request) == expected
+        assert await here.supervisor.wait_for(wire.Request) == expected
         assert (await call(here, "POST", "/v1/restart", {**WHO, "reason": "x"}))[0] == 202
-        assert (await here.supervisor.heard(wire.Request, 2)).level is wire.Level.PROCESS
+        assert (await here.supervisor.wait_for(wire.Request, 2)).level is wire.Level.PROCESS
 
 
 POSTS: dict[str, dict[str, Any]] = {

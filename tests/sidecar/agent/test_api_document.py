@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from gangsidecar.agent import operations, schema
 from tests.sidecar.agent.api_calls import DOCUMENT, POSTS, valid
 from tests.sidecar.agent.sidecars import (
-    folder,
     training,
 )
-
-directory = pytest.fixture(folder)
 
 
 async def test_every_call_of_the_published_document_exists(directory: Path) -> None:
@@ -44,7 +41,7 @@ def _values() -> st.SearchStrategy[Any]:
     numbers: st.SearchStrategy[Any] = st.sampled_from([-1, 0, 3, 3.0, 2.5, 2**53, 2**53 + 1, 1e300])
     others: st.SearchStrategy[Any] = st.sampled_from([None, True, "", "Step", "x" * 4097, [], {}])
     odd = numbers | others
-    return odd | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+    return odd | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("aé 1", max_size=5)
 
 
 @pytest.mark.parametrize("path", POSTS)

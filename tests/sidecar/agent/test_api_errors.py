@@ -16,15 +16,12 @@ from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, POSTS, RESTART, ST
 from tests.sidecar.agent.sidecars import (
     REPORT,
     controller,
-    folder,
     sidecar,
     supervisor,
     training,
     until,
     world,
 )
-
-directory = pytest.fixture(folder)
 
 
 @pytest.mark.parametrize("path", POSTS)

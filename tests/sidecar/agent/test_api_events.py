@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import pytest
 
 from gangsidecar import wire
 from tests.sidecar.agent.sidecars import (
     HOLD,
     World,
-    folder,
     run,
     training,
     until,
@@ -25,8 +23,6 @@ from tests.sidecar.agent.sidecars import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 from tests.sidecar.agent.api_calls import call, valid
-
-directory = pytest.fixture(folder)
 
 
 class Stream:

@@ -18,7 +18,6 @@ from tests.sidecar.agent.sidecars import (
     REPORT,
     TOKEN,
     controller,
-    folder,
     sidecar,
     supervisor,
     until,
@@ -27,12 +26,6 @@ from tests.sidecar.agent.sidecars import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-directory = pytest.fixture(folder)
-
-
-END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
 
 
 async def test_the_sidecar_leaves_a_frozen_controller_and_dials_again(
@@ -60,7 +53,7 @@ async def test_the_sidecar_keeps_a_controller_that_pings(monkeypatch: pytest.Mon
         connection = await alive.connected()
         end = time.monotonic() + 1.2
         while time.monotonic() < end:
-            await connection.say(wire.Ping())
+            await connection.send(wire.Ping())
             await asyncio.sleep(0.1)  # the beat of a controller
         assert len(alive.connections) == 1
         task.cancel()
@@ -124,7 +117,7 @@ async def test_a_binary_message_of_the_controller_closes_its_connection(director
 )
 async def test_a_malformed_message_of_a_supervisor_closes_only_its_connection(directory: Path, line: bytes) -> None:
     async with world(directory) as here:
-        await here.supervisor.say_raw(line + b"\n")
+        await here.supervisor.send_raw(line + b"\n")
         await until(lambda: here.supervisor.ended)
         await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
         async with supervisor(directory, replace(REPORT, seq=2)):
@@ -165,6 +158,6 @@ async def test_a_supervisor_without_a_report_for_too_long_is_logged(
     await until(lambda: logged("no supervisor has connected"))
     async with supervisor(directory) as below:
         await until(lambda: logged("has connected, but sent no report"))
-        await below.say(REPORT)
+        await below.send(REPORT)
     await until(lambda: logged("has not come back"))
     await link.close()

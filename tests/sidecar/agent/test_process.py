@@ -15,7 +15,6 @@ from tests.sidecar.agent.sidecars import (
     REPORT,
     TOKEN,
     controller,
-    folder,
     run,
     sidecar,
     supervisor,
@@ -25,12 +24,6 @@ from tests.sidecar.agent.sidecars import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-directory = pytest.fixture(folder)
-
-
-END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
 
 
 async def test_a_sidecar_stays_below_40_mb(directory: Path) -> None:
@@ -81,8 +74,8 @@ async def test_a_second_sidecar_takes_over_the_directory_of_a_killed_one(directo
             await first.process.wait()
         async with sidecar(directory, above.url) as second, supervisor(directory, REPORT) as below:
             connection = (await until(lambda: [one for one in above.connections if one.reports()]))[0]
-            await connection.say(run(1))
-            await below.heard(wire.Directive)
+            await connection.send(run(1))
+            await below.wait_for(wire.Directive)
             assert (await second.call("GET", "/v1/attempt"))[0] == 200
 
 

@@ -6,15 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gangsidecar import wire
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
     TOKEN,
     controller,
-    folder,
     sidecar,
     supervisor,
     until,
@@ -25,9 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-directory = pytest.fixture(folder)
-
-
 END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
 
 
@@ -35,7 +29,7 @@ async def test_a_report_reaches_the_controller_with_the_token(directory: Path) -
     async with world(directory) as here:
         assert here.connection.token == f"Bearer {TOKEN}"
         assert [replace(one, phase_age_ms=0) for one in here.connection.reports()] == [REPORT]
-        await here.supervisor.say(replace(REPORT, seq=2, ends=(END,)))
+        await here.supervisor.send(replace(REPORT, seq=2, ends=(END,)))
         await until(lambda: len(here.connection.reports()) == 2)
         assert here.connection.reports()[-1].ends[0].signal == 9
 
@@ -44,11 +38,11 @@ async def test_directives_scans_and_pings_reach_the_supervisor_and_its_answer_co
     async with world(directory) as here:
         scan = wire.Scan(1, (wire.Tier("shared", "/checkpoints", "{step}"),))
         for message in (HOLD, scan, wire.Ping()):
-            await here.connection.say(message)
-        await here.supervisor.heard(wire.Ping)
+            await here.connection.send(message)
+        await here.supervisor.wait_for(wire.Ping)
         assert here.supervisor.received == [HOLD, scan, wire.Ping()]
         answer = wire.Scanned(1, "pod-uid", (wire.Found("shared", 12, "/checkpoints/12", "marker"),))
-        await here.supervisor.say(answer)
+        await here.supervisor.send(answer)
         await until(lambda: answer in here.connection.received)
 
 
@@ -65,7 +59,7 @@ async def test_relaying_takes_milliseconds(directory: Path) -> None:
 
 async def test_a_new_controller_on_another_port_gets_the_whole_report_with_grown_ages(directory: Path) -> None:
     async with controller() as old, sidecar(directory, old.url), supervisor(directory) as below:
-        await below.say(replace(REPORT, ends=(END,), phase_age_ms=100))
+        await below.send(replace(REPORT, ends=(END,), phase_age_ms=100))
         await until((await old.connected()).reports)
         async with controller() as new:
             (directory / "controller").write_text(new.url)
@@ -85,7 +79,7 @@ async def test_a_controller_that_connects_late_gets_only_the_newest_report(direc
     async with controller() as late, sidecar(directory, "ws://127.0.0.1:9/v1/connect"):
         async with supervisor(directory) as below:
             for seq in range(1, 101):
-                await below.say(replace(REPORT, seq=seq))
+                await below.send(replace(REPORT, seq=seq))
             (directory / "controller").write_text(late.url)
             connection = await late.connected()
             await until(connection.reports)
@@ -99,8 +93,8 @@ async def test_a_controller_that_reads_slowly_gets_only_the_newest_report(direct
             connection = await slow.connected()
             large = tuple(wire.Checkpoint("ram", step, 0, 1, "p" * 4000) for step in range(100))
             for seq in range(1, 101):
-                await below.say(replace(REPORT, seq=seq, checkpoints=large))
-            await below.say(replace(REPORT, seq=101))
+                await below.send(replace(REPORT, seq=seq, checkpoints=large))
+            await below.send(replace(REPORT, seq=101))
             slow.reads.set()
             await until(lambda: connection.reports() and connection.reports()[-1].seq == 101)
             assert len(connection.reports()) < 60
@@ -112,7 +106,7 @@ async def test_a_supervisor_that_comes_back_gets_the_newest_directive(directory:
         await here.direct(replace(HOLD, attempt=2))
         here.supervisor.writer.transport.abort()
         async with supervisor(directory, replace(REPORT, session="session-b")) as back:
-            assert await back.heard(wire.Directive) == replace(HOLD, attempt=2)
+            assert await back.wait_for(wire.Directive) == replace(HOLD, attempt=2)
             await until(lambda: here.connection.reports()[-1].session == "session-b")
 
 
@@ -124,8 +118,8 @@ async def test_a_directive_of_an_earlier_connection_is_dropped(directory: Path) 
         again = await here.controller.connected(2)
         async with supervisor(directory, replace(REPORT, seq=2)) as back:
             await until(lambda: again.reports() and again.reports()[-1].seq == 2)
-            await again.say(wire.Ping())
-            await back.heard(wire.Ping)
+            await again.send(wire.Ping())
+            await back.wait_for(wire.Ping)
             assert back.received == [wire.Ping()]
 
 
@@ -133,16 +127,16 @@ async def test_a_scan_waits_for_a_supervisor_that_is_away_for_a_moment(directory
     async with world(directory) as here:
         here.supervisor.writer.transport.abort()
         await until(lambda: "the supervisor's connection ended" in here.sidecar.log())
-        await here.connection.say(wire.Scan(1, ()))
+        await here.connection.send(wire.Scan(1, ()))
         async with supervisor(directory, REPORT) as back:
-            assert await back.heard(wire.Scan) == wire.Scan(1, ())
+            assert await back.wait_for(wire.Scan) == wire.Scan(1, ())
 
 
 async def test_the_newest_supervisor_connection_wins(directory: Path) -> None:
     async with world(directory) as here, supervisor(directory, replace(REPORT, session="session-b")) as newer:
         await until(lambda: here.supervisor.ended and here.connection.reports()[-1].session == "session-b")
-        await here.connection.say(HOLD)
-        await newer.heard(wire.Directive)
+        await here.connection.send(HOLD)
+        await newer.wait_for(wire.Directive)
         assert here.supervisor.received == []
 
 
@@ -152,13 +146,13 @@ async def test_messages_of_exactly_the_limit_pass_both_ways(directory: Path) -> 
             text + " " * (wire.MAX_BYTES - len(text))
             for text in (wire.encode(replace(REPORT, seq=2)), wire.encode(HOLD))
         )
-        await here.supervisor.say_raw(report.encode() + b"\n")
+        await here.supervisor.send_raw(report.encode() + b"\n")
         await until(lambda: len(here.connection.reports()) == 2)
         await here.connection.socket.send_str(directive)
-        assert await here.supervisor.heard(wire.Directive) == HOLD
+        assert await here.supervisor.wait_for(wire.Directive) == HOLD
 
 
 async def test_newlines_between_tokens_dont_break_the_supervisors_lines(directory: Path) -> None:
     async with world(directory) as here:
         await here.connection.socket.send_str(wire.encode(HOLD).replace(",", ",\n"))
-        assert await here.supervisor.heard(wire.Directive) == HOLD
+        assert await here.supervisor.wait_for(wire.Directive) == HOLD

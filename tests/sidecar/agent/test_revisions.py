@@ -11,7 +11,6 @@ from gangsidecar import wire
 from tests.sidecar.agent.sidecars import (
     REPORT,
     controller,
-    folder,
     sidecar,
     supervisor,
     until,
@@ -20,12 +19,6 @@ from tests.sidecar.agent.sidecars import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-directory = pytest.fixture(folder)
-
-
-END = wire.End(attempt=1, local_rank=0, age_ms=7, signal=9)
 
 
 MEASURED = replace(

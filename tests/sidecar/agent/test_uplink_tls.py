@@ -1,4 +1,4 @@
-"""The sidecar over TLS: whom it trusts, by which name, and how it finds the leader among controllers."""
+"""The sidecar over TLS: which certificates and names it trusts, and how it finds the leader."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gangsidecar import wire
-from tests.sidecar.agent.sidecars import REPORT, TOKEN, Sidecar, folder, supervisor, until
+from tests.sidecar.agent.sidecars import REPORT, TOKEN, Sidecar, supervisor, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 NAME = "gangctl.gangctl-system.svc"
-directory = pytest.fixture(folder)
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Authority:
     def context(self, folder: Path, *names: x509.GeneralName) -> ssl.SSLContext:
         """A server that has a certificate for these names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        # Who signed it is told by key and not only by name: of two authorities of one name, that one is looked for.
+        # The key, and not only the name, identifies the signer: two authorities may have one name.
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         begun = _begun("serving", self.certificate.subject, key).add_extension(signer, critical=False)
         made = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)

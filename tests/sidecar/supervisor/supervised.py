@@ -109,7 +109,7 @@ class Sidecar:
         return wire.decode(line)
 
     def until(self, condition: Callable[[Report], Any]) -> Report:
-        """The first report that fits."""
+        """The first report for which the condition holds."""
         end = time.monotonic() + DEADLINE
         while time.monotonic() < end:
             message = self.receive()
@@ -126,7 +126,7 @@ class Sidecar:
 
 
 class Member:
-    """A supervisor with the sidecar beside it."""
+    """A supervisor with its sidecar."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ class Member:
         self.python = sys.executable
 
     def start(self, *command: str, fsize: int = -1, **flags: str) -> Report:
-        """Start a session; gives its first report."""
+        """Start a session; returns its first report."""
         self.launch(*command, fsize=fsize, **flags)
         self.sidecar.accept()
         return self.sidecar.until(lambda report: report.phase is Phase.IDLE)

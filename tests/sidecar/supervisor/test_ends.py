@@ -1,4 +1,4 @@
-"""How the worker's processes ended, as the report tells it."""
+"""How the worker's processes ended, as the report shows it."""
 
 from __future__ import annotations
 
