@@ -1,4 +1,4 @@
-"""Signals and exit codes as users write them: types for argparse."""
+"""Argument types for argparse: signals and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def signal_number(text: str) -> tuple[str, int]:
     """Name and number of ``SIGKILL``, ``KILL``, ``kill`` or ``9``.
 
     Raises:
-        ArgumentTypeError: it is none of Linux' signals; the text says what is near.
+        ArgumentTypeError: Linux has no such signal; a similar name is suggested.
     """
     if text.isascii() and text.isdigit() and 1 <= int(text) <= _LAST:
         number = int(text)
@@ -25,7 +25,7 @@ def signal_number(text: str) -> tuple[str, int]:
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     if name not in SIGNALS:
         near = get_close_matches(name, SIGNALS, 1)
-        raise ArgumentTypeError(f"{text!r} is no signal of Linux" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ArgumentTypeError(f"{text!r} is no Linux signal" + (f"; did you mean {near[0]}?" if near else ""))
     return name, SIGNALS[name]
 
 
@@ -33,8 +33,8 @@ def exit_code(text: str) -> int:
     """An exit code.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is no exit code.
     """
     if not (text.isascii() and text.isdigit() and int(text) <= _MAX_EXIT_CODE):
-        raise ArgumentTypeError(f"{text!r} instead of a number from 0 to {_MAX_EXIT_CODE}")
+        raise ArgumentTypeError(f"{text!r} is no exit code: use a number from 0 to {_MAX_EXIT_CODE}")
     return int(text)

@@ -1,4 +1,4 @@
-"""``gangctl classify``: what the failure policy would do, without a cluster and without harm."""
+"""``gangctl classify``: a dry run of the failure policy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ examples:
   gangctl classify job.yaml --condition DisruptionTarget:PreemptionByScheduler
   gangctl classify job.yaml --device-health nvidia.com/gpu=Unhealthy -o json
 
-It views at one fault alone. A running gang may do more: the same member at fault again costs its pod, a budget that
-is used up ends the job, and a FailJob rule waits for stronger evidence (recovery.evidenceWindowSeconds).
+It classifies one fault in isolation. A running gang may do more: a repeated fault of the same member replaces its pod,
+an exhausted budget ends the gang, and a FailJob rule waits for stronger evidence (recovery.evidenceWindowSeconds).
 
 exit codes: 0 classified, 2 bad input
 """
@@ -57,20 +57,20 @@ _REASONS: Final = (
 _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unknown))?(:(?P<reason>\S+))?")
 _SAID: Final = {
     Action.FAIL_JOB: "the gang fails",
-    Action.IGNORE: "the gang recovers, the budget isn't charged",
+    Action.IGNORE: "the gang recovers, the budget is not charged",
     Action.COUNT: "the gang recovers, the budget is charged",
 }
 _LEVELS: Final = {
-    IncidentLevel.PROCESS: "every worker starts again inside its pod",
-    IncidentLevel.CONTAINER: "the container of the member starts again, and every worker",
-    IncidentLevel.POD: "the pod of the member is replaced, the other workers start again inside theirs",
+    IncidentLevel.PROCESS: "every worker restarts inside its pod",
+    IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
+    IncidentLevel.POD: "the pod of the member is replaced, the other workers restart inside their pods",
     IncidentLevel.GANG: "every pod is replaced",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the policy says of the fault, if a member has it."""
+    """What the policy decides about the fault of one member."""
 
     member: str
     verdict: Verdict
@@ -85,22 +85,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
-    parser.add_argument("--member", metavar="M", help="whose fault it is, such as worker-3 (default: one of each role)")
-    parser.add_argument("-o", "--output", choices=["json"], help="as JSON, for programs")
+    parser.add_argument("--member", metavar="M", help="member at fault, such as worker-3 (default: one of each role)")
+    parser.add_argument("-o", "--output", choices=["json"], help="print JSON, for programs")
     fault = parser.add_mutually_exclusive_group(required=True)
-    fault.add_argument("--exit-code", metavar="N", type=exit_code, help="a worker's process exits with N (0 to 255)")
-    fault.add_argument("--signal", metavar="S", type=signal_number, help="a signal ends it: SIGKILL, KILL or 9")
-    fault.add_argument("--reason", choices=[str(one) for one in _REASONS], help="a fault that is neither of them")
+    fault.add_argument("--exit-code", metavar="N", type=exit_code, help="a worker process exits with N (0 to 255)")
     fault.add_argument(
-        "--condition", metavar="TYPE[=STATUS][:REASON]", type=_condition, help="its pod has this condition"
+        "--signal", metavar="S", type=signal_number, help="a signal ends a worker process: SIGKILL, KILL or 9"
     )
     fault.add_argument(
-        "--device-health", metavar="RESOURCE=HEALTH", type=_health, help="a device of its pod is Unhealthy or Unknown"
+        "--reason",
+        metavar="REASON",
+        choices=[str(one) for one in _REASONS],
+        help=f"a fault with this reason: {', '.join(_REASONS)}",
+    )
+    fault.add_argument(
+        "--condition", metavar="TYPE[=STATUS][:REASON]", type=_condition, help="the pod has this condition"
+    )
+    fault.add_argument(
+        "--device-health", metavar="RESOURCE=HEALTH", type=_health, help="a device of the pod is Unhealthy or Unknown"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say which rule catches the fault."""
+    """Print which rule matches the fault."""
     job = load_manifest(arguments.file)
     fault = _fault(arguments)
     members = [arguments.member] if arguments.member else [member_name(role.name, 0) for role in job.spec.roles]
@@ -111,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print_out(as_json(_document(fault, answers)))
     elif harmless:
-        print_out("no fault: exit code 0 is how a worker finishes (successPolicy)")
+        print_out("no fault: with this successPolicy, exit code 0 is success")
     else:
         _tell(job, fault, answers)
     return ExitCode.OK
@@ -129,17 +136,17 @@ def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
         by_answer.setdefault(answer.key, []).append(parse_member_name(answer.member)[0])
     for (said, at_least), roles in by_answer.items():
         if len(by_answer) > 1:
-            print_out(f"\nif a member of {', '.join(roles)} has it:")
+            print_out(f"\nfor a member of {', '.join(roles)}:")
         print_out(f"rule:   {clean(said.rule) if said.rule else 'none'}: {clean(said.why)}")
         print_out(f"action: {said.action}: {_SAID[said.action]}")
         if said.action is not Action.FAIL_JOB:
             print_out(f"level:  {at_least}: {_LEVELS[at_least]}")
         elif window := job.spec.recovery.evidence_window_seconds:
             print_out(
-                f"        unless a device or node turns out to be the cause within {window} s (evidenceWindowSeconds)"
+                f"        unless evidence of a device or node fault arrives within {window} s (evidenceWindowSeconds)"
             )
     if not job.spec.pod_failure_policy.rules:
-        print_out("\nThe manifest has no podFailurePolicy.rules: everything but a disruption is counted.")
+        print_out("\nThe manifest has no podFailurePolicy.rules: every fault except a disruption is counted.")
 
 
 def _document(fault: Fault, answers: list[_Answer]) -> dict[str, Any]:
@@ -173,7 +180,7 @@ def _check(job: GangJob, member: str) -> None:
 
 
 def _fault(arguments: argparse.Namespace) -> Fault:
-    """The fault as the core would make it of such evidence."""
+    """The fault that the core would make of this evidence."""
     if arguments.exit_code is not None:
         code = arguments.exit_code
         return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=code, message=f"exit code {code}")
@@ -190,7 +197,7 @@ def _fault(arguments: argparse.Namespace) -> Fault:
         text = f"a device of {resource} is {health}"
         return Fault(Reason.DEVICE_LOST, "", 0.0, device="of the pod", resource=resource, health=health, message=text)
     reason = Reason(arguments.reason)
-    # What the kernel kills for want of memory ends by SIGKILL: an exit code rule for 137 sees it as well.
+    # The kernel's OOM killer sends SIGKILL, so an exit code rule for 137 matches as well.
     number = SIGNALS["SIGKILL"] if reason is Reason.OOM_KILLED else None
     return Fault(reason, "", 0.0, signal=number, message=f"reason {reason}")
 

@@ -1,4 +1,4 @@
-"""Under which name this program was called: as itself, or by kubectl as its plugin."""
+"""The name that this program was called by: gangctl, or kubectl gang as a kubectl plugin."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _FILE: Final = "kubectl-gang"
 
 
 def command_name() -> str:
-    """``gangctl``, or ``kubectl gang``: what the user types."""
+    """``gangctl`` or ``kubectl gang``, as the user typed it."""
     return PLUGIN if Path(sys.argv[0]).name.startswith(_FILE) else "gangctl"
 
 
 def is_plugin() -> bool:
-    """Whether kubectl called: then a cluster is meant."""
+    """Whether kubectl called this program, which selects a cluster."""
     return command_name() == PLUGIN

@@ -1,6 +1,7 @@
-"""Keeps a controller running, as a Deployment does on a cluster: what dies is started again, after growing pauses.
+"""Keeps a controller process running, as a Deployment does on a cluster: with back-off after each crash.
 
-The controller is a child whose standard input is a pipe of ours: it ends by itself when we are gone, and gangs go on.
+The controller's standard input is a pipe from this process: when this process is gone, the controller exits, and gangs
+continue without it.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from typing import Final
 from gangctl.cluster.local.layout import StateDirectory
 
 QUICK_SECONDS: Final = 10.0
-"""A controller that lived for less died quickly."""
+"""A controller that lives for a shorter time counts as a quick death."""
 MOST_QUICK_DEATHS: Final = 10
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 END_SECONDS: Final = 5.0
-"""From SIGTERM to SIGKILL of the controller. Killing it does no harm to a gang."""
+"""From SIGTERM to SIGKILL of the controller. A SIGKILL does not harm gangs."""
 
 
 class ControllerFailedError(Exception):
-    """The controller dies again and again; the text says how and where to look."""
+    """The controller keeps dying; the message has the reason and the path of its log."""
 
 
 @dataclass
 class ControllerProcess:
-    """One controller for a state directory. ``notify`` is called with sentences for the user."""
+    """The controller process of a state directory. ``notify`` is called with messages for the user."""
 
     state: StateDirectory
     notify: Callable[[str], None]
     _child: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     async def run(self) -> None:
-        """Keep it running until cancelled; it is ended then.
+        """Keep the controller running until cancelled, then end it.
 
         Raises:
             ControllerFailedError: it died too often in a row.
@@ -58,7 +59,7 @@ class ControllerProcess:
                     )
                 pause = 0.0 if quick == 1 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (quick - 2))
                 self.notify(
-                    f"the controller died {_how(code)}; workers train on, it is started again"
+                    f"the controller died {_how(code)}; workers continue to train, the controller restarts"
                     + (f" in {pause:g} s" if pause else "")
                 )
                 await asyncio.sleep(pause)
@@ -76,7 +77,7 @@ class ControllerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us alone: we say what happens then
+                start_new_session=True,  # only this process handles Ctrl-C
             )
         except OSError as error:
             raise ControllerFailedError(f"the controller can't be started: {error.strerror}") from None
@@ -93,7 +94,7 @@ class ControllerProcess:
             return
         with suppress(ProcessLookupError):
             child.send_signal(signal.SIGTERM)
-            child.send_signal(signal.SIGCONT)  # it may have been hung on purpose
+            child.send_signal(signal.SIGCONT)  # gangctl inject may have frozen it
         try:
             async with asyncio.timeout(END_SECONDS):
                 await child.wait()
@@ -107,7 +108,7 @@ class ControllerProcess:
             lines = self.state.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return f"{lines[-1] if lines else 'it said nothing'} ({self.state.log})"
+        return f"{lines[-1] if lines else 'its log is empty'} ({self.state.log})"
 
 
 def _how(code: int) -> str:

@@ -1,4 +1,4 @@
-"""``gangctl crd``: kubectl apply reads it from a pipe."""
+"""``gangctl crd``: print the CustomResourceDefinition for kubectl apply."""
 
 from __future__ import annotations
 

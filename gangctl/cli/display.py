@@ -1,4 +1,4 @@
-"""What `gangctl run` shows while it runs: a port with two ways to do it, a live view and a line for each change."""
+"""The port for what `gangctl run` shows: a live display on a terminal, plain output elsewhere."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from gangctl.cli.gang_view import GangView
 
 
 class Display(Protocol):
-    """Shows a gang to the user. Every call may raise OSError: the terminal or the reader of the pipe is gone."""
+    """Shows a gang to the user. Each call may raise OSError if the terminal or the reader of the pipe is gone."""
 
     def update(self, look: GangView, now: float) -> None:
-        """Show the gang as it is; ``now`` in seconds since the epoch."""
+        """Show the current view of the gang; ``now`` in seconds since the epoch."""
 
     def note(self, text: str) -> None:
-        """Say something that is not in the gang's status."""
+        """Show a note that is not part of the gang's status."""
 
     def output(self, member: str, line: str) -> None:
         """Show one line of a worker's output."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""

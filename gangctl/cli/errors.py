@@ -1,4 +1,4 @@
-"""What the command line says instead of a traceback, and its exit codes."""
+"""Errors that the command line prints without a traceback, and its exit codes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ended; each verb's --help says which of them it gives."""
+    """Exit codes; the --help of each verb lists its own."""
 
     OK = 0
     FAILED = 1
     BAD_INPUT = 2
     HELD = 3
-    """The gang is held or suspended, and was left so."""
+    """The gang is held or suspended."""
     INTERRUPTED = 130
 
 
 class UserError(Exception):
-    """What was seen and what to do, in one sentence for the user; nothing was changed."""
+    """An error of the user: the message says what was seen and what to do. Nothing was changed."""

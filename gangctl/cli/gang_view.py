@@ -1,6 +1,6 @@
-"""What can be seen of a gang now: the controller's snapshot, or what the files say while no controller answers.
+"""A view of a gang at one moment: the controller's snapshot or, if no controller answers, what is stored in files.
 
-The controller is asked at its live endpoint; processes are known from the files of the pods in either case.
+The snapshot comes from the controller's live endpoint. Processes always come from the files of the pods.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ TIMEOUT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GangView:
-    """One look at a gang."""
+    """A view of one gang at one moment."""
 
     job: GangJob
-    """As it is stored."""
+    """The gang as it is stored."""
     snapshot: Snapshot
     pods: tuple[PodRecord, ...]
-    """Those that are not forgotten yet, by name."""
+    """Stored pods, sorted by name."""
     live: bool
-    """The snapshot is the controller's; else it is made of the files, which know no steps."""
+    """Whether the snapshot is the controller's. If not, it is made from files, which have no steps."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Member -> where its pod is; empty where there is only one machine."""
+    """Member -> node of its pod; empty on a single machine."""
 
     def processes(self) -> list[dict[str, Any]]:
-        """Every member with its pod and process ids, for programs; a start time is in clock ticks since the boot."""
+        """All members with their pods and process IDs, for programs. Start times are in clock ticks since boot."""
         newest = {pod.member: pod for pod in sorted(self.pods, key=lambda pod: pod.incarnation)}
         found: list[dict[str, Any]] = []
         for member in self.snapshot.members:
@@ -58,25 +58,25 @@ class GangView:
 
 
 def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
-    """GangView once; ``now`` in seconds since the epoch. It blocks for a moment.
+    """View a local gang; ``now`` in seconds since the epoch. This is blocking.
 
     Raises:
-        ClusterError: the gang's own file can't be read.
+        ClusterError: the stored gang can't be read.
     """
     job = store.read()
     try:
         pods = pod_record.load_all(store.folder)
     except (ClusterError, OSError):
-        pods = ()  # they come and go while we look
-    told = live_snapshot(state, job.metadata.name)
-    if told is not None and told.uid == job.metadata.uid:
-        return GangView(job, told, pods, live=True)
+        pods = ()  # pods come and go meanwhile
+    current = live_snapshot(state, job.metadata.name)
+    if current is not None and current.uid == job.metadata.uid:
+        return GangView(job, current, pods, live=True)
     observed = Observed(pods=tuple(projection(pod) for pod in pods if pod.gang == job.metadata.uid))
     return GangView(job, _as_stored(snapshot(now, job, observed), job), pods, live=False)
 
 
 def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:
-    """The controller's snapshot; None if it doesn't answer."""
+    """The controller's snapshot of a gang; None if the controller does not answer."""
     try:
         endpoint = Endpoint.model_validate_json(state.live.read_bytes())
         address = urlsplit(endpoint.url)
@@ -95,5 +95,5 @@ def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:
 
 
 def _as_stored(found: Snapshot, job: GangJob) -> Snapshot:
-    """Without a controller nobody is connected as far as we know, which is no reason to say so of the status."""
+    """The snapshot with the stored status: without a controller it is unknown which members are connected."""
     return changed(found, status=job.status)

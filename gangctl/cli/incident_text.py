@@ -1,4 +1,4 @@
-"""An incident in words, from the status alone: what failed, what was decided and why, what it cost, the waits."""
+"""An incident in words, from the status alone: what failed, what was decided and why, what it cost, and the waits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gangctl.core.policy.cause import describe
 from gangctl.telemetry.spans import PARENTS, Span
 
 _LEVELS: Final = {
-    IncidentLevel.PROCESS: "every worker starts again inside its pod",
-    IncidentLevel.CONTAINER: "the member's container starts again, and every worker",
-    IncidentLevel.POD: "a pod is replaced, the other workers start again inside theirs",
+    IncidentLevel.PROCESS: "every worker restarts inside its pod",
+    IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
+    IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
     IncidentLevel.GANG: "every pod is replaced",
 }
 _OUTCOMES: Final = {
     "Failed": "The gang failed.",
-    "Held": "The gang was held: its pods stay for a look.",
-    "Succeeded": "The gang had succeeded by then.",
+    "Held": "The gang is held: its pods stay for inspection.",
+    "Succeeded": "The gang succeeded.",
     "Suspended": "The gang was suspended.",
 }
 _WAITS: Final = {
@@ -35,7 +35,7 @@ _WAITS: Final = {
 
 
 def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float) -> str:
-    """The gang, from which attempt to which, how it ended, how long it took, and when it began."""
+    """The gang, the attempts, the outcome, the duration and the start of the incident."""
     root = spans[0]
     whole = took((now if root.end is None else root.end) - root.begin)
     how = f"{whole} so far" if root.end is None else whole
@@ -62,16 +62,16 @@ def _cause(incident: Incident) -> str:
     where = {f"on node {cause.node}": cause.node, f"device {cause.device}": cause.device}
     found = ", ".join([text, *(words for words, what in where.items() if what and what not in text)])
     others = [name for name in cause.tied if name != cause.member]
-    return f"{found}; so did {', '.join(others)} in the same moment." if others else f"{found}."
+    return f"{found}; at the same moment also {', '.join(others)}." if others else f"{found}."
 
 
 def _decision(incident: Incident) -> str:
     cause, level = incident.cause, f"level {incident.level} ({_LEVELS[incident.level]})"
-    rule = f"Rule {cause.rule} of podFailurePolicy decided" if cause.rule else "No rule of podFailurePolicy named it"
+    rule = f"Rule {cause.rule} of podFailurePolicy matched" if cause.rule else "No rule of podFailurePolicy matched"
     if incident.planned:
-        rule = "It was planned, so workers had time for a last checkpoint"
+        rule = "The stop was planned, with time for a last checkpoint"
     if not incident.settled:
-        return f"{rule}; so far {level}, the rest is decided when every member is ready."
+        return f"{rule}; so far {level}. The decision follows when every member is ready."
     return f"{rule}: {level}, {'charged' if incident.charged else 'not charged'} to the budget."
 
 
@@ -79,10 +79,10 @@ def _cost(incident: Incident) -> str:
     if incident.outcome != "Restarted":
         return _OUTCOMES.get(incident.outcome, "")
     step = incident.restored_step
-    point = "It began again from the start" if step is None else f"It began again from step {step}"
+    point = "The gang restarted from the beginning" if step is None else f"The gang restarted from step {step}"
     steps, seconds = incident.lost_steps, incident.lost_seconds
     if steps is None:
-        return f"{point}; how many steps were lost isn't known."
+        return f"{point}; the number of lost steps is unknown."
     if steps == 0:
         return f"{point}; no step was lost."
     spent = "" if seconds is None else f", {took(seconds)} of training"
@@ -90,7 +90,7 @@ def _cost(incident: Incident) -> str:
 
 
 def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
-    """For whom everybody waited, phase by phase: whose end was the last. How long is said as it is drawn."""
+    """The slowest member of each phase, with the same duration as in the drawing."""
     drawn = {_key(span): (span.end or span.begin) - span.begin for span in spans}
     waits = []
     for phase, words in _WAITS.items():
@@ -101,20 +101,20 @@ def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
                 words.format(f"{last.member}{node}", took(drawn[PARENTS[phase][0], last.member, last.incarnation]))
             )
     if waits:
-        yield f"Everybody waited for {_listed(waits)}."
+        yield f"The gang waited for {_listed(waits)}."
 
 
 def _unfinished(spans: Sequence[Span], now: float) -> Iterator[str]:
-    """What goes on now: the phase, for how long."""
+    """The phase that is not over, and for how long it has lasted."""
     for span in spans[1:]:
         if span.end is None:
-            yield f"It is not over yet: {span.name} has gone on for {took(now - span.begin)}."
+            yield f"The incident is not over: {span.name} has lasted {took(now - span.begin)} so far."
             return
 
 
 def _key(span: Span) -> tuple[object, ...]:
-    told = dict(span.attributes)
-    return span.name, told.get("gang.member"), told.get("gang.incarnation")
+    attributes = dict(span.attributes)
+    return span.name, attributes.get("gang.member"), attributes.get("gang.incarnation")
 
 
 def _end(one: IncidentMember) -> int:

@@ -1,4 +1,4 @@
-"""``gangctl inject``: faults on purpose, to see what the gang does before it happens by itself."""
+"""``gangctl inject``: inject a fault into a member or the controller, to test how the gang recovers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from gangctl.cluster.local.pod_processes import PodProcess
 _CONTROLLER: Final = "controller"
 _EPILOG: Final = """\
 examples:
-  gangctl inject demo worker-1 --signal SIGKILL      the worker of one member is killed
-  gangctl inject demo worker-1 --exit-code 75        it exits with 75, as if it had called exit() itself
-  gangctl inject demo --rank 3 --signal BUS          the process of rank 3 alone, whichever member has it
-  gangctl inject demo worker-2 --hang                it stops and says nothing (SIGSTOP to its whole tree)
-  gangctl inject demo worker-2 --unhang              and goes on
-  gangctl inject demo worker-1 --kill-sidecar        training goes on; the sidecar comes back by itself
-  gangctl inject demo worker-1 --kill-supervisor     the container restarts: one incident, ContainerRestarted
-  gangctl inject demo --kill-controller              training goes on; another controller comes
-  gangctl inject demo controller --hang              a controller that is there and doesn't answer (this machine only)
+  gangctl inject demo worker-1 --signal SIGKILL      kill the worker of one member
+  gangctl inject demo worker-1 --exit-code 75        make it exit with 75, as if it had called exit()
+  gangctl inject demo --rank 3 --signal BUS          only the process of rank 3, on whichever member
+  gangctl inject demo worker-2 --hang                freeze it (SIGSTOP to its process tree)
+  gangctl inject demo worker-2 --unhang              let it continue
+  gangctl inject demo worker-1 --kill-sidecar        training continues; the sidecar is restarted
+  gangctl inject demo worker-1 --kill-supervisor     the container restarts: an incident ContainerRestarted
+  gangctl inject demo --kill-controller              training continues; another controller starts
+  gangctl inject demo controller --hang              freeze the controller (only on this machine)
 
-To lose a whole pod on this machine, take a rule with level: Pod; on a cluster, kubectl delete pod.
+To lose a whole pod, use kubectl delete pod on a cluster, or a rule with level: Pod on this machine.
 
-On a cluster a small program is run in the member's container by its own python3. That needs the rights get on
-gangjobs, list on pods, and get and create on pods/exec; --kill-controller needs get on leases and delete on pods in
-the controller's namespace. --exit-code, --kill-sidecar and --kill-supervisor use ptrace, which a node can forbid
-(kernel.yama.ptrace_scope above 0); what is done instead, or what to do, is said then.
+On a cluster, a small program runs in the member's container, with its own python3. Permissions: get gangjobs, list
+pods, get and create pods/exec; for --kill-controller get leases and delete pods in the controller's namespace.
+--exit-code, --kill-sidecar and --kill-supervisor use ptrace, which a node may forbid (kernel.yama.ptrace_scope above
+0); the command then prints what it did instead, or what to do.
 
-exit codes: 0 done, 2 bad input, nothing there to be harmed, or it isn't permitted
+exit codes: 0 done, 2 bad input, no such process, or not permitted
 """
 
 
@@ -49,23 +49,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--process",
         choices=[str(one) for one in PodProcess],
         default=str(PodProcess.WORKER),
-        help="which process of the member (default: worker)",
+        help="process of the member (default: worker)",
     )
-    parser.add_argument("--rank", metavar="R", type=members.rank, help="only the worker's process of this rank")
+    parser.add_argument("--rank", metavar="R", type=members.rank, help="only the worker process of this rank")
     fault = parser.add_mutually_exclusive_group(required=True)
     fault.add_argument("--signal", metavar="S", type=signal_number, help="send a signal: SIGKILL, KILL or 9")
     fault.add_argument("--exit-code", metavar="N", type=exit_code, help="make it exit with N (0 to 255)")
-    fault.add_argument("--hang", action="store_true", help="SIGSTOP: it is there and does nothing")
-    fault.add_argument("--unhang", action="store_true", help="SIGCONT: let it go on")
-    fault.add_argument("--kill-sidecar", action="store_true", help="SIGKILL to the member's sidecar")
-    fault.add_argument("--kill-supervisor", action="store_true", help="SIGKILL to the member's supervisor")
-    fault.add_argument("--kill-controller", action="store_true", help="SIGKILL to the controller")
+    fault.add_argument("--hang", action="store_true", help="freeze it with SIGSTOP")
+    fault.add_argument("--unhang", action="store_true", help="let it continue with SIGCONT")
+    fault.add_argument("--kill-sidecar", action="store_true", help="send SIGKILL to the member's sidecar")
+    fault.add_argument("--kill-supervisor", action="store_true", help="send SIGKILL to the member's supervisor")
+    fault.add_argument("--kill-controller", action="store_true", help="send SIGKILL to the controller")
     parser.add_argument(
         "--controller",
         metavar="NS/NAME",
         type=_lease,
         default=DEFAULT_LEASE,
-        help=f"Lease of the cluster's controller, for --kill-controller (default: {DEFAULT_LEASE})",
+        help=f"Lease of the controller on a cluster, for --kill-controller (default: {DEFAULT_LEASE})",
     )
     selection.configure(parser)
 
@@ -104,7 +104,7 @@ def _fault(arguments: argparse.Namespace) -> InjectedFault:
         process = PodProcess.SIDECAR if arguments.kill_sidecar else PodProcess.SUPERVISOR
     if arguments.exit_code is not None:
         return InjectedFault(process=process, rank=arguments.rank, exit_code=arguments.exit_code)
-    # A launcher that sleeps while its child trains would be no hang.
+    # Freezing a launcher while its child trains is no hang: freeze the whole tree.
     tree = process is PodProcess.WORKER and (arguments.hang or arguments.unhang)
     return InjectedFault(process=process, rank=arguments.rank, signal=_signal_of(arguments), tree=tree)
 

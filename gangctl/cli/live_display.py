@@ -1,4 +1,4 @@
-"""The live view of `gangctl run` on a terminal."""
+"""The live display of `gangctl run` on a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gangctl.cli.text import clean, output_line
 NOTES: Final = 4
 MOST_INCIDENTS: Final = 5
 _OTHER_LINES: Final = 8
-"""Head, reason, footer, headings and empty lines."""
+"""Number of lines for head, reason, footer, headings and empty lines."""
 
 
 class LiveDisplay:
-    """Draws the gang at the bottom of the terminal; workers' output and notes scroll above it."""
+    """A display that draws the gang at the bottom of the terminal; the workers' output scrolls above it."""
 
     def __init__(self, out: Console, footer: str) -> None:
         self._out = out
@@ -31,25 +31,25 @@ class LiveDisplay:
         self._live.start()
 
     def update(self, look: GangView, now: float) -> None:
-        """Draw the gang as it is."""
+        """Redraw the gang."""
         self._last = look, now
-        self._live.update(self._picture(look, now), refresh=True)
+        self._live.update(self._drawing(look, now), refresh=True)
 
     def note(self, text: str) -> None:
-        """Add a line below the tables; the last few are shown."""
+        """Add a note below the tables; only the last few are shown."""
         self._notes.append(clean(text))
         if self._last is not None:
             self.update(*self._last)
 
     def output(self, member: str, line: str) -> None:
-        """A line above the picture."""
+        """Print a line of a worker's output above the drawing."""
         self._out.print(Text(f"{clean(member)} | ", style="dim").append(output_line(line), style=""))
 
     def close(self) -> None:
-        """The last picture stays; the cursor is below it again."""
+        """Keep the last drawing, and move the cursor below it."""
         self._live.stop()
 
-    def _picture(self, look: GangView, now: float) -> RenderableType:
+    def _drawing(self, look: GangView, now: float) -> RenderableType:
         status = look.snapshot.status
         incidents = status.incidents[:MOST_INCIDENTS]
         room = self._out.size.height - _OTHER_LINES - 2 * len(incidents) - len(self._notes)
@@ -62,6 +62,6 @@ class LiveDisplay:
             parts += [Text(), Text("Incidents, newest first (seconds)", style="bold"), tables.incidents(incidents)]
         parts += [Text(), *(Text(note, style="yellow") for note in self._notes)]
         if not look.live and not all(one.terminated for one in look.snapshot.members):
-            parts.append(Text("no controller answers now; workers train on", style="yellow"))
+            parts.append(Text("the controller does not answer; workers continue to train", style="yellow"))
         parts.append(Text(self._footer, style="dim"))
         return Group(*parts)

@@ -1,4 +1,4 @@
-"""The gangs of a state directory, by name."""
+"""Gangs of a state directory, by name."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
 STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
-"""The environment variable that names it."""
+"""The environment variable with the path of the state directory."""
 
 
 def default_state_directory() -> Path:
-    """Where gangs of this machine are kept if nobody says otherwise."""
+    """The state directory, unless a flag selects another one."""
     return Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY)
 
 
 def absolute(path: Path) -> StateDirectory:
-    """The state directory, known by its whole path."""
-    return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - links are kept, the path is shown
+    """The state directory, with an absolute path."""
+    return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - keeps symlinks, because the path is shown
 
 
 def names(state: StateDirectory) -> list[str]:
-    """Names of all gangs that are stored there, sorted.
+    """Names of all stored gangs, sorted.
 
     Raises:
         UserError: the folder can't be read.
@@ -42,10 +42,10 @@ def names(state: StateDirectory) -> list[str]:
 
 
 def find(state: StateDirectory, name: str) -> GangStore:
-    """The store of a gang that exists.
+    """The store of an existing gang.
 
     Raises:
-        UserError: there is none of this name; near names are suggested.
+        UserError: there is no gang of this name; similar names are suggested.
     """
     try:
         store = GangStore(state.gang(name))
@@ -59,7 +59,7 @@ def find(state: StateDirectory, name: str) -> GangStore:
             if near
             else f"there are {', '.join(known[:10])}"
             if known
-            else "there are no gangs; start one with gangctl run FILE, or name another place with --state-dir"
+            else "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
         )
         raise UserError(f"there is no gang {name!r} in {state.path}: {hint}")
     return store
@@ -69,7 +69,7 @@ def read(store: GangStore) -> GangJob:
     """The gang as it is stored.
 
     Raises:
-        UserError: the file isn't a gang.
+        UserError: the file can't be read or isn't a GangJob.
     """
     try:
         return store.read()

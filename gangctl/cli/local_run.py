@@ -1,4 +1,4 @@
-"""One `gangctl run` from the stored gang to its end: a controller, a picture, and what signals do."""
+"""One `gangctl run`, from the stored gang to its end: it runs a controller, updates the display and handles signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gangctl.cli.display import Display
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.output import print_err
-from gangctl.cli.submission import forget
+from gangctl.cli.submission import remove
 from gangctl.cli.worker_output import WorkerOutput
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import FINISHED, GangStore
@@ -24,13 +24,13 @@ from gangctl.cluster.local.teardown import teardown
 
 REDRAW_SECONDS: Final = 0.2
 ENDING_SECONDS: Final = 30.0
-"""Beyond the stop grace, for pods of a gang that has ended to end by themselves."""
+"""Time beyond the stop grace period for the pods of a gang that has ended to end by themselves."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEFT: Final = frozenset({GangPhase.HELD, GangPhase.SUSPENDED})
 
 
 class LocalRun:
-    """Watches one gang until it has ended or the user has had enough."""
+    """Runs and watches one gang until it has ended or the user interrupts."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class LocalRun:
         self._stream = stream
         self._store = store
         self._display = display
-        self._followed = WorkerOutput(store.folder) if logs else None
+        self._worker_output = WorkerOutput(store.folder) if logs else None
         self._keep = keep
         self._interrupted = asyncio.Event()
-        self._again = asyncio.Event()
+        self._kill_now = asyncio.Event()
         self._why = ""
-        self._wrong = ""
-        """What was wrong with the stored gang at the last look."""
-        self._deaf = False
-        """Nobody sees what is reported any more."""
+        self._error = ""
+        """Error of the last read of the stored gang; empty if there was none."""
+        self._is_output_gone = False
+        """The terminal or the reader of the pipe is gone: nothing can be displayed."""
         self._last: GangView | None = None
         self._members: dict[str, dict[str, Any]] = {}
-        """The newest that was seen of each member: pods that have ended are forgotten by the cluster."""
+        """Newest entry of each member, because records of ended pods are removed."""
 
     async def run(self) -> int:
-        """Until the end; gives the exit code.
+        """Run until the end and return the exit code.
 
         Raises:
             ClusterError: the stored gang can't be read, or its processes can't be ended.
@@ -71,16 +71,16 @@ class LocalRun:
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._signalled, number)
         async with asyncio.TaskGroup() as tasks:
-            keeper = tasks.create_task(_kept(ControllerProcess(self._state, self._note)))
+            controller = tasks.create_task(_run_controller(ControllerProcess(self._state, self._note)))
             watcher = tasks.create_task(self._watch())
-            await asyncio.wait((keeper, watcher), return_when=asyncio.FIRST_COMPLETED)
-            gave_up = keeper.result() if keeper.done() else ""
-            keeper.cancel()
+            await asyncio.wait((controller, watcher), return_when=asyncio.FIRST_COMPLETED)
+            failure = controller.result() if controller.done() else ""
+            controller.cancel()
             watcher.cancel()
-        return await self._end(gave_up)
+        return await self._end(failure)
 
     def document(self) -> dict[str, Any]:
-        """The final status as it was stored, and every member with its process ids."""
+        """The final status, and all members with their process IDs."""
         status = (
             {}
             if self._last is None
@@ -89,12 +89,12 @@ class LocalRun:
         return {"status": status, "members": list(self._members.values())}
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         with suppress(OSError):
             self._display.close()
 
     async def _watch(self) -> None:
-        """Show the gang until it has ended, with every process of it, or nobody wants it any more."""
+        """Update the display until the gang and its processes have ended, or the user interrupts."""
         while not self._interrupted.is_set() and not await self._has_ended():
             with suppress(TimeoutError):
                 async with asyncio.timeout(REDRAW_SECONDS):
@@ -105,12 +105,12 @@ class LocalRun:
         try:
             found = await asyncio.to_thread(view_gang, self._state, self._store, now)
         except ClusterError as error:
-            # A file that was damaged may be restored; one that is gone won't come back.
-            if self._wrong != str(error):
-                self._wrong = str(error)
-                self._note(self._wrong)
+            # a damaged file may be restored; a removed one stays removed
+            if self._error != str(error):
+                self._error = str(error)
+                self._note(self._error)
             return self._store.stamp() is None
-        self._seen(found)
+        self._remember(found)
         self._show(found, now)
         status = found.job.status
         if status.phase not in FINISHED:
@@ -118,7 +118,7 @@ class LocalRun:
         overdue = now > status.phase_time + found.job.spec.recovery.stop_grace_period_seconds + ENDING_SECONDS
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
 
-    async def _end(self, gave_up: str) -> int:
+    async def _end(self, failure: str) -> int:
         try:
             job = await asyncio.to_thread(self._store.read)
         except ClusterError:
@@ -130,93 +130,95 @@ class LocalRun:
             await self._last_look()
             self._note(f"{name} has {phase.lower()}: {job.status.message}")
             return ExitCode.OK if phase is GangPhase.SUCCEEDED else ExitCode.FAILED
-        if gave_up:
-            self._note(f"{gave_up}; every process of {name} is ended (up to {grace} s)")
+        if failure:
+            self._note(f"{failure}; ending every process of {name} (up to {grace} s)")
             await self._end_processes(grace)
             await self._last_look()
             return ExitCode.FAILED
         code = ExitCode.HELD if phase in _LEFT else ExitCode.INTERRUPTED
         if self._keep:
-            self._note(f"{self._why}: the controller has ended, {name} goes on without it (--keep)")
+            self._note(f"{self._why}: the controller has ended, {name} continues without it (--keep)")
             return code
-        self._note(f"{self._why}: ending every process of {name} (up to {grace} s; once more: at once)")
+        self._note(
+            f"{self._why}: ending every process of {name} (up to {grace} s; interrupt again to kill them at once)"
+        )
         await self._end_processes(grace)
         await self._last_look()
         if phase not in _LEFT:
-            await asyncio.to_thread(forget, self._store)
-        what = f"it stays {phase.lower()}" if phase in _LEFT else "it is forgotten"
+            await asyncio.to_thread(remove, self._store)
+        what = f"the gang stays {phase.lower()}" if phase in _LEFT else "the gang is removed"
         self._note(f"no process of {name} is left; {what}; logs are in {self._store.folder.pods}")
         return code
 
     async def _end_processes(self, grace: float) -> None:
-        """Polite at first; a second signal makes it immediate."""
+        """End the processes gracefully; a second signal kills them at once."""
         name = self._store.folder.path.name
-        polite = asyncio.ensure_future(teardown(self._state, name, grace))
-        again = asyncio.ensure_future(self._again.wait())
+        graceful = asyncio.ensure_future(teardown(self._state, name, grace))
+        kill_now = asyncio.ensure_future(self._kill_now.wait())
         try:
-            await asyncio.wait((polite, again), return_when=asyncio.FIRST_COMPLETED)
-            if not polite.done():
+            await asyncio.wait((graceful, kill_now), return_when=asyncio.FIRST_COMPLETED)
+            if not graceful.done():
                 self._note("killing what is left")
-                polite.cancel()
-                await asyncio.wait((polite,))
+                graceful.cancel()
+                await asyncio.wait((graceful,))
                 await teardown(self._state, name, 0)
-            elif not polite.cancelled():
-                polite.result()
+            elif not graceful.cancelled():
+                graceful.result()
         finally:
-            again.cancel()
+            kill_now.cancel()
 
     async def _last_look(self) -> None:
-        """What came of it, for the document and as the last picture."""
+        """View the gang once more, for the document and the final display."""
         now = time.time()
         found = await asyncio.to_thread(view_gang, self._state, self._store, now)
-        self._seen(found)
+        self._remember(found)
         self._show(found, now)
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._interrupted.is_set():
-            self._again.set()
+            self._kill_now.set()
         self._interrupt({signal.SIGINT: "Ctrl-C", signal.SIGHUP: "the terminal is gone"}.get(number, number.name))
 
     def _interrupt(self, why: str) -> None:
         self._why = self._why or why
         self._interrupted.set()
 
-    def _seen(self, found: GangView) -> None:
+    def _remember(self, found: GangView) -> None:
         self._last = found
         for entry in found.processes():
             known = self._members.get(entry["member"], {})
             self._members[entry["member"]] = entry if "supervisor" in entry else {**known, **entry}
 
     def _show(self, found: GangView, now: float) -> None:
-        if self._deaf:
+        if self._is_output_gone:
             return
         try:
             self._display.update(found, now)
-            for member, line in () if self._followed is None else self._followed.lines():
+            for member, line in () if self._worker_output is None else self._worker_output.lines():
                 self._display.output(member, line)
         except OSError:
-            self._unheard()
+            self._output_is_gone()
 
     def _note(self, text: str) -> None:
-        if self._deaf:
+        if self._is_output_gone:
             print_err(text)
             return
         try:
             self._display.note(text)
         except OSError:
-            self._unheard()
+            self._output_is_gone()
 
-    def _unheard(self) -> None:
-        """The terminal is closed, or nobody reads the pipe: as if the user had pressed Ctrl-C."""
-        self._deaf = True
-        # What Python flushes at its exit must not fail once again.
+    def _output_is_gone(self) -> None:
+        """Handle a closed terminal or pipe like Ctrl-C."""
+        self._is_output_gone = True
+        # Python's flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-        self._interrupt("nobody reads what is shown")
+        self._interrupt("the reader of the output is gone")
 
 
-async def _kept(controller: ControllerProcess) -> str:
+async def _run_controller(process: ControllerProcess) -> str:
     try:
-        await controller.run()
+        await process.run()
     except ControllerFailedError as error:
         return str(error)
     return ""

@@ -1,4 +1,4 @@
-"""``gangctl logs``: what workers print, by member, role or rank."""
+"""``gangctl logs``: print the logs of workers, by member, role or rank."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from gangctl.cli.text import clean, output_line
 
 _EPILOG: Final = """\
 examples:
-  gangctl logs demo                       all members, each line with its member's name
+  gangctl logs demo                       all members, each line with the name of its member
   gangctl logs demo worker-1 --tail 20    the last lines of one member
-  gangctl logs demo --rank 3 -f           who has rank 3 now, and what it says from now on as well
-  gangctl logs demo worker-1 --previous   of the container (on this machine: the pod) before this one
-  gangctl logs demo worker-1 --sidecar    gangctl's own container in its pod
+  gangctl logs demo --rank 3 -f           follow the member that has rank 3 now
+  gangctl logs demo worker-1 --previous   the previous container (on this machine: the previous pod)
+  gangctl logs demo worker-1 --sidecar    the sidecar that gangctl adds to the pod
 
-A container's log holds all its attempts, and of all its processes where it has several. Where a node restarts all
-containers of a pod at once (RestartAllContainers), it keeps no log of those before. On a cluster it needs the rights
-get on gangjobs, list on pods and get on pods/log.
+The log of a container holds all its attempts and processes. If a node restarts all containers of a pod at once
+(RestartAllContainers), it keeps no previous log. Permissions on a cluster: get gangjobs, list pods, get pods/log.
 
 exit codes: 0 shown, 2 bad input, or there is no such log
 """
@@ -38,18 +37,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="name of the gang")
     parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1 (default: all)")
-    parser.add_argument("--rank", metavar="R", type=members.rank, help="the member that holds this rank now")
-    parser.add_argument("--role", metavar="ROLE", help="all members of a role; with --rank, the role that counts it")
-    parser.add_argument("-f", "--follow", action="store_true", help="also what comes, until it ends or Ctrl-C")
-    parser.add_argument("-p", "--previous", action="store_true", help="of the container before this one")
-    parser.add_argument("--sidecar", action="store_true", help="of gangctl's sidecar instead of the worker")
-    parser.add_argument("--tail", metavar="LINES", type=_lines, help="only the last lines")
-    parser.add_argument("--since", metavar="TIME", type=_seconds, help="not older than this: 90s, 10m, 2h (cluster)")
+    parser.add_argument("--rank", metavar="R", type=members.rank, help="the member that has this rank now")
+    parser.add_argument(
+        "--role", metavar="ROLE", help="all members of a role; with --rank, the role whose ranks are meant"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the log until it ends or Ctrl-C")
+    parser.add_argument("-p", "--previous", action="store_true", help="print the log of the previous container")
+    parser.add_argument(
+        "--sidecar", action="store_true", help="print the log of gangctl's sidecar instead of the worker's"
+    )
+    parser.add_argument("--tail", metavar="LINES", type=_lines, help="print only the last LINES lines")
+    parser.add_argument(
+        "--since", metavar="TIME", type=_seconds, help="print only newer lines: 90s, 10m, 2h (only on a cluster)"
+    )
     selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show them."""
+    """Print the logs."""
     with selection.open_target(arguments) as target:
         job = target.read(arguments.name)
         chosen = _members(job, arguments)
@@ -68,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
     if arguments.member is not None:
         if arguments.rank is not None or arguments.role is not None:
-            raise UserError("name a member, or choose it by --rank or --role, not both")
+            raise UserError("name a member or select one by --rank or --role, not both")
         return [members.known_member(job, arguments.member)]
     if arguments.rank is not None:
         return [members.member_of_rank(job, arguments.rank, arguments.role)]
@@ -84,7 +89,7 @@ def _without_name(_member: str, line: bytes) -> None:
 
 
 def _write(prefix: bytes, line: bytes) -> None:
-    """As it is into a pipe; on a terminal without what would control it."""
+    """Unchanged into a pipe; without control characters on a terminal."""
     if sys.stdout.isatty():
         print_out(prefix.decode() + output_line(line.decode(errors="replace")))
         return

@@ -1,6 +1,6 @@
-"""``gangctl``: finds the verb, runs it, and turns what went wrong into one line.
+"""``gangctl``: dispatches to the module of the verb, and turns errors into one line.
 
-Only the verb that is asked for is imported, so that ``--help`` answers at once.
+Only the module of the requested verb is imported, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -24,75 +24,75 @@ from gangctl.cluster.errors import ClusterError
 _VERBS: Final = {
     "run": "Run a gang on this machine and watch it",
     "status": "Show gangs, or one gang in detail",
-    "trace": "Draw one incident to scale: what failed, what was decided, what each second was spent on",
-    "restart": "Start a new attempt of a gang, uncharged",
-    "suspend": "Stop a gang and give its pods back; attempt and restore point stay",
-    "resume": "Let a suspended gang go on",
-    "logs": "Show what workers print, by member, role or rank",
-    "inject": "Do harm on purpose: kill, hang or end a member, its sidecar or the controller",
-    "classify": "Dry run: which rule of podFailurePolicy catches this fault, and why",
+    "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
+    "restart": "Start a new attempt of a gang, without charging the budget",
+    "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",
+    "resume": "Resume a suspended gang",
+    "logs": "Print the logs of workers, by member, role or rank",
+    "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
+    "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
     "crd": "Print the CustomResourceDefinition of GangJob",
     "version": "Print the version",
 }
 _EXAMPLES: Final = """\
 examples:
-  gangctl run examples/demo.yaml              run a gang here, watch it, Ctrl-C ends it
-  gangctl inject demo worker-1 --signal KILL  in another terminal: kill a worker, see the gang come back
+  gangctl run examples/demo.yaml              run a gang on this machine; Ctrl-C ends it
+  gangctl inject demo worker-1 --signal KILL  in another terminal: kill a worker, watch the restart
   gangctl status demo                         why it restarted, what was lost, what happens next
-  gangctl trace demo                          what each second of its last restart was spent on
-  gangctl classify job.yaml --exit-code 78    what would your failure policy do?
+  gangctl trace demo                          where the time of the last restart went
+  gangctl classify job.yaml --exit-code 78    what your failure policy would do
 
-`gangctl VERB --help` says more. GANGCTL_DEBUG=1 shows tracebacks.
+`gangctl VERB --help` shows the options and examples of a verb. GANGCTL_DEBUG=1 shows tracebacks.
 """
 _PLUGIN_EXAMPLES: Final = """\
 examples:
   gangctl status -A                               all gangs of the cluster
   gangctl status demo -n research                 why it restarted, what was lost, what happens next
-  gangctl trace demo -n research                  what each second of its last restart was spent on
-  gangctl logs demo --rank 3 -f                   what the worker of one rank says
-  gangctl inject demo worker-1 --signal KILL      kill a worker, see the gang come back
+  gangctl trace demo -n research                  where the time of the last restart went
+  gangctl logs demo --rank 3 -f                   follow the log of one rank
+  gangctl inject demo worker-1 --signal KILL      kill a worker, watch the restart
 
-`gangctl VERB --help` says more. GANGCTL_DEBUG=1 shows tracebacks.
+`gangctl VERB --help` shows the options and examples of a verb. GANGCTL_DEBUG=1 shows tracebacks.
 """
 _ELSEWHERE: Final = {
-    "run": "; gangs of a cluster are submitted with kubectl apply -f FILE, gangctl run is for this machine"
+    "run": "; to submit a gang to a cluster, use kubectl apply -f FILE (gangctl run is for this machine)"
 }
 _BROKEN_PIPE: Final = 141
-"""As a shell shows a program that SIGPIPE ended."""
+"""Exit code that shells show for a program that SIGPIPE ended."""
 
 
 class Verb(Protocol):
-    """What the module of a verb offers."""
+    """Interface of a verb's module."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Describe the verb's arguments."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; gives the exit code."""
+        """Run the verb and return the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code."""
+    """Run the command line and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # What a terminal can't show is no reason to end.
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show is no error
     try:
         return _dispatch(given)
     except BrokenPipeError:
-        # Nobody reads any more. What Python flushes at its exit must not fail once again.
+        # The reader of the pipe is gone. Python's flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except (UserError, ClusterError) as error:
-        _said(str(error))
+        _print_error(str(error))
     except Exception as error:  # the outermost frame: a traceback is no message for users
         if os.environ.get("GANGCTL_DEBUG"):
             raise
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        _said(f"{type(first).__name__}: {first}; this should not happen: GANGCTL_DEBUG=1 shows where it did")
+        _print_error(f"{type(first).__name__}: {first}; this is a bug in gangctl: set GANGCTL_DEBUG=1 for a traceback")
         return ExitCode.FAILED
     return ExitCode.BAD_INPUT
 
@@ -135,14 +135,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verbs() -> dict[str, str]:
-    """A plugin of kubectl has those that mean a cluster."""
+    """As a kubectl plugin, only the verbs that work on a cluster."""
     return {name: meaning for name, meaning in _VERBS.items() if not is_plugin() or name not in _ELSEWHERE}
 
 
 def _as_called(text: str | None) -> str | None:
-    """Examples with the name that the user types."""
+    """The text, with the command name that the user typed."""
     return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(_verbs())})", f"{command_name()} ", text)
 
 
-def _said(text: str) -> None:
+def _print_error(text: str) -> None:
     sys.stderr.write("error: " + "\n".join(escaped(line) for line in text.split("\n")) + "\n")

@@ -1,4 +1,4 @@
-"""Manifests from files: what is wrong is said with its path, what was found and what is allowed."""
+"""Loads manifests from files. Errors have the path of the field, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gangctl.cli.errors import UserError
 
 
 def load_manifest(name: str) -> GangJob:
-    """The gang in a file; ``-`` is stdin.
+    """The GangJob in a file; ``-`` is stdin.
 
     Raises:
         UserError: it can't be read, or isn't a valid GangJob.

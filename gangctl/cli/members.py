@@ -1,4 +1,4 @@
-"""Members by name, rank or role, as users name them. What isn't there is answered with what is."""
+"""Resolves members that users name by name, rank or role. An error lists what exists."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from gangctl.core.policy.launch import Numbering
 
 
 def rank(text: str) -> int:
-    """A type for argparse.
+    """A rank, as a type for argparse.
 
     Raises:
-        ArgumentTypeError: it can't be a rank.
+        ArgumentTypeError: the text is no rank.
     """
     if not (text.isascii() and text.isdigit()):
-        raise ArgumentTypeError(f"{text!r} instead of a rank: 0, 1, 2 ...")
+        raise ArgumentTypeError(f"{text!r} is no rank: use 0, 1, 2 ...")
     return int(text)
 
 
 def members(job: GangJob) -> list[str]:
-    """All of them, spares last in their role."""
+    """All members; spares come last in their role."""
     return [member.name for role in job.spec.roles for member in members_of(role)]
 
 
 def known_member(job: GangJob, name: str) -> str:
-    """The name, if it is a member's.
+    """The name, if a member has it.
 
     Raises:
-        UserError: it isn't.
+        UserError: no member has it.
     """
     known = members(job)
     if name in known:
@@ -42,7 +42,7 @@ def known_member(job: GangJob, name: str) -> str:
 
 
 def members_of_role(job: GangJob, role: str) -> list[str]:
-    """All of a role.
+    """All members of a role.
 
     Raises:
         UserError: there is no such role.
@@ -55,10 +55,10 @@ def members_of_role(job: GangJob, role: str) -> list[str]:
 
 
 def member_of_rank(job: GangJob, wanted: int, role: str | None) -> str:
-    """Who holds the rank in this attempt. Each process group counts from 0: a role says which one is meant.
+    """The member that has the rank in this attempt. Ranks start at 0 in each process group; a role selects the group.
 
     Raises:
-        UserError: there is no such rank, or it is in several groups.
+        UserError: there is no such rank, or several groups have it.
     """
     places = [] if role is None else members_of_role(job, role)
     numbering = Numbering(job.spec)
@@ -68,7 +68,7 @@ def member_of_rank(job: GangJob, wanted: int, role: str | None) -> str:
         raise UserError(f"gang {job.metadata.name} has no rank {wanted}: {_known(numbering, ranks)}")
     if len(found) > 1:
         groups = ", ".join(sorted(numbering.roles[place].name for place in found))
-        raise UserError(f"rank {wanted} is in several process groups: say which role is meant ({groups})")
+        raise UserError(f"rank {wanted} exists in several process groups: select one with --role ({groups})")
     return holders(job.spec, job.status)[found[0]]
 
 

@@ -1,4 +1,4 @@
-"""Where commands write: one place that knows about streams, terminals, colours and broken pipes."""
+"""Output of commands: streams, terminals, colours and JSON."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rich.console import Console
 from gangctl.cli.text import clean
 
 WIDE: Final = 10_000
-"""Columns where nobody has a terminal: lines are never cut in a pipe."""
+"""Width without a terminal: lines are never cut in a pipe."""
 _NOT_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
 def print_out(text: str) -> None:
-    """One line on stdout."""
+    """Print one line to stdout."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def print_err(text: str) -> None:
-    """One line for the user on stderr, where it never mixes with a result; lost if nobody listens."""
+    """Print one line to stderr, separate from the result on stdout; ignored if stderr is closed."""
     try:
         sys.stderr.write(f"{clean(text)}\n")
         sys.stderr.flush()
@@ -34,12 +34,12 @@ def print_err(text: str) -> None:
 
 
 def as_json(value: Any) -> str:
-    r"""JSON as people and programs read it. What would control a terminal is written as ``\u202e``: the same value."""
+    r"""JSON for people and programs. Control characters are escaped, as in ``\u202e``, which keeps the value."""
     return _NOT_ASCII.sub(_in_json, json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def as_yaml(value: Any) -> str:
-    """The same as YAML, where only a text without anything beyond ASCII can have such characters written out."""
+    """The same as YAML. If there are control characters, all characters beyond ASCII are escaped."""
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
     if any(clean(line) != line for line in text.split("\n")):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
@@ -55,9 +55,9 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def console(stream: TextIO) -> Console:
-    """A rich console that takes text as it is: no markup, no emoji codes, no guesses what to colour.
+    """A rich console that prints text as it is: no markup, emoji codes or highlighting.
 
-    NO_COLOR, TERM=dumb and FORCE_COLOR are looked at by rich itself.
+    rich itself respects NO_COLOR, TERM=dumb and FORCE_COLOR.
     """
     return Console(
         file=stream,
@@ -70,5 +70,5 @@ def console(stream: TextIO) -> Console:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a live view makes sense there."""
+    """Whether the stream can show a live display."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""One line for each change, for pipes and logs: nothing is drawn over, nothing is cut."""
+"""The plain display for pipes and logs: one line for each change, never overwritten or cut."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, output_line, seconds
 
 STEP_SECONDS: Final = 5.0
-"""Steps are said this often at most."""
+"""Minimum interval between lines about steps."""
 WAITING_SECONDS: Final = 10.0
-"""Who waits is told this often what for."""
+"""Interval between lines about what the gang waits for."""
 MOST_NAMES: Final = 8
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 
 
 class PlainOutput:
-    """Writes lines to a stream."""
+    """A display that writes lines to a stream."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         """``clock``: seconds since the epoch."""
         self._stream = stream
         self._clock = clock
         self._status: Status | None = None
-        """What was said last; absent before the first look."""
+        """The status printed last; None before the first update."""
         self._members: dict[str, str] = {}
-        self._said_at = 0.0
-        """When a step was last said, or what is waited for."""
+        self._printed_at = 0.0
+        """Time of the last line about a step or about waiting."""
 
     def update(self, look: GangView, now: float) -> None:
-        """Say what has changed since the last call."""
+        """Print what has changed since the last call."""
         status = look.snapshot.status
-        # A gang that is taken over has a past, which gangctl status tells.
+        # Past incidents of a gang that is taken over are not printed; gangctl status shows them.
         old = Status(incidents=status.incidents) if self._status is None else self._status
         for incident in reversed(status.incidents):
             self._incident(incident, next((one for one in old.incidents if one.attempt == incident.attempt), None))
@@ -53,18 +53,20 @@ class PlainOutput:
         self._stream.flush()
 
     def output(self, member: str, line: str) -> None:
-        """One line of a worker, without what would control a terminal."""
+        """Print a line of a worker's output, without control characters."""
         self._stream.write(f"{clean(member)} | {output_line(line)}\n")
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing to be restored."""
+        """Do nothing: there is no terminal state to restore."""
 
     def _phase(self, name: str, status: Status, old: Status, now: float) -> None:
         if (status.phase, status.attempt, status.message) == (old.phase, old.attempt, old.message):
             return
-        self.note(f"{name}: {status.phase or 'New'}, attempt {status.attempt}: {status.message or 'it is stored'}")
-        self._said_at = now
+        self.note(
+            f"{name}: {status.phase or 'New'}, attempt {status.attempt}: {status.message or 'the gang is stored'}"
+        )
+        self._printed_at = now
 
     def _incident(self, incident: Incident, before: Incident | None) -> None:
         if incident.settled and not (before is not None and before.settled):
@@ -78,7 +80,7 @@ class PlainOutput:
         said = set() if before is None else {name for name, ms in tables.phases(before).items() if ms is not None}
         news = (known - said) & {"start", "first step"}
         if news:
-            what = "has made a step" if "first step" in news else "is under way again"
+            what = "has completed a step" if "first step" in news else "runs again"
             took = ", ".join(f"{name} {seconds(ms)}" for name, ms in tables.phases(incident).items() if ms is not None)
             self.note(f"attempt {incident.attempt} {what} (seconds): {took}")
 
@@ -96,29 +98,29 @@ class PlainOutput:
         status = look.snapshot.status
         progress = status.progress
         if progress is not None and progress != old.progress and progress.attempt == status.attempt:
-            if now - self._said_at >= STEP_SECONDS:
+            if now - self._printed_at >= STEP_SECONDS:
                 self.note(f"{look.job.metadata.name}: attempt {status.attempt}, step {progress.step}")
-                self._said_at = now
-        elif status.phase in _WAITING and now - self._said_at >= WAITING_SECONDS:
+                self._printed_at = now
+        elif status.phase in _WAITING and now - self._printed_at >= WAITING_SECONDS:
             missing = [
                 one.member
                 for one in look.snapshot.members
                 if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
             ]
-            waited = f"waits for {_listed(missing)}" if missing else "every member is ready"
+            waited = f"waiting for {_listed(missing)}" if missing else "every member is ready"
             self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")
-            self._said_at = now
+            self._printed_at = now
 
 
 def _state(one: MemberSnapshot) -> str:
     pod = "its pod" if one.incarnation == 0 else f"its pod number {one.incarnation + 1}"
     if not one.pod:
-        return f"waits for {pod}"
+        return f"waiting for {pod}"
     if one.terminated:
         return f"{pod} has ended"
     if one.connected:
         return f"{one.phase}, attempt {one.attempt}"
-    return f"{pod} is not connected" if one.phase else f"{pod} starts"
+    return f"{pod} is not connected" if one.phase else f"{pod} is starting"
 
 
 def _listed(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""``gangctl restart``: one new attempt, because somebody asks for it."""
+"""``gangctl restart``: one new attempt on request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from gangctl.cli import spec_patch
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description = """\
-Start a new attempt of a gang: every worker stops (with time for a last checkpoint) and starts again from the restore
-point, inside the pods that are there. It isn't charged to the budget. It is also the way on for a gang that is held.
-It sets spec.restartToken to a new value."""
+Start a new attempt of a gang: every worker stops, with time for a last checkpoint, and restarts from the restore point
+inside its pod. The budget is not charged. This also releases a gang that is held. It sets spec.restartToken."""
     parser.epilog = f"""\
 examples:
   gangctl restart demo
@@ -26,10 +25,10 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change the restart token."""
+    """Set a new restart token."""
     token = datetime.now(UTC).isoformat()
 
     def arrived(job: GangJob) -> bool:
         return job.status.observed_restart_token == token and job.status.phase is GangPhase.RUNNING
 
-    return spec_patch.change(arguments, "a new attempt is asked for", {"restart_token": token}, arrived)
+    return spec_patch.change(arguments, "a new attempt is requested", {"restart_token": token}, arrived)

@@ -1,4 +1,4 @@
-"""``gangctl resume``: a suspended gang goes on."""
+"""``gangctl resume``: resume a suspended gang."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gangctl.cli import spec_patch
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description = """\
-Let a suspended gang go on: new pods, a new attempt from the restore point, not charged. It waits until the old pods
-are gone."""
+Resume a suspended gang: new pods start a new attempt from the restore point, once the old pods are gone. The budget is
+not charged."""
     parser.epilog = f"""\
 example:
   gangctl resume demo --wait 60
@@ -23,9 +23,9 @@ example:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Take suspend back."""
+    """Set suspend to false."""
 
     def arrived(job: GangJob) -> bool:
         return not job.spec.suspend and job.status.phase is GangPhase.RUNNING
 
-    return spec_patch.change(arguments, "it is to go on", {"suspend": False}, arrived)
+    return spec_patch.change(arguments, "resume is requested", {"suspend": False}, arrived)

@@ -1,4 +1,4 @@
-"""``gangctl run``: a gang on this machine, from its manifest to its end."""
+"""``gangctl run``: run a gang on this machine, from its manifest to its end."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
 _DESCRIPTION: Final = """\
-Run a gang on this machine and watch it: its members are processes, no cluster, root or container engine is needed.
-It stays until the gang has ended. A gang that is there already (gangctl was killed) is taken over, and workers that run
-are not touched. A gang of the same name that has ended is replaced by a new one.
+Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
+command returns when the gang has ended. If a gang of this name exists, it is taken over without touching its workers;
+if it has ended, a new one replaces it.
 """
 _EPILOG: Final = """\
 examples:
-  gangctl run examples/demo.yaml              watch it on a terminal
+  gangctl run examples/demo.yaml              watch it on the terminal
   gangctl run job.yaml --plain | tee run.log  one line for each change
   gangctl run job.yaml --logs                 with the workers' output: worker-0 | step 12
   gangctl run job.yaml -o json 2>/dev/null    one JSON object at the end: {"status": ..., "members": [...]}
 
-while it runs, in another terminal:
+in another terminal:
   gangctl inject demo worker-1 --signal SIGKILL
   gangctl suspend demo
 
-Ctrl-C ends every process of the gang and forgets it (logs stay); again: at once, with SIGKILL. With --keep the gang
-goes on, and the next gangctl run takes it over. A gang that is held or suspended stays stored in either case.
+Ctrl-C ends all processes of the gang and removes it (logs are kept); a second Ctrl-C kills them at once. With --keep
+the gang continues, and the next gangctl run takes it over. A gang that is held or suspended is never removed.
 
-exit codes: 0 the gang has succeeded, 1 it has failed, 2 bad input (nothing was started), 3 it is held or suspended
-and was left so, 130 it was interrupted (Ctrl-C, SIGTERM, the terminal or the reader of the pipe is gone)
+exit codes: 0 the gang succeeded, 1 it failed, 2 bad input (nothing was started), 3 it is held or suspended, 130
+interrupted (Ctrl-C, SIGTERM, or the terminal or the reader of the pipe is gone)
 """
 
 
@@ -50,10 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
-    parser.add_argument("--plain", action="store_true", help="one line for each change (as where there is no terminal)")
-    parser.add_argument("--logs", action="store_true", help="show the workers' output")
-    parser.add_argument("--keep", action="store_true", help="when interrupted, leave the gang's processes running")
-    parser.add_argument("-o", "--output", choices=["json"], help="end with one JSON object on stdout, watch on stderr")
+    parser.add_argument(
+        "--plain", action="store_true", help="print one line for each change (the default without a terminal)"
+    )
+    parser.add_argument("--logs", action="store_true", help="print the workers' output")
+    parser.add_argument("--keep", action="store_true", help="leave the gang's processes running when interrupted")
+    parser.add_argument(
+        "-o", "--output", choices=["json"], help="print one JSON object at the end; progress goes to stderr"
+    )
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -64,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it to its end."""
+    """Run the gang to its end."""
     job = load_manifest(arguments.file)
     state = local_gangs.absolute(arguments.state_dir)
     with only_run(state):
@@ -72,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         stream = sys.stderr if arguments.output == "json" else sys.stdout
         footer = f"logs: {submitted.store.folder.pods}/*/worker.log"
         display = _display(stream, footer, plain=arguments.plain)
-        for text in submitted.said:
+        for text in submitted.messages:
             display.note(text)
         local_run = LocalRun(state, submitted.store, display, stream, logs=arguments.logs, keep=arguments.keep)
         try:

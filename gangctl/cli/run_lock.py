@@ -1,4 +1,4 @@
-"""One `gangctl run` for each state directory: each brings a controller, and there can be only one."""
+"""At most one `gangctl run` for each state directory, because each starts a controller and there must be only one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import StateDirectory
 
 CONTROLLER_SECONDS: Final = 15.0
-"""How long the controller of a `gangctl run` that was killed may take to notice it and to end."""
+"""Time for the controller of a killed `gangctl run` to notice and exit."""
 POLL_SECONDS: Final = 0.05
 
 
 @contextmanager
 def only_run(state: StateDirectory) -> Iterator[None]:
-    """Be the only `gangctl run` of a state directory, with no controller there yet.
+    """Hold the run lock of a state directory, once its previous controller has exited.
 
     Raises:
-        UserError: there is another one, or the directory can't be used.
+        UserError: another run holds the lock, or the directory is not writable.
     """
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,5 +62,5 @@ def _await_no_controller(state: StateDirectory) -> None:
             raise UserError(str(error)) from None
         except Terminal as error:
             if time.monotonic() >= deadline:
-                raise UserError(f"{error}; it wasn't started by gangctl run, or it hangs: end it first") from None
+                raise UserError(f"{error}; gangctl run did not start it, or it hangs: end it first") from None
             time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Changes of a stored spec: what restart, suspend and resume have in common."""
+"""Patches of a stored spec: the common part of restart, suspend and resume."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from gangctl.cli.text import clean
 from gangctl.cluster.local.gang_store import FINISHED
 
 EXIT_CODES: Final = """\
-On a cluster it needs the rights get and patch on gangjobs; with --wait also list and watch.
+Permissions on a cluster: get and patch gangjobs; with --wait also list and watch.
 
-exit codes: 0 done (with --wait: and it came to be), 1 it didn't within --wait, 2 bad input, or it was refused
+exit codes: 0 done (with --wait: the gang reached the state), 1 it did not within --wait, 2 bad input or refused
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The arguments that all of them have."""
+    """Add the arguments that these verbs share."""
     parser.add_argument("name", metavar="NAME", help="name of the gang")
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=float, default=0.0, help="wait so long for it to have come to be (default: 0)"
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="wait up to SECONDS for the gang to reach the state (default: 0)",
     )
     selection.configure(parser)
 
 
 def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived: Callable[[GangJob], bool]) -> int:
-    """Write fields of the spec; with --wait, wait until ``arrived``. ``what``: what was asked for, for the user."""
+    """Patch the spec; with --wait, wait until ``arrived``. ``what``: what was requested, for the user."""
     name, seconds = arguments.name, arguments.wait
     with selection.open_target(arguments) as target:
         before = target.read(name)
@@ -40,7 +44,7 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
             raise UserError(f"gang {name} has ended ({before.status.phase}); {target.rerun_hint(name)}")
         after = target.change(name, spec)
         unchanged = after.metadata.generation == before.metadata.generation
-        print_out(f"{name}: {what}{' (it was so already)' if unchanged else ''}")
+        print_out(f"{name}: {what}{' (no change)' if unchanged else ''}")
         target.warn_without_controller()
         if seconds <= 0:
             return ExitCode.OK
@@ -49,7 +53,7 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
         print_out(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
         return ExitCode.OK
     print_err(
-        f"error: it is {job.status.phase or 'new'} (attempt {job.status.attempt}: {job.status.message or 'no news'}) "
-        f"after --wait {seconds:g}; {command_name()} status {name} says more"
+        f"error: after {seconds:g} s gang {name} is {job.status.phase or 'New'}, attempt {job.status.attempt}: "
+        f"{job.status.message or 'no message'}; for details, run {command_name()} status {name}"
     )
     return ExitCode.FAILED

@@ -1,4 +1,4 @@
-"""``gangctl status``: gangs as `kubectl get gj` shows them; with a name, why it is as it is and what to do."""
+"""``gangctl status``: list gangs as `kubectl get gj` does, or show one with its reasons and next steps."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from gangctl.cli.text import clean
 
 _EPILOG: Final = """\
 examples:
-  gangctl status                    all gangs of the namespace, or of this machine's state directory
+  gangctl status                    all gangs of the namespace, or of this machine
   gangctl status -A                 all gangs of the cluster
-  gangctl status demo               why it restarted, what was thrown away, what to do next
-  gangctl status demo --watch       the same, kept up to date until Ctrl-C
-  gangctl status demo -o json       the stored object, for programs (status as in the API)
-  gangctl trace demo                what each second of its last incident was spent on
+  gangctl status demo               why it restarted, what was lost, what to do next
+  gangctl status demo --watch       the same, updated until Ctrl-C
+  gangctl status demo -o json       the stored object, for programs
+  gangctl trace demo                where the time of its last incident went
 
-On this machine, without a running controller, the table shows what was stored last. On a cluster it needs the rights
-get and list on gangjobs, for one gang list on pods, and watch on them with --watch.
+On this machine, without a running controller, it shows what was stored last. Permissions on a cluster: get and list
+gangjobs; for one gang list pods; with --watch also watch both.
 
-exit codes: 0 shown, 2 bad input, or the cluster doesn't answer
+exit codes: 0 shown, 2 bad input, or the cluster does not answer
 """
 _MOST_MEMBERS: Final = 64
 
@@ -40,20 +40,22 @@ _MOST_MEMBERS: Final = 64
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang; without it all are listed")
-    parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="whole objects, or more columns")
-    parser.add_argument("-w", "--watch", action="store_true", help="keep it up to date until Ctrl-C")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang (default: list all)")
+    parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="print whole objects, or more columns")
+    parser.add_argument("-w", "--watch", action="store_true", help="update the output until Ctrl-C")
     selection.configure(parser, everywhere=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it."""
+    """List gangs, or show one."""
     if arguments.name and arguments.all_namespaces:
-        raise UserError("a name is looked for in one namespace: take -n NAMESPACE instead of -A")
+        raise UserError("a gang is looked up by name in one namespace: use -n NAMESPACE instead of -A")
     if arguments.watch and arguments.output in {"json", "yaml"}:
-        raise UserError(f"--watch shows a table: leave -o {arguments.output} out, or ask again and again")
+        raise UserError(f"--watch shows a table: leave out -o {arguments.output}, or leave out --watch")
     if arguments.watch and not is_terminal(sys.stdout):
-        raise UserError("--watch needs a terminal; in a pipe, gangctl run --plain prints a line for each change")
+        raise UserError(
+            "--watch needs a terminal; leave out --watch, or use gangctl run --plain to get a line for each change"
+        )
     with selection.open_target(arguments) as target:
         if arguments.output in {"json", "yaml"}:
             _print_objects(target, arguments)
@@ -85,7 +87,7 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
                 if views:
                     live.update(_shown(target, arguments, views), refresh=True)
                 else:
-                    what = f"gang {clean(arguments.name)} is gone from" if arguments.name else "there are no gangs in"
+                    what = f"there is no gang {clean(arguments.name)} in" if arguments.name else "there are no gangs in"
                     live.update(Text(f"{what} {clean(target.location)}"), refresh=True)
 
             target.watch(arguments.name, show)
@@ -121,7 +123,7 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if not found.live:
-        parts.append(Text("no controller answers: this is what was stored last", style="yellow"))
+        parts.append(Text("the controller does not answer: this is what was stored last", style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
     parts += [Text(), tables.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
@@ -130,7 +132,7 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     conditions = [one for one in status.conditions if one.status != "False"]
     if conditions:
         rows = [(clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in conditions]
-        parts += [Text(), tables.table(("CONDITION", "STATUS", "REASON", "BECAUSE"), rows, fold="BECAUSE")]
+        parts += [Text(), tables.table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows, fold="MESSAGE")]
     return Group(*parts)
 
 
@@ -142,7 +144,7 @@ def _facts(target: Target, found: GangView) -> list[str]:
         at = f" ({clean(point.path)})" if point.path else ""
         facts.append(f"restore point: step {point.step} of tier {clean(point.tier)}{at}")
     elif found.job.spec.checkpoint is not None:
-        facts.append("restore point: none yet, an attempt starts from the beginning")
+        facts.append("restore point: none yet; an attempt starts from the beginning")
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]

@@ -1,7 +1,7 @@
-"""What `gangctl run FILE` does with the gang that may be stored under the same name already.
+"""Submits the manifest of `gangctl run FILE`: stores a new gang, or takes over the stored one of the same name.
 
-The rule: a gang that has ended is replaced by a new one; a gang that hasn't is taken over, with the policy of the
-manifest, if its roles are the same. Never is anything that runs touched over a manifest that doesn't fit.
+The rule: a gang that has ended is replaced by a new one. A gang that has not ended is taken over, with the policy of
+the manifest, if its roles are the same. A manifest that does not fit must never change anything that runs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gangctl.cluster.local.worker_command import ignored, refusals
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The stored gang, and what was done, in sentences for the user."""
+    """The stored gang, and messages for the user about what was done."""
 
     store: GangStore
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
-    """Store the gang of a manifest, or go on with the one that is stored.
+    """Store the gang of a manifest, or take over the stored one.
 
     Raises:
-        UserError: it can't be run here, doesn't fit the gang that is stored, or can't be stored.
+        UserError: it can't be run here, doesn't fit the stored gang, or can't be stored.
     """
     wrong = refusals(job)
     if wrong:
@@ -51,22 +51,22 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
         if old.status.phase in FINISHED:
             discard(state, store)
             store.create(job, working_directory)
-            what = f"gang {job.metadata.name} is created anew; the one before has {old.status.phase.lower()}"
+            what = f"gang {job.metadata.name} is created; it replaces the one that has {old.status.phase.lower()}"
             return Submission(store, (what, *notes))
-        return Submission(store, (_taken_over(store, old, job.spec), *notes))
+        return Submission(store, (_take_over(store, old, job.spec), *notes))
     except ClusterError as error:
         raise UserError(str(error)) from None
 
 
 def discard(state: StateDirectory, store: GangStore) -> None:
-    """Forget a gang with its pods and their logs, once every process of it has been ended.
+    """End all processes of a gang, then remove it with its pods and logs.
 
     Raises:
-        ClusterError: a file of it can't be read or written.
-        UserError: a file of it can't be removed.
+        ClusterError: a file can't be read or written.
+        UserError: a file can't be removed.
     """
     asyncio.run(teardown(state, store.folder.path.name, 0))
-    forget(store)
+    remove(store)
     try:
         shutil.rmtree(store.folder.pods)
         store.folder.events.unlink(missing_ok=True)
@@ -76,8 +76,8 @@ def discard(state: StateDirectory, store: GangStore) -> None:
         raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
 
 
-def forget(store: GangStore) -> None:
-    """Remove the stored object: a reader of the state directory sees no such gang any more. Logs stay.
+def remove(store: GangStore) -> None:
+    """Remove the stored object, so that the gang no longer exists. Its logs are kept.
 
     Raises:
         UserError: it can't be removed.
@@ -89,22 +89,22 @@ def forget(store: GangStore) -> None:
             raise UserError(f"{store.folder.job} can't be removed: {error.strerror}") from None
 
 
-def _taken_over(store: GangStore, old: GangJob, spec: Spec) -> str:
+def _take_over(store: GangStore, old: GangJob, spec: Spec) -> str:
     name, status = old.metadata.name, old.status
     wanted, said = spec, spec.model_fields_set
-    # What `gangctl suspend`, `resume` and `restart` set: a manifest that doesn't mention it doesn't take it back.
+    # Fields that `gangctl suspend`, `resume` and `restart` set; a manifest without them leaves them unchanged.
     if "suspend" not in said:
         wanted = changed(wanted, suspend=old.spec.suspend)
     if "restart_token" not in said:
         wanted = changed(wanted, restart_token=old.spec.restart_token)
     if roles_hash(wanted.roles) != roles_hash(old.spec.roles) and not old.spec.suspend:
         raise UserError(
-            f"gang {name} is there ({status.phase or 'new'}, attempt {status.attempt}) with other roles than the "
-            f"manifest's, and roles change only while it is suspended: gangctl suspend {name}, then this command "
-            f"again, then gangctl resume {name}; or give it another metadata.name"
+            f"gang {name} exists ({status.phase or 'New'}, attempt {status.attempt}) with other roles than the "
+            f"manifest's, and roles can be changed only while it is suspended: run gangctl suspend {name}, then this "
+            f"command again, then gangctl resume {name}; or use another metadata.name"
         )
     where = f"{status.phase or 'New'}, attempt {status.attempt}"
     after = store.update_spec(lambda _: wanted)
     if after.metadata.generation == old.metadata.generation:
-        return f"gang {name} is there already ({where}): it is taken over, workers that run are not touched"
-    return f"gang {name} is there already ({where}): it is taken over with the manifest's changes to its spec"
+        return f"gang {name} exists ({where}): it is taken over, its workers are not touched"
+    return f"gang {name} exists ({where}): it is taken over with the manifest's changes to the spec"

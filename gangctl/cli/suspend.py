@@ -1,4 +1,4 @@
-"""``gangctl suspend``: no pods; attempt and restore point stay."""
+"""``gangctl suspend``: delete the pods; attempt and restore point are kept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gangctl.cli import spec_patch
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description = """\
-Suspend a gang: every worker stops with recovery.plannedStopGracePeriodSeconds for a last checkpoint, and the pods are
-deleted. Attempt, ledger and restore point stay. Roles can be changed while it is suspended."""
+Suspend a gang: every worker stops, with recovery.plannedStopGracePeriodSeconds for a last checkpoint, and the pods are
+deleted. Attempt, ledger and restore point are kept. The roles can be changed while the gang is suspended."""
     parser.epilog = f"""\
 examples:
   gangctl suspend demo --wait 130
@@ -24,9 +24,9 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Set suspend."""
+    """Set suspend to true."""
 
     def arrived(job: GangJob) -> bool:
         return job.status.phase is GangPhase.SUSPENDED
 
-    return spec_patch.change(arguments, "it is to be suspended", {"suspend": True}, arrived)
+    return spec_patch.change(arguments, "suspension is requested", {"suspend": True}, arrived)

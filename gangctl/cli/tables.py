@@ -1,4 +1,4 @@
-"""How a gang views on a terminal: the parts that `gangctl status` and the live view share."""
+"""Tables and texts that `gangctl status` and the live display share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]], *, fold: str = "") -> Table:
-    """A table as kubectl prints them. Only the column ``fold`` is broken into lines where there is no room."""
+    """A table as kubectl prints it. Only the column ``fold`` is wrapped if there is no room."""
     made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for name in columns:
         made.add_column(name, no_wrap=name != fold, overflow="fold" if name == fold else "ellipsis")
@@ -44,7 +44,7 @@ def table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]], *, fold:
 
 
 def phase(status: Status) -> Text:
-    """The phase in its colour."""
+    """The phase, in colour."""
     return Text(status.phase or "New", style=STYLES.get(status.phase, ""))
 
 
@@ -70,13 +70,13 @@ def summary(look: GangView, now: float, *, wide: bool) -> list[str | Text]:
 
 
 def step(status: Status) -> str:
-    """The highest step of this attempt; ``-`` where none was reported."""
+    """The highest step of this attempt; ``-`` if none was reported."""
     progress = status.progress
     return "-" if progress is None or progress.attempt != status.attempt else str(progress.step)
 
 
 def head(look: GangView, now: float) -> Text:
-    """One line: the gang, its phase, and how far it is."""
+    """One line: the gang, its phase and its progress."""
     status = look.snapshot.status
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
@@ -91,9 +91,10 @@ def head(look: GangView, now: float) -> Text:
 def members(
     found: Sequence[MemberSnapshot], most: int, *, live: bool, nodes: Mapping[str, str] = NO_NODES
 ) -> RenderableType:
-    """The members as a table of at most ``most`` rows: those that run like all others are left out first.
+    """The members as a table of at most ``most`` rows; members that simply run are left out first.
 
-    ``nodes``: member -> its pod's node, on a cluster, where only the controller hears of each member's steps.
+    ``nodes``: member -> the node of its pod. On a cluster, the steps of single members are known only to the
+    controller.
     """
     rows = [
         (
@@ -118,7 +119,7 @@ def members(
 
 
 def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
-    """At most ``most`` of them, in their order; who doesn't simply run is chosen first, then who is behind."""
+    """At most ``most`` members, in order; those that do not run come first, then those with the lowest steps."""
     if len(found) <= most:
         return list(found)
 
@@ -130,19 +131,21 @@ def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
 
 
 def incidents(found: Sequence[Incident]) -> Table:
-    """What went wrong, newest first: how long each phase took in seconds, and what was thrown away."""
+    """Incidents, newest first: the seconds of each phase, and what was lost."""
     columns = ("TO ATTEMPT", "DETECT", "STOP", "REPLACE", "BARRIER", "START", "FIRST STEP", "RESTORED", "LOST", "CAUSE")
     return table(columns, [_incident(one) for one in found], fold="CAUSE")
 
 
 def trace_hint(job: GangJob) -> str:
-    """How to see what an incident's time was spent on."""
+    """How to see where the time of the last incident went."""
     last = job.status.incidents[0].attempt if job.status.incidents else 0
-    return clean(f"{command_name()} trace {job.metadata.name} --incident {last} draws what its time was spent on")
+    return clean(
+        f"{command_name()} trace {job.metadata.name} --incident {last} shows where the time of the last incident went"
+    )
 
 
 def phases(incident: Incident) -> dict[str, int | None]:
-    """The phases of an incident with their milliseconds, in their order."""
+    """The phases of an incident with their milliseconds, in order."""
     took = incident.milliseconds
     return {
         "detect": took.detect,
@@ -155,7 +158,7 @@ def phases(incident: Incident) -> dict[str, int | None]:
 
 
 def cause(incident: Incident) -> str:
-    """The cause in words, and what followed from it."""
+    """The cause in words, with level, rule, charge and outcome."""
     parts = [str(incident.level)]
     if incident.cause.rule:
         parts.append(f"rule {incident.cause.rule}")
@@ -167,24 +170,24 @@ def cause(incident: Incident) -> str:
 
 
 def advice(job: GangJob) -> str:
-    """What the user can do now; empty if there is nothing to be done."""
+    """What the user can do now; empty if there is nothing to do."""
     name, status = job.metadata.name, job.status
     incident = status.incidents[0] if status.incidents else None
     member = incident.cause.member if incident is not None else ""
-    logs = f"{command_name()} logs {name} {member} says why" if member else "the workers' logs say why"
+    logs = f"{command_name()} logs {name} {member} shows why" if member else "the logs of the workers show why"
     match status.phase:
         case GangPhase.HELD:
-            return f"look at the pods ({logs}); {command_name()} restart {name} goes on"
+            return f"inspect the pods ({logs}); {command_name()} restart {name} continues"
         case GangPhase.SUSPENDED:
             return (
-                f"{command_name()} resume {name} goes on from its restore point"
+                f"{command_name()} resume {name} continues from the restore point"
                 if job.spec.suspend
-                else "it resumes by itself"
+                else "it resumes automatically"
             )
         case GangPhase.FAILED:
-            return f"{logs}; then run the manifest again"
+            return f"{logs}; then submit the manifest again"
         case GangPhase.RUNNING if any(one.type == "Degraded" and one.status == "True" for one in status.conditions):
-            return f"look at the workers; {command_name()} restart {name} starts them again"
+            return f"check the workers; {command_name()} restart {name} restarts them"
         case _:
             return ""
 

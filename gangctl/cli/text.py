@@ -1,4 +1,4 @@
-"""Text for terminals: nothing that a name or a message contains can move the cursor, colour or fake a line."""
+"""Text for terminals: escapes control characters, so that no name or message can change the terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def clean(value: object) -> str:
-    r"""The text with every control character written out, as in ``\x1b``; always one line that can be encoded."""
+    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded."""
     return escaped(str(value))
 
 
 def output_line(line: str) -> str:
-    """One line of a program's output as it would look in a file: no colours, the last state of a progress bar."""
+    """One line of a program's output without colours; of a progress bar, the last state."""
     last = line.rstrip("\r").rpartition("\r")[2]
     return clean(_COLOURS.sub("", last).expandtabs())
 
 
 def duration(seconds: float) -> str:
-    """``42s``, ``3m12s``, ``5h02m``, ``4d03h``: as kubectl shows ages."""
+    """``42s``, ``3m12s``, ``5h02m``, ``4d03h``: as kubectl prints ages."""
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
         return f"{whole}s"
@@ -57,5 +57,5 @@ def seconds(milliseconds: int | None) -> str:
 
 
 def shown(value: object) -> str:
-    """The value; ``-`` if there is none."""
+    """The value, or ``-`` if there is none."""
     return "-" if value is None or value == "" else clean(value)

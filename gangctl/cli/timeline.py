@@ -1,7 +1,7 @@
-"""Spans as a tree in the terminal, drawn to scale: one line a span, its bar at its place and in its length.
+"""Draws spans as a tree in the terminal, to scale: one line for each span, with a bar from its start to its end.
 
-What is too short for its scale is drawn as a sliver: nothing that took place is invisible. Where there is no room for
-who a span is about, that stands in a line of its own below it.
+A span that is too short for the scale is drawn as a sliver, so that every span is visible. If there is no room for the
+member of a span, it is printed in a line of its own below the span.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gangctl.cli.text import clean, took
 from gangctl.telemetry.spans import Span
 
 NARROW: Final = 72
-"""Below so many columns who a span is about has its own line, and names are short."""
+"""Below this number of columns, members have lines of their own, and names are short."""
 _LEAST_BAR: Final = 8
 _GAP: Final = 2
 _PREFIX: Final = "member."
 _LEFT: Final = " ▏▎▍▌▋▊▉"
-"""A cell that is filled from its left by so many eighths."""
+"""A cell filled from the left by this number of eighths."""
 _FULL, _RIGHT_HALF, _RIGHT_EIGHTH = "█", "▐", "▕"
 _EIGHTHS: Final = 8
 _STYLES: Final = {
@@ -41,26 +41,26 @@ _PARTS: Final = {"Cause": "the cause", "Replaced": "replaced", "Slowest": "slowe
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What can be drawn on."""
+    """The area to draw on."""
 
     columns: int
     blocks: bool
-    """Whether its encoding has block and line characters; else all is ASCII."""
+    """Whether the encoding has block and line characters; otherwise ASCII is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     span: Span
     tree: str
-    """Lines to the left of the name."""
+    """Branches of the tree to the left of the name."""
     below: str
-    """The same for a second line."""
-    who: tuple[str, ...]
-    """Most important first."""
+    """Branches for a second line."""
+    details: tuple[str, ...]
+    """Member, role in the incident and node; most important first."""
 
 
 def timeline(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
-    """The lines. ``spans``: root first, then depth first; ``now``: until when a span that isn't over is drawn."""
+    """The lines. ``spans``: root first, then depth first; ``now``: end of the bar of a span that is not over."""
     rows = list(_rows(spans, _TREES[canvas.blocks]))
     root = spans[0]
     total = max(0.0, _end(root, now) - root.begin)
@@ -70,21 +70,21 @@ def timeline(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
     name_width = max(cell_len("SPAN"), *map(cell_len, names))
     took_width = max(cell_len("TOOK"), *map(len, durations))
     room = canvas.columns - name_width - took_width - 2 * _GAP
-    who_width = 0 if narrow else min(max(cell_len(", ".join(row.who)) for row in rows), room // 2 - _GAP)
-    bar_width = max(_LEAST_BAR, room - (who_width + _GAP if who_width else 0))
+    details_width = 0 if narrow else min(max(cell_len(", ".join(row.details)) for row in rows), room // 2 - _GAP)
+    bar_width = max(_LEAST_BAR, room - (details_width + _GAP if details_width else 0))
     gap = " " * _GAP
     head = f"{'SPAN'.ljust(name_width)}{gap}{_axis(total, bar_width)}{gap}{'TOOK'.rjust(took_width)}"
-    lines = [Text(f"{head}{gap}WHO" if who_width else head, style="bold")]
+    lines = [Text(f"{head}{gap}MEMBER" if details_width else head, style="bold")]
     for row, name, duration in zip(rows, names, durations, strict=True):
         span, style = row.span, _STYLES.get(row.span.name.removeprefix(_PREFIX), "")
         begin, end = span.begin - root.begin, _end(span, now) - root.begin
         bar = (_blocks if canvas.blocks else _ascii)(begin, end, total, bar_width)
         line = Text(set_cell_size(name, name_width), style="bold red" if span.failed else "")
         line.append(gap).append(bar, style=style).append(gap).append(duration.rjust(took_width), style="")
-        who = Text(_fitting(row.who, who_width or canvas.columns - cell_len(row.below)), style="dim")
-        lines.append(line.append(gap).append_text(who) if who_width and row.who else line)
-        if not who_width and row.who:
-            lines.append(Text(row.below).append_text(who))
+        details = Text(_fitting(row.details, details_width or canvas.columns - cell_len(row.below)), style="dim")
+        lines.append(line.append(gap).append_text(details) if details_width and row.details else line)
+        if not details_width and row.details:
+            lines.append(Text(row.below).append_text(details))
     for line in lines:
         line.rstrip()
     return lines
@@ -101,10 +101,10 @@ _TREES: Final = {True: _Tree("├─ ", "└─ ", "│  "), False: _Tree("|- ",
 
 
 def _rows(spans: Sequence[Span], tree: _Tree) -> Iterator[_Row]:
-    """Spans with the lines that show whose child each is."""
+    """Rows of the tree: each span with its branches."""
     last = {span.parent_id: span.span_id for span in spans}
     lines = {"": ("", "")}
-    """Span -> what stands to the left of its children."""
+    """Span -> branches to the left of its children."""
     for span, following in pairwise([*spans, None]):
         assert span is not None
         beside = lines.get(span.parent_id, ("", ""))[1]
@@ -113,19 +113,21 @@ def _rows(spans: Sequence[Span], tree: _Tree) -> Iterator[_Row]:
         below = "" if not span.parent_id else beside + (" " * len(tree.last) if is_last else tree.passing)
         lines[span.span_id] = (name, below)
         has_children = following is not None and following.parent_id == span.span_id
-        yield _Row(span, name, below + (tree.passing if has_children else " " * len(tree.last)), tuple(_who(span)))
+        yield _Row(span, name, below + (tree.passing if has_children else " " * len(tree.last)), tuple(_details(span)))
 
 
-def _who(span: Span) -> Iterator[str]:
-    """What the span is about, in few words."""
-    told = dict(span.attributes)
+def _details(span: Span) -> Iterator[str]:
+    """The member of the span, its role in the incident and where it ran."""
+    attributes = dict(span.attributes)
     if span.end is None:
         yield "not over yet"
-    if "gang.member" in told:
-        yield clean(told["gang.member"])
-        if part := _PARTS.get(str(told.get("gang.part", ""))):
+    if "gang.member" in attributes:
+        yield clean(attributes["gang.member"])
+        if part := _PARTS.get(str(attributes.get("gang.part", ""))):
             yield part
-        yield from (clean(told[key]) for key in ("k8s.node.name", "gang.device", "k8s.pod.name") if told.get(key))
+        yield from (
+            clean(attributes[key]) for key in ("k8s.node.name", "gang.device", "k8s.pod.name") if attributes.get(key)
+        )
     elif span.failed:
         yield clean(span.failed)
 

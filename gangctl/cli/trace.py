@@ -1,4 +1,4 @@
-"""``gangctl trace``: one incident as a tree drawn to scale, from the status alone; with a link to Jaeger."""
+"""``gangctl trace``: draw one incident as a tree to scale, from the status alone, with a link to Jaeger."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
 
 UI_URL: Final = "OTEL_UI_URL"
-"""The environment variable that says where Jaeger is."""
+"""The environment variable with the address of Jaeger."""
 COLUMNS: Final = 100
-"""Where nobody has a terminal and COLUMNS doesn't say otherwise."""
+"""Width without a terminal, unless COLUMNS is set."""
 _LEAST_COLUMNS: Final = 40
 _BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
 _EPILOG: Final = """\
 examples:
   gangctl trace demo                      the last incident
-  gangctl trace demo --incident 3         the one that led to attempt 3 (TO ATTEMPT in gangctl status demo)
+  gangctl trace demo --incident 3         the incident that led to attempt 3 (TO ATTEMPT in gangctl status demo)
   gangctl trace demo --ui-url https://jaeger.example.com
-                                          with a link to the same trace there; $OTEL_UI_URL does it for good
+                                          add a link to this trace in Jaeger; $OTEL_UI_URL sets it permanently
   gangctl trace demo -o json              incident and spans, for programs
 
-what it views like:
+example output:
   demo: attempt 1 to 2, restarted, 2.46 s, 2026-01-31 12:00:00 UTC
-  worker-1 (rank 1): ended by SIGKILL in attempt 1. No rule of podFailurePolicy named it: level Process (every
-  worker starts again inside its pod), charged to the budget. It began again from step 50; 5 steps were lost.
-  Everybody waited for worker-3 to stop (111 ms) and the first step of worker-0 (2.30 s).
+  worker-1 (rank 1): ended by SIGKILL in attempt 1. No rule of podFailurePolicy matched: level Process (every
+  worker restarts inside its pod), charged to the budget. The gang restarted from step 50; 5 steps were lost.
+  The gang waited for worker-3 to stop (111 ms) and the first step of worker-0 (2.30 s).
 
-  SPAN                      0            1.23 s           2.46 s     TOOK  WHO
+  SPAN                      0            1.23 s           2.46 s     TOOK  MEMBER
   gang.restart              ####################################   2.46 s
   |- stop                   ##                                     111 ms
   |  `- member.stop         ##                                     111 ms  worker-3, slowest
@@ -54,9 +54,9 @@ what it views like:
   `- first_step                ##################################  2.30 s
      `- member.first_step      ##################################  2.30 s  worker-0, slowest
 
-Bars are to scale; what is too short for it is a sliver. Phases that didn't take place are absent. A duration with a
-plus still grows. All of it comes from the status, where the last 10 incidents are kept: it needs no Jaeger, and on a
-cluster only the right to get gangjobs.
+Bars are to scale; a very short span is a sliver. Phases that did not take place are absent. A duration with a plus sign
+still grows. Everything comes from the status, which keeps the last 10 incidents. Jaeger is not needed. Permission on a
+cluster: get gangjobs.
 
 exit codes: 0 shown (also if there was no incident yet), 2 bad input, or there is no such incident
 """
@@ -67,15 +67,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="GANG", help="name of the gang")
     parser.add_argument(
-        "--incident", metavar="N", type=_attempt, help="the one that led to attempt N, as status lists them (the last)"
+        "--incident", metavar="N", type=_attempt, help="the incident that led to attempt N (default: the last one)"
     )
-    parser.add_argument("--ui-url", metavar="URL", help=f"where Jaeger's pages are (default: ${UI_URL})")
-    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="incident and spans, for programs")
+    parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${UI_URL})")
+    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print incident and spans, for programs")
     selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw it."""
+    """Draw the incident."""
     base = _base(arguments.ui_url)
     with selection.open_target(arguments) as target:
         job = target.latest(arguments.name)
@@ -86,16 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
         print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
     elif incident is None:
         name = job.metadata.name
-        print_out(
-            clean(f"{name} has had no incident: nothing has gone wrong so far; {command_name()} status {name} shows it")
-        )
+        print_out(clean(f"{name} has had no incident; {command_name()} status {name} shows its state"))
     else:
         show(job, incident, base, now, sys.stdout)
     return ExitCode.OK
 
 
 def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
-    """Draw an incident. ``base``: where Jaeger's pages are, or empty; ``now``: in seconds since the epoch."""
+    """Draw an incident. ``base``: address of Jaeger's UI, or empty; ``now``: in seconds since the epoch."""
     out = console(stream)
     columns = out.width if stream.isatty() else shutil.get_terminal_size((COLUMNS, 0)).columns
     out.width = max(_LEAST_COLUMNS, columns)
@@ -113,7 +111,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
         for one in sentences:
             out.print(one, soft_wrap=False)
         for one in lines:
-            out.print(one, soft_wrap=True)  # an address that is broken into lines can't be opened
+            out.print(one, soft_wrap=True)  # a terminal can't open an address that is wrapped
     stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     stream.flush()
 
@@ -125,7 +123,7 @@ def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]
         where = f"trace {root.link}"
         if before is not None and before.attempt != incident.attempt:
             where = f"{command_name()} trace {job.metadata.name} --incident {before.attempt}"
-        found.append(clean(f"before: it followed another incident at once: {where}"))
+        found.append(clean(f"before: this incident followed another one at once: {where}"))
     found.append(clean(f"trace: {root.trace_id}"))
     if base:
         found.append(clean(f"Jaeger: {_url(base, root)}"))
@@ -133,7 +131,7 @@ def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]
 
 
 def _document(job: GangJob, incident: Incident | None, base: str, now: float) -> dict[str, Any]:
-    """For programs: names are stable; what isn't known, or isn't over, is absent."""
+    """The document for programs: names are stable; a value that is unknown or not final is absent."""
     metadata = job.metadata
     made: dict[str, Any] = {"gang": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}}
     if incident is None:
@@ -163,7 +161,7 @@ def _span(span: Span) -> dict[str, Any]:
 
 
 def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
-    """The incident that is meant; None if none is and there was none."""
+    """The selected incident; None if none is selected and there was none."""
     found = job.status.incidents
     if attempt is None:
         return found[0] if found else None
@@ -171,21 +169,24 @@ def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
         if one.attempt == attempt:
             return one
     known = ", ".join(str(one.attempt) for one in found)
-    there = f"those that are kept led to attempts {known} (the newest first)" if known else "there was none so far"
+    there = "there was no incident so far"
+    if known:
+        many = len(found) > 1
+        there = f"the incident{'s' * many} in the status led to attempt{'s' * many} {known}{' (newest first)' * many}"
     raise UserError(f"no incident of {job.metadata.name} led to attempt {attempt}: {there}")
 
 
 def _attempt(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} instead of the number of the attempt that an incident led to")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an attempt")
     return int(text)
 
 
 def _base(flag: str | None) -> str:
-    """The address of Jaeger's pages; empty if nobody says.
+    """The address of Jaeger's UI; empty if it is not set.
 
     Raises:
-        UserError: it can't be one.
+        UserError: it is no valid address.
     """
     source, text = ("--ui-url", flag) if flag is not None else (f"${UI_URL}", os.environ.get(UI_URL, ""))
     if not text and flag is None:
@@ -197,7 +198,7 @@ def _base(flag: str | None) -> str:
         is_url = False
     if not is_url or not text.isascii() or not text.isprintable() or set(text) & set(' <>"?#'):
         example = "https://jaeger.example.com"
-        raise UserError(f"{source} is {text!r}, which is no address of Jaeger's pages: give one such as {example}")
+        raise UserError(f"{source} is {text!r}, which is no http or https address: use one such as {example}")
     return text.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""``gangctl version``."""
+"""``gangctl version``: print the versions of the program, the API and Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangctl.cli.output import as_json, print_out
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
-    parser.add_argument("-o", "--output", choices=["json"], help="as JSON, for programs")
+    parser.add_argument("-o", "--output", choices=["json"], help="print JSON, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Workers' output: what is appended to the logs of a gang's pods, line by line."""
+"""The workers' output: new lines in the log files of a gang's pods."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gangctl.api.names import parse_pod_name
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 
 MOST_BYTES: Final = 1 << 16
-"""Of one log at a time: a worker that floods its log must not stop the picture."""
+"""Maximum to read from one log at a time: a worker that floods its log must not block the display."""
 LONGEST_LINE: Final = 4096
 
 
 @dataclass
 class WorkerOutput:
-    """All logs of a gang, from where they end when it is made."""
+    """Follows all logs of a gang, from their end at the time of creation."""
 
     folder: GangFolder
     _read_to: dict[Path, int] = field(default_factory=dict, init=False)
     _rest: dict[Path, bytes] = field(default_factory=dict, init=False)
-    """The beginning of a line that isn't complete yet."""
+    """The part of an incomplete line that was read."""
 
     def __post_init__(self) -> None:
         self._read_to = {path: _size(path) for path in self._logs()}
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """(member, line) of everything that is new."""
+        """New lines, as (member, line)."""
         for path in self._logs():
             pod = parse_pod_name(path.parent.name)
             for line in self._new(path):

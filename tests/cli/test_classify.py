@@ -60,8 +60,8 @@ def test_the_first_rule_that_matches_is_named_with_what_follows(
 def test_roles_with_different_answers_are_told_apart(capsys: pytest.CaptureFixture[str], job: str) -> None:
     assert main(["classify", job, "--reason", "Hang"]) == 0
     out = capsys.readouterr().out
-    assert "if a member of worker has it:" in out
-    assert "if a member of evaluator has it:" in out
+    assert "for a member of worker:" in out
+    assert "for a member of evaluator:" in out
     assert "rules[4]: the reason is Hang" in out
 
 
@@ -73,7 +73,7 @@ def test_exit_code_0_is_no_fault(capsys: pytest.CaptureFixture[str], job: str) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--exit-code", "256"], "instead of a number from 0 to 255"),
+        (["--exit-code", "256"], "is no exit code: use a number from 0 to 255"),
         (["--signal", "SIGKIL"], "did you mean SIGKILL?"),
         (["--device-health", "gpu=Sick"], "RESOURCE=Unhealthy"),
         (["--reason", "Bored"], "invalid choice"),

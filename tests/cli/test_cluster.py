@@ -35,13 +35,13 @@ async def test_a_kubeconfig_means_its_cluster_unless_this_folder_has_gangs_of_it
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-n", "a", "--state-dir", "b"], "--state-dir means gangs of this machine and --namespace those of a cluster"),
-        (["-n", "a", "-A"], "--namespace and --all-namespaces contradict each other"),
+        (["-n", "a", "--state-dir", "b"], "--state-dir selects this machine, but --namespace selects a cluster"),
+        (["-n", "a", "-A"], "--namespace and --all-namespaces exclude each other"),
         (["--context", "lav"], "there is no context 'lav' in {}: did you mean lab?"),
         (["--kubeconfig", "none"], "there is no kubeconfig at none"),
-        (["-n", "../x"], "'../x' is no name of a namespace"),
-        (["demo", "-A"], "take -n NAMESPACE instead of -A"),
-        (["../x"], "'../x' is no name of a gang"),
+        (["-n", "../x"], "'../x' is not a valid name of a namespace"),
+        (["demo", "-A"], "use -n NAMESPACE instead of -A"),
+        (["../x"], "'../x' is not a valid name of a gang"),
     ],
 )
 async def test_a_place_that_cannot_be_is_said_in_one_line(here: Shell, arguments: list[str], said: str) -> None:
@@ -117,7 +117,7 @@ async def test_a_gang_of_another_release_is_left_out_of_the_list_and_still_shown
     done = await here.gangctl("status")
     assert "demo" in done.out
     assert "newer" not in done.out
-    assert "gang newer can't be read by this release of gangctl (status.unheardOf" in done.err
+    assert "this release of gangctl can't read gang newer (status.unheardOf" in done.err
     assert "status newer -o yaml shows it" in (await here.gangctl("status", "newer")).err
     assert json.loads((await here.gangctl("status", "newer", "-o", "json")).out)["status"]["unheardOf"] == 1
 
@@ -140,7 +140,7 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     await here.api.put("gangjobs", job(phase="Failed"))
     done = await here.gangctl("restart", "demo")
     assert (done.code, patched.empty()) == (2, True)
-    assert "gang demo has ended (Failed); kubectl delete gj demo" in done.err
+    assert "gang demo has ended (Failed); to run it again, kubectl delete gj demo" in done.err
 
 
 async def test_a_log_that_is_followed_over_a_broken_connection_has_no_line_twice_and_none_missing(here: Shell) -> None:
@@ -192,7 +192,7 @@ async def test_a_right_that_is_missing_for_harm_is_named(here: Shell) -> None:
     done = await here.gangctl("inject", "demo", "worker-1", "--signal", "KILL")
     assert done.code == 2
     assert 'User "me" cannot create pods/exec' in done.err
-    assert "it needs the rights to get and create pods/exec in namespace research" in done.err
+    assert "this command needs the permissions get and create pods/exec in namespace research" in done.err
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,10 @@ async def test_the_leaders_pod_is_deleted_without_grace(here: Shell) -> None:
     done = await here.gangctl("inject", "demo", "--kill-controller")
     assert done.code == 0
     assert deleted == [("/api/v1/namespaces/gangctl-system/pods/gangctl-5d-x", b'{"gracePeriodSeconds": 0}')]
-    assert "can only be killed" in (await here.gangctl("inject", "demo", "controller", "--hang")).err
+    assert (
+        "only --kill-controller works for the controller"
+        in (await here.gangctl("inject", "demo", "controller", "--hang")).err
+    )
     other = await here.gangctl("inject", "demo", "--kill-controller", "--controller", "a/b")
     assert "there is no Lease b in namespace a" in other.err
 
@@ -275,4 +278,4 @@ async def test_as_a_plugin_it_calls_itself_as_the_user_does(here: Shell) -> None
     assert "\n  run " not in (await here.gangctl("--help", plugin=True)).out
     assert "kubectl apply -f FILE" in (await here.gangctl("run", "x.yaml", plugin=True)).err
     await with_gang(here, phase="Held")
-    assert "kubectl gang restart demo goes on" in (await here.gangctl("status", "demo", plugin=True)).out
+    assert "kubectl gang restart demo continues" in (await here.gangctl("status", "demo", plugin=True)).out

@@ -23,4 +23,4 @@ async def test_a_controller_that_cannot_live_is_given_up_with_its_last_words(
         async with asyncio.timeout(20):
             await ControllerProcess(StateDirectory(tmp_path), said.append).run()
     assert len(said) == 2
-    assert all("the controller died with exit code 1; workers train on" in text for text in said)
+    assert all("the controller died with exit code 1; workers continue to train" in text for text in said)

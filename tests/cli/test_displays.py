@@ -59,7 +59,7 @@ def test_a_change_is_said_once_and_members_that_do_the_same_share_a_line() -> No
     running = look([member(0), member(1)])
     assert said(starting, starting, running, running) == [
         "g: Running, attempt 1: attempt 1 runs",
-        "worker-0, worker-1: its pod starts",
+        "worker-0, worker-1: its pod is starting",
         "worker-0, worker-1: Running, attempt 1",
     ]
 
@@ -70,8 +70,8 @@ def test_an_incident_is_said_when_it_is_settled_and_when_its_timings_are_known()
     whole = {**settled, "milliseconds": {**known["milliseconds"], "firstStep": 900}}
     assert said(look(), *(look(incidents=[one]) for one in (incident(), settled, known, known, whole)))[1:] == [
         f"incident to attempt 2: {KILLED} [Process, charged]; restored from step 100, 7 steps lost",
-        "attempt 2 is under way again (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008",
-        "attempt 2 has made a step (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900",
+        "attempt 2 runs again (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008",
+        "attempt 2 has completed a step (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900",
     ]
 
 
@@ -86,7 +86,7 @@ def test_who_waits_is_told_what_for() -> None:
     waiting = look([member(0, phase="Ready"), member(1, phase="Stopping")], phase="Gathering")
     lines.update(waiting, NOW)
     lines.update(waiting, NOW + 11)
-    assert stream.getvalue().splitlines()[-1].endswith("g: Gathering for 11 s: waits for worker-1")
+    assert stream.getvalue().splitlines()[-1].endswith("g: Gathering for 11 s: waiting for worker-1")
 
 
 def test_nothing_in_a_message_reaches_the_terminal_as_markup_or_control() -> None:
@@ -163,7 +163,7 @@ def test_status_shows_why_a_gang_restarted_and_what_was_thrown_away(folder: Here
     assert listed[1].split()[-2:] == ["ExitCode", "-"]
     details = folder.gangctl("status", "g").stdout
     assert "exit code 3 [Process, charged]" in details
-    assert "no controller answers" in details
+    assert "the controller does not answer" in details
     assert "because: every worker that counts has ended with 0" in details
     near = folder.gangctl("status", "gg")
     assert near.returncode == 2

@@ -1,4 +1,4 @@
-"""The program that does harm inside a container, in a PID and mount namespace of its own, as a container is."""
+"""The program that injects a fault inside a container, in a PID and mount namespace of its own, as a container is."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gangctl.cluster.local.pod_processes import PodProcess
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 SUPERVISOR = """
 import os, signal, subprocess, sys
-def print_out(*words):  # at once: others write there, too
+def report(*words):  # at once: others write there, too
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 signal.signal(signal.SIGALRM, lambda *_: sys.exit())
 for number in (signal.SIGCHLD, signal.SIGUSR1):
-    signal.signal(number, lambda number, _: print_out("caught", number))
+    signal.signal(number, lambda number, _: report("caught", number))
 workers = {subprocess.Popen(["sleep", "60"], env={"RANK": str(rank)}).pid: rank for rank in (0, 1)}
 if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-IS", *sys.argv[1:]])
@@ -28,10 +28,10 @@ harming = True
 while workers or harming:
     pid, how = os.wait()
     if pid in workers:
-        print_out("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how))
+        report("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how))
     else:
         harming = False
-        print_out("harm ended with", os.waitstatus_to_exitcode(how))
+        report("injection ended with", os.waitstatus_to_exitcode(how))
         if how:
             break
         signal.alarm(3)
@@ -47,7 +47,7 @@ def container(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def harm(container: Path, before: str = "", **wanted: Any) -> subprocess.CompletedProcess[str]:
+def inject(container: Path, before: str = "", **wanted: Any) -> subprocess.CompletedProcess[str]:
     program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}))
     (container / "program").write_text(before + program)
     command = [*UNSHARE, sys.executable, str(container / "supervisor.pyz"), str(container / "program")]
@@ -55,32 +55,32 @@ def harm(container: Path, before: str = "", **wanted: Any) -> subprocess.Complet
 
 
 def test_a_signal_reaches_every_worker_process_or_that_of_one_rank(container: Path) -> None:
-    said = harm(container, signal=("SIGKILL", 9)).stdout
+    said = inject(container, signal=("SIGKILL", 9)).stdout
     assert "rank 0 ended by -9" in said
     assert "rank 1 ended by -9" in said
-    assert "harm ended with 0" in said
-    said = harm(container, signal=("SIGTERM", 15), rank=1).stdout
+    assert "injection ended with 0" in said
+    said = inject(container, signal=("SIGTERM", 15), rank=1).stdout
     assert "rank 1 ended by -15" in said
     assert "rank 0" not in said
 
 
 def test_a_rank_that_is_not_in_the_container_is_refused_with_those_that_are(container: Path) -> None:
-    done = harm(container, signal=("SIGKILL", 9), rank=7)
-    assert done.stderr == "no process here has rank 7; there are 0, 1\n"
-    assert "harm ended with 3" in done.stdout
+    done = inject(container, signal=("SIGKILL", 9), rank=7)
+    assert done.stderr == "no process here has rank 7; ranks here: 0, 1\n"
+    assert "injection ended with 3" in done.stdout
 
 
 def test_a_worker_process_exits_with_a_code(container: Path) -> None:
-    done = harm(container, exit_code=75, rank=0)
+    done = inject(container, exit_code=75, rank=0)
     if "ptrace_scope" in done.stderr:
         pytest.skip(f"the system doesn't permit it: {done.stderr}")
     assert "rank 0 ended by 75" in done.stdout
 
 
 def test_the_first_process_is_killed_though_the_kernel_drops_sigkill_from_inside(container: Path) -> None:
-    done = harm(container, process=PodProcess.SUPERVISOR, signal=("SIGKILL", 9))
+    done = inject(container, process=PodProcess.SUPERVISOR, signal=("SIGKILL", 9))
     assert "supervisor process 1 is killed" in done.stdout
-    assert "harm ended" not in done.stdout
+    assert "injection ended" not in done.stdout
     assert done.returncode != 0
 
 
@@ -92,17 +92,17 @@ def test_the_first_process_is_killed_where_ptrace_is_forbidden_too(container: Pa
         "    def __init__(self, *_, **__): self.ptrace = refuse\n"
         "ctypes.CDLL = Library\n"
     )
-    done = harm(container, forbidden, process=PodProcess.SUPERVISOR, signal=("SIGKILL", 9))
+    done = inject(container, forbidden, process=PodProcess.SUPERVISOR, signal=("SIGKILL", 9))
     assert "supervisor process 1 is killed" in done.stdout
-    assert "harm ended" not in done.stdout
+    assert "injection ended" not in done.stdout
     assert done.returncode != 0
 
 
 def test_what_cannot_be_done_from_inside_is_said_with_the_way_out(container: Path) -> None:
-    done = harm(container, process=PodProcess.SUPERVISOR, signal=("SIGSTOP", 19))
-    assert "nothing inside can stop: set shareProcessNamespace" in done.stderr
-    done = harm(container, process=PodProcess.SUPERVISOR, signal=("SIGUSR2", 12))
-    assert "doesn't listen to SIGUSR2" in done.stderr
-    done = harm(container, process=PodProcess.SIDECAR, signal=("SIGKILL", 9))
-    assert "no sidecar process is seen" in done.stderr
-    assert "caught 10" in harm(container, process=PodProcess.SUPERVISOR, signal=("SIGUSR1", 10)).stdout
+    done = inject(container, process=PodProcess.SUPERVISOR, signal=("SIGSTOP", 19))
+    assert "can't be stopped from inside: set shareProcessNamespace" in done.stderr
+    done = inject(container, process=PodProcess.SUPERVISOR, signal=("SIGUSR2", 12))
+    assert "has no handler for SIGUSR2" in done.stderr
+    done = inject(container, process=PodProcess.SIDECAR, signal=("SIGKILL", 9))
+    assert "no sidecar process is visible" in done.stderr
+    assert "caught 10" in inject(container, process=PodProcess.SUPERVISOR, signal=("SIGUSR1", 10)).stdout

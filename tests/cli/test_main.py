@@ -53,7 +53,7 @@ def test_a_name_that_would_leave_the_state_directory_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["status", "../../etc", "--state-dir", str(tmp_path)]) == 2
-    assert "is no name of a gang" in capsys.readouterr().err
+    assert "is not a valid name of a gang" in capsys.readouterr().err
 
 
 def test_the_crd_is_printed_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def test_a_rank_is_held_by_its_own_member_or_by_the_spare_that_took_its_place() 
 
 
 def test_a_rank_that_two_groups_have_needs_a_role() -> None:
-    with pytest.raises(UserError, match=r"rank 1 is in several process groups: say which role is meant"):
+    with pytest.raises(UserError, match=r"rank 1 exists in several process groups: select one with --role"):
         members.member_of_rank(job(), 1, None)
     assert members.member_of_rank(job(), 1, "rollout") == "rollout-0"
 

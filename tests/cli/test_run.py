@@ -51,7 +51,7 @@ def test_a_killed_worker_is_started_again_with_all_others_in_the_same_pods(folde
         name: (pod.uid, pod.sidecar, pod.supervisor) for name, pod in before.items()
     }
     assert not set(folder.workers().values()) & set(workers.values())
-    until(lambda: "attempt 2 is under way again" in run.said, "the recovery is said with its phases")
+    until(lambda: "attempt 2 runs again" in run.said, "the recovery is said with its phases")
     assert "incident to attempt 2: worker-1 (rank 1): ended by SIGKILL [Process, charged]" in run.said
 
 
@@ -155,7 +155,7 @@ def test_a_killed_controller_is_started_again_while_workers_train_on(folder: Her
     workers, old = folder.workers(), controller_pid(folder.state)
     assert folder.gangctl("inject", "g", "--kill-controller").returncode == 0
     until(lambda: _controller(folder) not in {None, old}, "another controller runs")
-    assert "the controller died by SIGKILL; workers train on" in run.said
+    assert "the controller died by SIGKILL; workers continue to train" in run.said
     folder.gangctl("inject", "g", "worker-0", "--exit-code", "9")
     folder.runs_attempt(2)
     assert set(folder.attempts()["worker-1"]) == {1, 2}
@@ -172,7 +172,7 @@ def test_a_killed_gangctl_is_followed_by_one_that_takes_over_and_touches_no_work
     first.wait()
     second = folder.run()
     until(folder.is_seen_running, "the second one sees them run")
-    assert "it is taken over, workers that run are not touched" in second.said
+    assert "it is taken over, its workers are not touched" in second.said
     assert folder.workers() == workers
     assert folder.job.metadata.uid == uid
     assert folder.attempts() == {name: [1] for name in workers}
@@ -231,7 +231,7 @@ def test_a_suspended_gang_has_no_processes_and_resumes_in_a_new_attempt(folder: 
     run.signal(signal.SIGINT)
     assert run.wait() == 3
     assert folder.left() == []
-    assert "it stays suspended" in run.said
+    assert "the gang stays suspended" in run.said
     again = folder.run()
     until(lambda: "g: Suspended, attempt 3" in again.said, "it is still suspended")
     assert folder.gangctl("resume", "g", "--wait", "20").returncode == 0
@@ -245,7 +245,7 @@ def test_a_gang_whose_budget_is_used_up_is_held_and_a_restart_goes_on(folder: He
     folder.runs_attempt(1)
     folder.gangctl("inject", "g", "worker-1", "--signal", "KILL")
     until(lambda: folder.job.status.phase == "Held", "it is held")
-    assert "gangctl restart g goes on" in folder.gangctl("status", "g").stdout
+    assert "gangctl restart g continues" in folder.gangctl("status", "g").stdout
     folder.gangctl("restart", "g")
     until(lambda: folder.job.status.phase == "Running", "it runs again")
     folder.gangctl("inject", "g", "worker-1", "--signal", "KILL")
@@ -286,7 +286,7 @@ def test_a_gang_that_has_ended_is_replaced_by_a_new_one(folder: Here) -> None:
     assert second.wait() == 0
     assert folder.job.metadata.uid != uid
     assert folder.job.status.attempt == 1
-    assert "created anew; the one before has succeeded" in second.said
+    assert "is created; it replaces the one that has succeeded" in second.said
 
 
 @pytest.mark.parametrize(

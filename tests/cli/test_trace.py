@@ -113,7 +113,7 @@ def test_an_incident_from_before_this_release_is_drawn_as_well() -> None:
     old = incident(traceID="", members=[])
     text = drawn(job(old))
     assert "first_step" in text
-    assert "WHO" not in text.split("\n\n")[1]
+    assert "MEMBER" not in text.split("\n\n")[1]
 
 
 def test_a_clock_behind_the_controllers_gives_no_negative_times() -> None:

@@ -72,7 +72,7 @@ def test_an_incident_that_is_not_there_is_answered_with_those_that_are(
     code, _, err = asked(capsys, "demo", "--incident", "7", *stored(tmp_path, linked()))
     assert code == 2
     assert err == (
-        "error: no incident of demo led to attempt 7: those that are kept led to attempts 3, 2 (the newest first)\n"
+        "error: no incident of demo led to attempt 7: the incidents in the status led to attempts 3, 2 (newest first)\n"
     )
 
 
@@ -83,7 +83,7 @@ def test_an_incident_that_is_no_number_is_refused(
     with pytest.raises(SystemExit) as ended:
         main(["trace", "demo", f"--incident={word}", *stored(tmp_path, linked())])
     assert ended.value.code == 2
-    assert "instead of the number of the attempt" in capsys.readouterr().err
+    assert "is not the number of an attempt" in capsys.readouterr().err
 
 
 def test_a_gang_without_incidents_is_told_so_and_that_is_no_error(
@@ -92,12 +92,12 @@ def test_a_gang_without_incidents_is_told_so_and_that_is_no_error(
     place = stored(tmp_path, job())
     assert asked(capsys, "demo", *place) == (
         0,
-        "demo has had no incident: nothing has gone wrong so far; gangctl status demo shows it\n",
+        "demo has had no incident; gangctl status demo shows its state\n",
         "",
     )
     assert json.loads(asked(capsys, "demo", "-o", "json", *place)[1])["spans"] == []
     code, _, err = asked(capsys, "demo", "--incident", "2", *place)
-    assert (code, err) == (2, "error: no incident of demo led to attempt 2: there was none so far\n")
+    assert (code, err) == (2, "error: no incident of demo led to attempt 2: there was no incident so far\n")
 
 
 @pytest.mark.parametrize("base", [URL, f"{URL}/", "http://localhost:16686", "http://[::1]:16686/jaeger/"])
@@ -131,7 +131,7 @@ def test_an_address_that_is_none_is_refused_with_where_it_stands(
     code, out, err = asked(capsys, "demo", "--ui-url", base, *place)
     assert (code, out) == (2, "")
     assert err.startswith("error: --ui-url is ")
-    assert "which is no address of Jaeger's pages: give one such as https://jaeger.example.com" in err
+    assert "which is no http or https address: use one such as https://jaeger.example.com" in err
     assert err.count("\n") == 1
     assert "\x1b" not in err
     if base:
@@ -212,7 +212,7 @@ def test_json_and_yaml_keep_every_text_that_they_escape(text: str) -> None:
 
 def test_status_says_how_an_incident_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "demo", *stored(tmp_path, linked())]) == 0
-    assert "gangctl trace demo --incident 3 draws" in capsys.readouterr().out
+    assert "gangctl trace demo --incident 3 shows" in capsys.readouterr().out
 
 
 def test_a_gang_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,5 +254,5 @@ async def test_on_a_cluster_it_needs_the_right_to_get_gangjobs_alone(tmp_path: P
         assert "worker-1 (rank 1): ended by SIGKILL" in done.out
         assert f"{URL}/trace/{'2' * 32}" in done.out
         plugin = await here.gangctl("trace", "demo", "--incident", "9", plugin=True)
-        assert "those that are kept led to attempts 2" in plugin.err
+        assert "the incident in the status led to attempt 2" in plugin.err
         assert "kubectl gang trace demo --incident 3" in (await here.gangctl("trace", "--help", plugin=True)).out

@@ -1,1 +1,1 @@
-"""Where gangs are: this machine's state directory, or a cluster. The verbs know neither, only the port."""
+"""Targets of commands: a state directory of this machine, or a cluster. Verbs use only the port."""

@@ -1,8 +1,9 @@
-"""Fault from inside a container: `gangctl inject` runs this file there, by the container's own Python (3.8 or newer).
+"""Injects a fault inside a container: `gangctl inject` runs this file with the container's Python, 3.8 or newer.
 
-The kernel drops SIGKILL to the first process of a PID namespace if it comes from within, so that one is made to exit by
-ptrace(2). Where the node forbids that, its CPU time is limited to none, for the kernel's own SIGKILL does count, and it
-is kept busy until the kernel looks. Nothing inside can stop it (SIGSTOP).
+The kernel drops a SIGKILL to the first process of a PID namespace if it comes from inside, so that process is made to
+exit by ptrace(2). If the node forbids ptrace, its CPU time limit is set to zero, because the kernel's own SIGKILL is
+not dropped, and it is kept busy until the kernel checks the limit. Nothing inside the container can stop it with
+SIGSTOP.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from gangctl.cluster.local.ptrace import exit_with
 from gangsidecar.wire import SUPERVISOR_PROGRAM
 
 _PROGRAMS: Final = {"supervisor": SUPERVISOR_PROGRAM.encode(), "sidecar": b"gangsidecar.agent"}
-_SHOWN_AFTER_KILL: Final = 128 + int(signal.SIGKILL)
+_EXIT_CODE_OF_KILL: Final = 128 + int(signal.SIGKILL)
 _DEATH_SECONDS: Final = 3.0
-"""How long a process that must end now may take."""
+"""Maximum time for a killed process to end."""
 
 
 class Request(NamedTuple):
-    """What is to be done; see :class:`gangctl.cli.targets.port.Fault`."""
+    """The fault to inject; see :class:`gangctl.cli.targets.port.InjectedFault`."""
 
     process: str
     rank: int | None
@@ -39,7 +40,7 @@ class Request(NamedTuple):
 
 
 def main(arguments: dict[str, Any]) -> int:
-    """Do it and print what was done; the exit code is 0, or 3 with the reason on stderr."""
+    """Inject the fault and print what was done. The exit code is 0, or 3 with the reason on stderr."""
     try:
         _inject(Request(**arguments))
     except (Terminal, OSError) as error:
@@ -51,56 +52,58 @@ def main(arguments: dict[str, Any]) -> int:
 def _inject(request: Request) -> None:
     for pid in _chosen(request):
         if request.exit_code is not None:
-            _say(request, pid, f"exits with {request.exit_code}")
+            _print(request, pid, f"exits with {request.exit_code}")
             exit_with(pid, request.exit_code)
         elif pid == 1:
-            _to_the_first(request)
+            _signal_first_process(request)
         else:
             os.kill(pid, request.number)
-            _say(request, pid, f"was sent {request.signal}")
+            _print(request, pid, f"was sent {request.signal}")
 
 
 def _chosen(request: Request) -> list[int]:
     owner = "sidecar" if request.process == "sidecar" else "supervisor"
     first = _find(_PROGRAMS[owner])
     if first is None:
-        raise Terminal(f"no {owner} process is seen in this container")
+        raise Terminal(f"no {owner} process is visible in this container")
     if request.process != "worker":
         return [first]
     found = [pid for pid in _pids() if _parent(pid) == first and pid != os.getpid()]
     if not found:
-        raise Terminal("no worker process runs now; gangctl status shows what the gang does")
+        raise Terminal("no worker process is running; gangctl status shows the state of the gang")
     if request.rank is not None:
         ranks = {pid: _rank(pid) for pid in found}
         found = [pid for pid in found if ranks[pid] == request.rank]
         if not found:
             known = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
-            raise Terminal(f"no process here has rank {request.rank}; there are {known or 'no ranks'}")
+            raise Terminal(f"no process here has rank {request.rank}; ranks here: {known or 'none'}")
     return [each for pid in found for each in _tree(pid)] if request.tree else found
 
 
-def _to_the_first(request: Request) -> None:
-    """A signal to the first process of our own PID namespace. When it ends, we end with it."""
+def _signal_first_process(request: Request) -> None:
+    """Signal the first process of this PID namespace. When it ends, this program ends with it."""
     if request.number == signal.SIGKILL:
-        _say(request, 1, "is killed")
-        _kill_the_first(request)
+        _print(request, 1, "is killed")
+        _kill_first_process(request)
     elif request.number == signal.SIGSTOP:
         raise Terminal(
-            f"the {request.process} is the container's first process, which nothing inside can stop: set "
+            f"the {request.process} is the container's first process, which can't be stopped from inside: set "
             "shareProcessNamespace in the template, or freeze it on its node"
         )
     elif not _catches(1, request.number):
-        raise Terminal(f"the {request.process} doesn't listen to {request.signal}, so the kernel drops it")
+        raise Terminal(
+            f"the {request.process} has no handler for {request.signal}, so the kernel drops it: use another signal"
+        )
     else:
         os.kill(1, request.number)
-        _say(request, 1, f"was sent {request.signal}")
+        _print(request, 1, f"was sent {request.signal}")
 
 
-def _kill_the_first(request: Request) -> None:
+def _kill_first_process(request: Request) -> None:
     why = ""
     try:
-        exit_with(1, _SHOWN_AFTER_KILL)
-        time.sleep(_DEATH_SECONDS)  # not over, if it works
+        exit_with(1, _EXIT_CODE_OF_KILL)
+        time.sleep(_DEATH_SECONDS)  # if it works, this program ends here
     except Terminal as error:
         why = str(error)
     if _catches(1, signal.SIGCHLD):
@@ -111,21 +114,21 @@ def _kill_the_first(request: Request) -> None:
                 os.kill(1, signal.SIGCHLD)
     if request.process == "sidecar":
         os.kill(1, signal.SIGTERM)
-        sys.stdout.write(f"it can't be killed from inside ({why}), so it was sent SIGTERM\n")
+        sys.stdout.write(f"the sidecar can't be killed from inside ({why}), so it was sent SIGTERM\n")
         return
     raise Terminal(
-        f"it can't be killed from inside its container: {why}. Kill it on its node, set shareProcessNamespace in the "
-        "template, or delete the pod with kubectl"
+        f"the {request.process} can't be killed from inside its container: {why}. Kill it on its node, set "
+        "shareProcessNamespace in the template, or delete the pod with kubectl"
     )
 
 
-def _say(request: Request, pid: int, what: str) -> None:
+def _print(request: Request, pid: int, what: str) -> None:
     sys.stdout.write(f"{request.process} process {pid} {what}\n")
     sys.stdout.flush()
 
 
 def _find(program: bytes) -> int | None:
-    """The oldest process of this container that runs the program: other containers may be in sight."""
+    """The oldest process of this container that runs the program; processes of other containers may be visible."""
     here = _container(os.getpid())
     found = [pid for pid in _pids() if pid != os.getpid() and _runs(pid, program) and _container(pid) == here]
     return min(found, default=None)
@@ -137,7 +140,7 @@ def _runs(pid: int, program: bytes) -> bool:
 
 
 def _container(pid: int) -> str:
-    """Processes of one container see the same mounts; empty = not told."""
+    """ID of the mount namespace, which the processes of one container share; empty if unknown."""
     try:
         return os.readlink(f"/proc/{pid}/ns/mnt")  # noqa: PTH115 - Path.readlink came with Python 3.9
     except OSError:
@@ -145,7 +148,7 @@ def _container(pid: int) -> str:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether it has a handler for the signal: what it has none for is not delivered to a first process."""
+    """Whether the process has a handler for the signal. Other signals are not delivered to a first process."""
     for line in _read(pid, "status").split(b"\n"):
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
@@ -153,7 +156,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _tree(pid: int) -> list[int]:
-    """It and everything below, parents first."""
+    """The process and its descendants, parents first."""
     order = [pid]
     for one in order:
         order.extend(each for each in _pids() if _parent(each) == one)
@@ -167,7 +170,7 @@ def _rank(pid: int) -> int | None:
 
 
 def _parent(pid: int) -> int | None:
-    """None for what is gone or a zombie."""
+    """The parent; None if the process is gone or a zombie."""
     fields = _read(pid, "stat").rpartition(b")")[2].split()
     return int(fields[1]) if fields and fields[0] not in (b"Z", b"X") else None
 

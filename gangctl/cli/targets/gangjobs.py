@@ -1,4 +1,4 @@
-"""GangJobs on the API server, and what it means for the user when one isn't there."""
+"""Client for GangJobs on the API server, with messages for users if one does not exist."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ LIST_SECONDS: Final = 60.0
 _API: Final = f"/apis/{API_VERSION}"
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 INSTALL: Final = (
-    "the cluster doesn't know GangJobs: install the chart (charts/gangctl), or only their definition with "
-    "gangctl crd | kubectl apply --server-side -f -"
+    "the cluster has no CustomResourceDefinition for GangJobs: install the chart (charts/gangctl), or only the "
+    "definition with gangctl crd | kubectl apply --server-side -f -"
 )
 
 
 class GangJobs:
-    """Those of one namespace, or of all."""
+    """GangJobs of one namespace, or of all."""
 
     def __init__(self, client: Client, namespace: str, *, everywhere: bool) -> None:
-        """Raises UserError if it can't be the name of a namespace."""
+        """Raise UserError if the name of the namespace is invalid."""
         self._client = client
         self.namespace = checked(namespace, "namespace")
         self._everywhere = everywhere
@@ -40,11 +40,11 @@ class GangJobs:
         return f"{_API}/{PLURAL}" if self._everywhere else f"{_API}/namespaces/{self.namespace}/{PLURAL}"
 
     async def all(self) -> list[KubeGang]:
-        """All of them, by namespace and name; also those that this release can't read.
+        """All GangJobs, sorted by namespace and name, including those that this release can't read.
 
         Raises:
-            UserError: there is no such namespace, or no GangJobs at all.
-            ClusterError: the API server doesn't say.
+            UserError: the namespace or the CustomResourceDefinition does not exist.
+            ClusterError: the request failed.
         """
         try:
             page = GANGS.page(await self._client.request("GET", self.folder, timeout=LIST_SECONDS))
@@ -55,7 +55,7 @@ class GangJobs:
         return sorted(page.items, key=lambda one: (one.namespace, one.name))
 
     async def documents(self) -> list[dict[str, Any]]:
-        """All of them as the API server has them."""
+        """All GangJobs as stored by the API server."""
         try:
             found = json.loads(await self._client.request("GET", self.folder, timeout=LIST_SECONDS))
         except NotFound:
@@ -63,29 +63,29 @@ class GangJobs:
         return [{"apiVersion": API_VERSION, "kind": "GangJob"} | _shown(one) for one in found.get("items") or ()]
 
     async def document(self, name: str) -> dict[str, Any]:
-        """One of them as the API server has it.
+        """One GangJob as stored by the API server.
 
         Raises:
-            UserError: there is none of this name; near names are suggested.
-            ClusterError: the API server doesn't say.
+            UserError: there is no GangJob of this name; similar names are suggested.
+            ClusterError: the request failed.
         """
         return _shown(json.loads(await self._request("GET", name)))
 
     async def read(self, name: str) -> GangJob:
-        """One of them.
+        """One GangJob.
 
         Raises:
-            UserError: as ``document``; or this release can't read it.
-            ClusterError: the API server doesn't say.
+            UserError: as ``document``, or this release can't read it.
+            ClusterError: the request failed.
         """
         return self._parsed(name, await self._request("GET", name))
 
     async def change(self, name: str, spec: SpecChanges) -> GangJob:
-        """Set fields of the spec, whatever else is written meanwhile.
+        """Set fields of the spec with a merge patch, independent of other writers.
 
         Raises:
             UserError: as ``read``.
-            ClusterError: the API server refuses it, in its own words.
+            ClusterError: the API server rejected the patch.
         """
         fields = {Spec.model_fields[field].alias: value for field, value in spec.items()}
         return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
@@ -105,7 +105,7 @@ class GangJobs:
         return found.job
 
     async def _missing(self, name: str) -> str:
-        """Why there is no such gang, as far as this user may see."""
+        """The message that there is no such gang, with similar names if this user may list gangs."""
         try:
             known = [one.name for one in await self.all()]
         except ClusterError:
@@ -116,7 +116,7 @@ class GangJobs:
             if near
             else f"there are {', '.join(known[:10])}"
             if known
-            else "there are no gangs in it; status -A shows those of all namespaces"
+            else f"it has no gangs; {command_name()} status -A shows those of all namespaces"
         )
         return f"there is no gang {name!r} in namespace {self.namespace}: {hint}"
 
@@ -124,28 +124,32 @@ class GangJobs:
         try:
             await self._client.request("GET", f"/api/v1/namespaces/{self.namespace}")
         except NotFound:
-            raise UserError(f"there is no namespace {self.namespace!r}; status -A shows gangs of all") from None
+            raise UserError(
+                f"there is no namespace {self.namespace!r}; {command_name()} status -A shows all namespaces"
+            ) from None
         except ClusterError:
-            return  # most users may not look at namespaces
+            return  # most users may not read namespaces
 
 
 def unreadable(name: str, why: str) -> str:
-    """What is said of a gang that another release has written."""
-    return f"gang {name} can't be read by this release of gangctl ({why or 'it is no GangJob'})"
+    """The message for a gang that another release wrote."""
+    return f"this release of gangctl can't read gang {name} ({why or 'it is no GangJob'})"
 
 
 def checked(name: str, what: str) -> str:
-    """The name, as nothing else may come into a path.
+    """The name, checked because it becomes part of a path.
 
     Raises:
-        UserError: it can't be one.
+        UserError: the name is invalid.
     """
     if not _LABEL.fullmatch(name):
-        raise UserError(f"{name!r:.80} is no name of a {what}: lower case letters, digits and dashes, at most 63")
+        raise UserError(
+            f"{name!r:.80} is not a valid name of a {what}: use at most 63 lower-case letters, digits and dashes"
+        )
     return name
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:
-    """Without what nobody wants to read; kubectl leaves it out too."""
+    """The object without managedFields, as kubectl prints it."""
     metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
     return {**document, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""Gangs of a cluster: the port's calls, each run to its end on one event loop."""
+"""The target for gangs of a cluster: each call of the port runs to its end on one event loop."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gangctl.cluster.kube.watch.reflector import Reflector
 
 T = TypeVar("T")
 REDRAW_SECONDS: Final = 0.3
-"""Between two pictures at least: a gang that restarts changes a hundred times a second."""
+"""Minimum interval between redraws: a restarting gang changes up to a hundred times a second."""
 AGE_SECONDS: Final = 5.0
-"""After which a picture is drawn again though nothing has changed, as ages grow."""
+"""Redraw after this time even without a change, because ages grow."""
 
 
 class ClusterTarget:
-    """One namespace of a cluster, or all."""
+    """One namespace of a cluster, or all namespaces."""
 
     def __init__(self, runner: asyncio.Runner, client: Client, namespace: str, *, everywhere: bool) -> None:
         self._runner = runner
@@ -49,11 +49,11 @@ class ClusterTarget:
     def opened(
         cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
     ) -> Iterator[ClusterTarget]:
-        """The cluster that is meant; its connections are ended at the end.
+        """Connect to the selected cluster; the connections are closed at the end.
 
         Raises:
-            UserError: it can't be the name of a namespace.
-            ClusterError: there is no configuration, or it can't be used.
+            UserError: the name of the namespace is invalid.
+            ClusterError: there is no configuration, or it is invalid.
         """
         with asyncio.Runner() as runner:
             client = runner.run(Client.open(kubeconfig, context))
@@ -64,16 +64,16 @@ class ClusterTarget:
 
     @property
     def location(self) -> str:
-        """The place in words."""
+        """The namespace and the address of the cluster."""
         what = "all namespaces" if self._everywhere else f"namespace {self._gangs.namespace}"
         return f"{what} of {self._client.server}"
 
     def views(self, name: str | None) -> Sequence[GangView]:
-        """The stored status; of one gang with its pods."""
+        """From the stored status; for one gang also from its pods."""
         return self._run(self._views(name))
 
     def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
-        """Kept up to date by watches: nothing is asked again and again."""
+        """Use watches instead of polling."""
         self._run(self._watch(name, show))
         raise AssertionError("a watch has no end")
 
@@ -86,7 +86,7 @@ class ClusterTarget:
         return self._run(self._gangs.read(name))
 
     def latest(self, name: str) -> GangJob:
-        """The stored one: who watches a cluster needs no way to its controller."""
+        """The stored gang: users of a cluster need no connection to its controller."""
         return self.read(name)
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
@@ -94,39 +94,39 @@ class ClusterTarget:
         return self._run(self._gangs.change(name, spec))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
-        """By a watch."""
+        """Use a watch."""
         return self._run(self._wait(name, over, seconds))
 
     def warn_without_controller(self) -> None:
-        """From the Lease, if this user may see it."""
+        """Check the Lease, if this user may read it."""
         self._run(warn_without_leader(self._client))
 
     @property
     def start_hint(self) -> str:
-        """Submit one, or look elsewhere."""
+        """Command that submits a gang, and where else to look."""
         others = "" if self._everywhere else f"; {command_name()} status -A shows those of all namespaces"
         return f"kubectl apply -f FILE submits one{others}"
 
     def rerun_hint(self, name: str) -> str:
-        """A GangJob that has ended stays as it is."""
-        return f"kubectl delete gj {name} and apply its manifest to run it anew"
+        """A GangJob that has ended is not run again: it must be deleted."""
+        return f"to run it again, kubectl delete gj {name} and apply its manifest"
 
     def logs_hint(self, name: str) -> str:
-        """A command."""
+        """Command that prints the logs."""
         return f"{command_name()} logs {name} MEMBER"
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
-        """From the kubelets."""
+        """Read the logs from the kubelets."""
         self._run(self._logs(job, options, sink))
 
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
-        """By a program that runs in the member's container."""
+        """Run a program in the member's container."""
         return self._run(self._inject(job, member, fault))
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
-        """Its pod is deleted at once."""
+        """Delete its pod without a grace period."""
         if fault.signal is None or fault.signal[0] != "SIGKILL":
-            raise UserError("on a cluster the controller can only be killed (--kill-controller): its pod is deleted")
+            raise UserError("on a cluster, only --kill-controller works for the controller: it deletes its pod")
         self._run(kill_leader(self._client, lease))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -152,7 +152,7 @@ class ClusterTarget:
         return [_summary(one.job, now) for one in found if one.job is not None]
 
     async def _watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
-        show(await self._views(name))  # what is wrong from the start is said; later it is waited out
+        show(await self._views(name))  # an error at the start is reported; later ones are retried
         changed = asyncio.Event()
         gangs = Reflector(self._client, self._gangs.folder, GANGS, lambda *_: changed.set())
         selector = f"{LABEL_GANG}={name}"
@@ -170,7 +170,7 @@ class ClusterTarget:
                 now = time.time()
                 seen = tuple(pods.items.values())
                 show([_summary(job, now) if name is None else view_from_pods(job, seen, now) for job in jobs])
-                await asyncio.sleep(REDRAW_SECONDS)  # the rate of a picture, nothing waits for it
+                await asyncio.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
                 try:
                     async with asyncio.timeout(AGE_SECONDS):
                         await changed.wait()
@@ -207,14 +207,14 @@ class ClusterTarget:
             if member in current
         }
         if not pods:
-            raise UserError(f"{', '.join(options.members[:8])}: no pod, so there is no log")
+            raise UserError(f"there is no log: no pod of {', '.join(options.members[:8])} exists")
         await pod_logs.stream_logs(self._client, self._gangs.namespace, options, pods, sink)
 
     async def _inject(self, job: GangJob, member: str, fault: InjectedFault) -> list[str]:
         current = newest(one for one in await self._pods(job) if not one.pod.terminated)
         if member not in current:
             raise UserError(
-                f"member {member!r} has no pod that runs; members with pods: {', '.join(current) or 'none'}"
+                f"no pod of member {member} runs; members with running pods: {', '.join(current) or 'none'}"
             )
         return await pod_faults.inject(self._client, current[member], worker_container(job, member), fault)
 

@@ -1,4 +1,4 @@
-"""The controller of a cluster, known by its Lease."""
+"""The leader among the controllers of a cluster, found by its Lease."""
 
 from __future__ import annotations
 
@@ -16,41 +16,43 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound
 
 _MARGIN_SECONDS: Final = 60.0
-"""Clocks may differ: only what is much too old is said."""
+"""Tolerance for clocks that differ between machines."""
 
 
 async def kill_leader(client: Client, lease: str) -> None:
-    """Delete the pod of who holds the Lease, without any time to end. ``lease``: NAMESPACE/NAME.
+    """Delete the pod that holds the Lease, without a grace period. ``lease``: NAMESPACE/NAME.
 
     Raises:
-        UserError: there is no such Lease, nobody holds it, or its holder's pod is gone.
-        ClusterError: this user may not do it.
+        UserError: there is no such Lease, it has no holder, or the pod of the holder is gone.
+        ClusterError: the user lacks permissions.
     """
     namespace, _, name = lease.partition("/")
     spec = await _lease(client, namespace, name)
     if spec is None:
-        raise UserError(f"there is no Lease {name} in namespace {namespace}: name it with --controller NAMESPACE/NAME")
+        raise UserError(
+            f"there is no Lease {name} in namespace {namespace}: select the right one with --controller NAMESPACE/NAME"
+        )
     holder = str(spec.get("holderIdentity") or "")
     pod = holder.partition("_")[0]
     if not pod:
-        raise UserError(f"nobody holds the Lease {lease}: no controller leads now")
-    print_out(clean(f"controller: pod {pod} in namespace {namespace} leads; it is deleted with no time to end"))
+        raise UserError(f"the Lease {lease} has no holder: no controller leads now")
+    print_out(clean(f"controller: deleting the leading pod {pod} in namespace {namespace}, without a grace period"))
     try:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         await client.request("DELETE", path, body=json.dumps({"gracePeriodSeconds": 0}).encode())
     except NotFound:
-        raise UserError(f"the pod {pod} that holds the Lease is gone already: another one leads soon") from None
+        raise UserError(f"pod {pod}, which holds the Lease, is already gone: another controller leads soon") from None
 
 
 async def warn_without_leader(client: Client) -> None:
-    """Tell the user if the Lease of the usual installation was left alone. Most users may not look: nothing then."""
+    """Warn the user if no controller holds the default Lease. Without permission to read it, do nothing."""
     namespace, _, name = DEFAULT_LEASE.partition("/")
     try:
         spec = await _lease(client, namespace, name)
     except ClusterError:
         return
     if spec is not None and (not spec.get("holderIdentity") or _is_old(spec)):
-        print_err(f"no controller leads now (Lease {DEFAULT_LEASE}): it takes effect when one does")
+        print_err(f"no controller leads now (Lease {DEFAULT_LEASE}): the change takes effect when one does")
 
 
 async def _lease(client: Client, namespace: str, name: str) -> dict[str, Any] | None:

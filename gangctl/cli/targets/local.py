@@ -1,4 +1,4 @@
-"""Gangs of this machine: a state directory."""
+"""The target for gangs of this machine: a state directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
 
 POLL_SECONDS: Final = 0.1
-"""How often a stored gang is looked at while a change is waited for."""
+"""Interval at which a stored gang is read while waiting for a change."""
 REDRAW_SECONDS: Final = 0.5
 
 
@@ -33,20 +33,20 @@ class LocalTarget:
 
     @property
     def location(self) -> str:
-        """The place in words."""
+        """The path of the state directory."""
         return str(self._state.path)
 
     def views(self, name: str | None) -> Sequence[GangView]:
-        """The controller's own view while it answers; else what is stored."""
+        """The controller's snapshot if it answers, otherwise what is stored."""
         now = time.time()
         names = local_gangs.names(self._state) if name is None else [name]
         return [view_gang(self._state, local_gangs.find(self._state, one), now) for one in names]
 
     def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
-        """Twice a second: steps move without anything being written."""
+        """Poll twice a second, because steps change without any write."""
         while True:
             show(self.views(name))
-            time.sleep(REDRAW_SECONDS)  # the rate of a picture, nothing waits for it
+            time.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
         """The objects as they are stored."""
@@ -58,7 +58,7 @@ class LocalTarget:
         return local_gangs.read(local_gangs.find(self._state, name))
 
     def latest(self, name: str) -> GangJob:
-        """Timings are stored up to half a minute after the first step; until then they may move by milliseconds."""
+        """With the controller's timings, which are stored only up to half a minute after the first step."""
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
         return changed(found.job, status=found.snapshot.status)
 
@@ -67,7 +67,7 @@ class LocalTarget:
         return local_gangs.find(self._state, name).update_spec(lambda old: changed(old, **spec))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
-        """The file is looked at, for as long as it takes."""
+        """Poll the stored file."""
         store = local_gangs.find(self._state, name)
         end = time.monotonic() + seconds
         while True:
@@ -77,41 +77,43 @@ class LocalTarget:
             time.sleep(POLL_SECONDS)
 
     def warn_without_controller(self) -> None:
-        """A controller here is a process."""
+        """Warn if no controller process runs."""
         try:
             controller_pid(self._state)
         except ClusterError:
-            print_err(f"no controller runs for {self._state.path}: it takes effect with the next gangctl run")
+            print_err(f"no controller runs for {self._state.path}: the change takes effect with the next gangctl run")
 
     @property
     def start_hint(self) -> str:
-        """Run one."""
-        return "start one with gangctl run FILE"
+        """Command that starts a gang."""
+        return "gangctl run FILE starts one"
 
     def rerun_hint(self, name: str) -> str:
-        """`gangctl run` replaces what has ended."""
+        """Command that replaces the gang."""
         del name
-        return "gangctl run FILE starts it anew"
+        return "gangctl run FILE starts it again"
 
     def logs_hint(self, name: str) -> str:
-        """Their paths."""
+        """Path pattern of the logs."""
         return str(self._state.gang(name).pods / Path("POD") / "worker.log")
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
-        """From the files of the pods."""
+        """Read the log files of the pods."""
         local_logs.stream_logs(self._state.gang(job.metadata.name), options, sink)
 
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
-        """Signals and ptrace on this machine."""
+        """Use signals and ptrace on this machine."""
         return local_faults.inject(self._state.gang(job.metadata.name), member, fault)
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
-        """A signal to its process."""
+        """Send a signal to its process."""
         del lease
         if fault.signal is None:
-            raise UserError("the controller can only be signalled: --kill-controller, --hang, --unhang, --signal")
+            raise UserError(
+                "only a signal can be sent to the controller: use --kill-controller, --hang, --unhang or --signal"
+            )
         name, number = fault.signal
         found = process.process_of(controller_pid(self._state))
         if found is None or not process.send(found, number):
             raise UserError(f"no controller runs for {self._state.path}")
-        print_out(f"controller: sent {name} to process {found.pid}")
+        print_out(f"controller: process {found.pid} was sent {name}")

@@ -1,4 +1,4 @@
-"""InjectedFault to processes of a local pod."""
+"""Injects faults into processes of a local pod."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gangctl.cluster.local.ptrace import exit_with
 
 
 def inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
-    """Do it; says what was done to which process.
+    """Inject the fault; return what was done to which process.
 
     Raises:
-        UserError: there is no process of that rank, or it is another user's.
-        Terminal: there is nothing there to be harmed, or the system doesn't permit it.
+        UserError: no process has that rank, or it belongs to another user.
+        Terminal: no such process runs, or the system forbids it.
     """
     pod = pod_of(folder, member)
     found = _chosen(pod, fault.process, fault.rank)
-    who = f"{pod.member} (pod {pod.name}): {fault.process}"
+    subject = f"{pod.member} (pod {pod.name}): {fault.process}"
     if fault.exit_code is not None:
         for one in found:
             exit_with(one.pid, fault.exit_code)
-        return [f"{who} process {one.pid} exits with {fault.exit_code}" for one in found]
+        return [f"{subject} process {one.pid} exits with {fault.exit_code}" for one in found]
     assert fault.signal is not None
     name, number = fault.signal
     if fault.tree:
@@ -38,21 +38,21 @@ def inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
     except PermissionError as error:
         raise UserError(f"a process of {member} can't be signalled: {error.strerror}") from None
     if not sent:
-        raise Terminal(f"{who}: every process was gone before {name} could be sent")
-    return [f"{who} process {one.pid} was sent {name}" for one in sent]
+        raise Terminal(f"{subject}: all processes ended before {name} could be sent")
+    return [f"{subject} process {one.pid} was sent {name}" for one in sent]
 
 
 def _chosen(pod: PodRecord, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
     found = processes(pod, kind)
     if not found:
-        raise Terminal(f"no {kind} process runs in pod {pod.name} now; gangctl status shows what the gang does")
+        raise Terminal(f"no {kind} process is running in pod {pod.name}; gangctl status shows the state of the gang")
     if rank is None:
         return found
     ranks = {one: _rank(one) for one in found}
     matching = tuple(one for one, its in ranks.items() if its == rank)
     if not matching:
         known = ", ".join(str(its) for its in sorted(its for its in ranks.values() if its is not None))
-        raise UserError(f"no process of {pod.member} has rank {rank}; it has {known or 'no ranks'}")
+        raise UserError(f"no process of {pod.member} has rank {rank}; its ranks: {known or 'none'}")
     return matching
 
 

@@ -1,4 +1,4 @@
-"""Logs of local pods: files that are appended to. They have no times, and outlive their pods."""
+"""Logs of local pods: append-only files without timestamps, which outlive their pods."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from gangctl.cli.targets.port import LogOptions, Sink
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 
 POLL_SECONDS: Final = 0.1
-"""How often a log that is followed is looked at."""
+"""Poll interval of a log that is followed."""
 
 
 def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
-    """Give the logs, member by member; with ``follow`` also what comes, until interrupted.
+    """Pass the logs to the sink, member by member; with ``follow`` until interrupted.
 
     Raises:
-        UserError: there is no such log, or no times in it.
+        UserError: there is no such log, or --since is used.
     """
     if options.since is not None:
-        raise UserError("logs of this machine have no times: take --tail LINES instead of --since")
+        raise UserError("logs of this machine have no timestamps: use --tail LINES instead of --since")
     paths = {member: _log(folder, member, options) for member in options.members}
     if not any(paths.values()):
-        of = "no earlier pod" if options.previous else "no pod yet"
-        raise UserError(f"{', '.join(options.members[:8])}: {of}, so there is no log")
+        which = "no earlier pod" if options.previous else "no pod yet"
+        raise UserError(f"there is no log: {', '.join(options.members[:8])} had {which}")
     tails = [_Tail(member, path, sink) for member, path in paths.items() if path is not None]
     for tail in tails:
         tail.begin(options.tail)
     while options.follow:
         time.sleep(POLL_SECONDS)
         for tail in tails:
-            tail.go_on()
+            tail.poll()
     for tail in tails:
         tail.end()
 
 
 class _Tail:
-    """One log, and how far it was given."""
+    """Reads one log, and remembers how far."""
 
     def __init__(self, member: str, path: Path, sink: Sink) -> None:
         self._member = member
@@ -48,10 +48,10 @@ class _Tail:
         self._sink = sink
         self._read_to = 0
         self._rest = b""
-        """The beginning of a line that isn't complete yet."""
+        """The part of an incomplete line that was read."""
 
     def begin(self, tail: int | None) -> None:
-        """Everything that is there, or its last lines."""
+        """Pass the existing lines, or the last ones."""
         try:
             with self._path.open("rb") as file:
                 lines = file if tail is None else deque(file, tail)
@@ -61,8 +61,8 @@ class _Tail:
         except OSError as error:
             raise UserError(f"{self._path} can't be read: {error.strerror}") from None
 
-    def go_on(self) -> None:
-        """What was added since."""
+    def poll(self) -> None:
+        """Pass the lines that were added since."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_to)
@@ -70,10 +70,10 @@ class _Tail:
                     self._take(line)
                 self._read_to = file.tell()
         except OSError:
-            return  # it is forgotten with its gang
+            return  # removed together with its gang
 
     def end(self) -> None:
-        """A last line without an end."""
+        """Pass a last line without a newline."""
         if self._rest:
             self._sink(self._member, self._rest)
 
@@ -85,7 +85,7 @@ class _Tail:
 
 
 def _log(folder: GangFolder, member: str, options: LogOptions) -> Path | None:
-    """Of the member's newest pod, or of the one before."""
+    """Log of the member's newest pod, or of the previous one."""
     try:
         names = [path.name for path in folder.pods.iterdir()]
     except OSError:

@@ -1,7 +1,7 @@
-"""Running a program in a container: the subresource ``exec`` of a pod, by WebSocket.
+"""Runs a Python program in a container, through the pod's ``exec`` subresource over WebSocket.
 
-The program is read from stdin, as it is too long for a URL. Its length is told first, so no end of stdin is needed,
-which only the newer protocol can tell.
+The program is sent to stdin, because it is too long for a URL. Its length is part of the command, so that the end of
+stdin need not be signalled: only the newer protocol can do that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-RIGHTS: Final = "get and create pods/exec"
+PERMISSIONS: Final = "get and create pods/exec"
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -26,24 +26,24 @@ _STATUS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What came of it."""
+    """The result of a program."""
 
     out: str
     err: str
     code: int | None
-    """Its exit code; None if the container ended first, or the program couldn't be started."""
+    """Exit code; None if the container ended first or the program could not be started."""
     why: str = ""
-    """What the API server says where there is no exit code."""
+    """Message of the API server if there is no exit code."""
 
 
 async def run_python(
     client: Client, namespace: str, pod: str, container: str, program: str, seconds: float
 ) -> Execution:
-    """Run a program by the container's ``python3``, for at most so many seconds.
+    """Run a program with the container's ``python3``, with a timeout in seconds.
 
     Raises:
-        Terminal: there is no such pod, or this user may not do it; the text names the rights.
-        Retryable: the network failed, or it took too long.
+        Terminal: there is no such pod, or the user lacks permissions, which the message names.
+        Retryable: the network failed, or the program took too long.
     """
     content = program.encode()
     start = f"import sys;exec(compile(sys.stdin.buffer.read({len(content)}),'gangctl','exec'))"
@@ -53,27 +53,29 @@ async def run_python(
     try:
         async with asyncio.timeout(seconds), client.socket(path, query=query, protocols=PROTOCOLS) as socket:
             await socket.send_bytes(bytes([_STDIN]) + content)
-            return await _heard(socket)
+            return await _received(socket)
     except TimeoutError:
-        raise Retryable(f"python3 in container {container} of pod {pod} didn't end within {seconds:g} s") from None
+        raise Retryable(f"python3 in container {container} of pod {pod} did not end within {seconds:g} s") from None
     except NotFound:
         raise
     except Rejected as error:
-        raise Rejected(f"{error}; it needs the rights to {RIGHTS} in namespace {namespace}", error.message) from None
+        raise Rejected(
+            f"{error}; this command needs the permissions {PERMISSIONS} in namespace {namespace}", error.message
+        ) from None
 
 
-async def _heard(socket: aiohttp.ClientWebSocketResponse) -> Execution:
-    heard: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
+async def _received(socket: aiohttp.ClientWebSocketResponse) -> Execution:
+    received: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
     async for message in socket:
-        if message.type is aiohttp.WSMsgType.BINARY and message.data and message.data[0] in heard:
-            heard[message.data[0]] += message.data[1:]
-    out, err = (heard[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
-    code, why = _ended(bytes(heard[_STATUS]))
+        if message.type is aiohttp.WSMsgType.BINARY and message.data and message.data[0] in received:
+            received[message.data[0]] += message.data[1:]
+    out, err = (received[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
+    code, why = _exit_code(bytes(received[_STATUS]))
     return Execution(out, err, code, why)
 
 
-def _ended(status: bytes) -> tuple[int | None, str]:
-    """The exit code that a Status tells of, or its message."""
+def _exit_code(status: bytes) -> tuple[int | None, str]:
+    """The exit code in a Status, or its message."""
     try:
         found: Any = json.loads(status)
     except ValueError:
@@ -84,4 +86,4 @@ def _ended(status: bytes) -> tuple[int | None, str]:
         return 0, ""
     causes = (found.get("details") or {}).get("causes") or ()
     code = next((str(one.get("message")) for one in causes if one.get("reason") == "ExitCode"), "")
-    return (int(code), "") if code.isdecimal() else (None, str(found.get("message") or "it wasn't said why"))
+    return (int(code), "") if code.isdecimal() else (None, str(found.get("message") or "the API server gave no reason"))

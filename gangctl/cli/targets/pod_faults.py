@@ -1,4 +1,4 @@
-"""InjectedFault to processes of a pod on a cluster: a small program is run in the member's own container."""
+"""Injects faults into processes of a pod on a cluster: runs a small program in the member's container."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ for name, text in {sources!r}.items():
     exec(compile(text, name, "exec"), module.__dict__)
 sys.exit(module.main({arguments!r}))
 """
-"""Modules by name with their text, in the order of their imports; the last one has the work to do."""
+"""Loads modules from their source text, in the order of their imports, and runs main() of the last one."""
 
 
 async def inject(client: Client, pod: KubePod, worker: str, fault: InjectedFault) -> list[str]:
-    """Do it; says what was done to which process. ``worker``: name of the worker's container.
+    """Inject the fault; return what was done to which process. ``worker``: name of the worker container.
 
     Raises:
-        UserError: it can't be done from inside; the text says why and what can be done.
-        ClusterError: the program couldn't be run there.
+        UserError: it is impossible from inside the container; the message says why and what to do.
+        ClusterError: the program could not run in the container.
     """
     container = SIDECAR if fault.process is PodProcess.SIDECAR else worker
     done = await run_python(client, pod.namespace, pod.pod.name, container, program_for(fault), INJECTION_SECONDS)
-    who = f"{pod.pod.member} (pod {pod.pod.name})"
-    said = [f"{who}: {line}" for line in done.out.splitlines()]
-    if done.code == 0 or (_ends_us_too(fault) and done.code in {_KILLED, None} and said):
-        return said
-    raise UserError(f"{who}: {_reason(done, container)}")
+    subject = f"{pod.pod.member} (pod {pod.pod.name})"
+    lines = [f"{subject}: {line}" for line in done.out.splitlines()]
+    if done.code == 0 or (_may_end_program(fault) and done.code in {_KILLED, None} and lines):
+        return lines
+    raise UserError(f"{subject}: {_reason(done, container)}")
 
 
 def program_for(fault: InjectedFault) -> str:
-    """What is run in the container: a program that needs nothing but Python's standard library."""
+    """The program that runs in the container; it needs only Python's standard library."""
     name, number = fault.signal or ("", 0)
     arguments = {
         "process": str(fault.process),
@@ -63,11 +63,11 @@ def program_for(fault: InjectedFault) -> str:
     return _START.format(sources=sources, arguments=arguments)
 
 
-def _ends_us_too(fault: InjectedFault) -> bool:
-    """Whether the container may end with the process, and what was run in it as well."""
+def _may_end_program(fault: InjectedFault) -> bool:
+    """Whether the container, and the program in it, may end together with the process."""
     return fault.process is not PodProcess.WORKER
 
 
 def _reason(done: Execution, container: str) -> str:
     said = done.err.strip() or done.why
-    return said or f"python3 in container {container} ended with {done.code}, and said nothing"
+    return said or f"python3 in container {container} exited with {done.code} and printed nothing"

@@ -1,4 +1,4 @@
-"""Logs of pods on a cluster: the subresource ``log``, followed over broken connections without a line twice."""
+"""Logs of pods on a cluster, through the ``log`` subresource; following resumes after a broken connection."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.kube.client import Client
 
 MOST_FOLLOWED: Final = 100
-"""So many logs are followed at once: each is a connection that the API server and a kubelet keep."""
-AGAIN_SECONDS: Final = 1.0
-"""After a connection broke."""
+"""Maximum number of logs to follow at once: each one is a connection to the API server and a kubelet."""
+RECONNECT_SECONDS: Final = 1.0
+"""Pause before a reconnect."""
 _SECONDS: Final = len("2026-01-31T12:00:00")
 _FRACTION: Final = len("2026-01-31T12:00:00.123456789")
-"""Where the zone begins: the kubelet writes all nine digits."""
+"""Length of a timestamp without its zone: the kubelet writes all nine digits."""
 
 
 async def stream_logs(
     client: Client, namespace: str, options: LogOptions, pods: dict[str, tuple[str, str]], sink: Sink
 ) -> None:
-    """Give the logs, member by member, or all at once while they are followed.
+    """Pass the logs to the sink: member by member, or concurrently if they are followed.
 
-    ``pods``: member -> its pod's name and the container's.
+    ``pods``: member -> name of its pod and of the container.
 
     Raises:
-        UserError: too many are to be followed.
-        ClusterError: a log can't be read.
+        UserError: too many logs to follow.
+        ClusterError: no log can be read.
     """
     logs = [
         _Log(client, f"/api/v1/namespaces/{namespace}/pods/{pod}/log", container, member, options, sink)
@@ -39,7 +39,7 @@ async def stream_logs(
         failures = [failure for log in logs if (failure := await log.read()) is not None]
     elif len(logs) > MOST_FOLLOWED:
         raise UserError(
-            f"at most {MOST_FOLLOWED} logs are followed at once, not {len(logs)}: name a member or a --rank"
+            f"at most {MOST_FOLLOWED} logs can be followed at once, not {len(logs)}: select a member or a --rank"
         )
     else:
         failures = [one for one in await asyncio.gather(*(log.follow() for log in logs)) if one is not None]
@@ -50,7 +50,7 @@ async def stream_logs(
 
 
 class _Log:
-    """One container's log. Lines come with their times, which are unique enough to go on from."""
+    """Log of one container. Lines have timestamps, which are precise enough to resume from."""
 
     def __init__(self, client: Client, path: str, container: str, member: str, options: LogOptions, sink: Sink) -> None:
         self._client = client
@@ -58,9 +58,9 @@ class _Log:
         self._member = member
         self._sink = sink
         self._last = b""
-        """Time of the last line that was given."""
+        """Timestamp of the last line passed."""
         self._given: set[bytes] = set()
-        """The lines of that very time."""
+        """Lines passed with this timestamp."""
         self._query = {"container": container, "timestamps": "true"}
         if options.previous:
             self._query["previous"] = "true"
@@ -72,15 +72,15 @@ class _Log:
             self._query["sinceSeconds"] = str(options.since)
 
     async def follow(self) -> ClusterError | None:
-        """Until the container has ended; what is in the way. Silence is broken by those in between: it goes on then."""
+        """Follow the log until the container ends, and reconnect if a proxy cuts the connection. Return the error."""
         while True:
             failure = await self.read()
             if not isinstance(failure, Retryable):
                 return failure
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def read(self) -> ClusterError | None:
-        """To the end of the log, or of what comes while it is followed; what is in the way."""
+        """Read to the end of the log or of the connection. Return the error."""
         last, given = self._last, frozenset(self._given)
         try:
             async with self._client.lines(self._path, query=self._query) as lines:
@@ -97,7 +97,7 @@ class _Log:
             self._last, self._given = time, set()
             self._query.pop("tailLines", None)
             self._query.pop("sinceSeconds", None)
-            # The API server knows whole seconds; what it tells twice is left out when it goes on.
+            # sinceTime has whole seconds, so repeated lines are skipped after a reconnect
             self._query["sinceTime"] = (time[:_SECONDS] + time[_FRACTION:]).decode(errors="replace")
         self._given.add(text)
         self._sink(self._member, text)

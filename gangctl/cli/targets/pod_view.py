@@ -1,4 +1,4 @@
-"""The members of a gang on a cluster, as its stored status and its pods show them. Pure."""
+"""The view of a gang on a cluster, made from its stored status and its pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gangctl.core.record.snapshot import snapshot
 
 
 def newest(pods: Iterable[KubePod]) -> dict[str, KubePod]:
-    """Member -> its pod of the highest incarnation."""
+    """Member -> its newest pod, by incarnation."""
     return {one.pod.member: one for one in sorted(pods, key=lambda one: one.pod.incarnation)}
 
 
 def worker_container(job: GangJob, member: str) -> str:
-    """Name of the container that the member's worker runs in; empty = the pod has only one."""
+    """Name of the container of the member's worker; empty if the role no longer exists."""
     role, _ = parse_member_name(member)
     return next((one.worker.name for one in job.spec.roles if one.name == role), "")
 
 
 def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangView:
-    """One look. What only the controller hears (steps and phases of each member) is not in it.
+    """A view of the gang, without data that only the controller has: steps and phases of single members.
 
     ``now``: seconds since the epoch.
     """
@@ -48,7 +48,7 @@ def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangVie
 
 
 def _phase(found: KubePod) -> str:
-    """What `kubectl get pods` would show, in a word."""
+    """The status that `kubectl get pods` shows."""
     if found.pod.deleting:
         return "Terminating"
     if found.pod.started_at is not None:

@@ -1,4 +1,4 @@
-"""The port to a place where gangs are. Each call may raise UserError or ClusterError: sentences for the user."""
+"""The port to a target: a place with gangs. Each call may raise UserError or ClusterError, with a message for users."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.pod_processes import PodProcess
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
-"""The Lease of a cluster's controller, where the chart puts it if it is installed as its documentation says."""
+"""Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedFault:
-    """What is to be done to a process."""
+    """A fault to inject into a process."""
 
     process: PodProcess
     rank: int | None = None
-    """Only the worker's process of this rank."""
+    """Only the worker process of this rank."""
     signal: tuple[str, int] | None = None
     """Name and number."""
     exit_code: int | None = None
-    """Exit with it; else a signal is sent."""
+    """Make the process exit with this code; if absent, send the signal."""
     tree: bool = False
-    """What is below the processes as well."""
+    """Also signal all descendants of the processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Which part of the logs."""
+    """Which logs to print, and which part of them."""
 
     members: tuple[str, ...]
     sidecar: bool = False
     follow: bool = False
     previous: bool = False
-    """Of the container, or locally the pod, before this one."""
+    """The previous container (on this machine: the previous pod)."""
     tail: int | None = None
-    """So many lines from the end."""
+    """Number of lines from the end."""
     since: int | None = None
-    """Not older than so many seconds."""
+    """Maximum age of a line in seconds."""
 
 
 Sink = Callable[[str, bytes], None]
-"""Takes a member and one line of its log, without the line's end."""
+"""Receives a member and one line of its log, without the newline."""
 
 
 class Target(Protocol):
@@ -54,47 +54,47 @@ class Target(Protocol):
 
     @property
     def location(self) -> str:
-        """The place in words."""
+        """The target in words, for messages."""
 
     def views(self, name: str | None) -> Sequence[GangView]:
-        """One look at the gang of this name, with its members; without a name at all gangs, by name."""
+        """A view of the gang of this name, with its members; without a name, views of all gangs, sorted by name."""
 
     def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
-        """Show the same now and with every change."""
+        """Show the views now and after every change."""
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
-        """The stored objects, for programs."""
+        """The stored objects, as programs read them."""
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
 
     def latest(self, name: str) -> GangJob:
-        """The same, with what the controller knows beyond it where it can be asked for that."""
+        """The gang as it is stored, with newer data of the controller where the target offers it."""
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
-        """Set fields of the spec, by their names in YAML; the gang as it is stored then."""
+        """Set fields of the spec, by their YAML names; return the gang as it is stored then."""
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
-        """The gang as soon as ``over`` holds of it, or as it is after so many seconds."""
+        """Wait until ``over`` is true for the gang, or the seconds have passed; return the gang."""
 
     def warn_without_controller(self) -> None:
-        """Tell the user if nobody is there to act on a change, as far as it can be seen."""
+        """Warn the user if no controller runs that would act on a change, as far as can be seen."""
 
     @property
     def start_hint(self) -> str:
-        """What to do where there are no gangs."""
+        """What to do if there are no gangs."""
 
     def rerun_hint(self, name: str) -> str:
-        """How a gang that has ended is run once more."""
+        """How to run a gang again that has ended."""
 
     def logs_hint(self, name: str) -> str:
-        """Where the logs of its pods are, or the command that shows them."""
+        """Path of the logs of its pods, or the command that prints them."""
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
-        """Give the log line by line."""
+        """Pass the logs to the sink, line by line."""
 
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
-        """Do it to processes of a member; says what was done to which."""
+        """Inject the fault into processes of a member; return what was done to which process."""
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
-        """Do it to the controller, and say so. ``lease``: NAMESPACE/NAME of a cluster's."""
+        """Inject the fault into the controller and print it. ``lease``: NAMESPACE/NAME on a cluster."""

@@ -1,7 +1,7 @@
-"""Which place is meant.
+"""Selects the target of a command: a cluster or a state directory of this machine.
 
-The rule: what the command line says; else ``kubectl gang`` means a cluster; else the environment's state directory;
-else the state directory that is here; else a cluster, if one is configured; else this machine.
+The first of these that applies is used: the flags; a cluster, if called as ``kubectl gang``; the state directory of
+$GANGCTL_STATE_DIR; the state directory in the working directory; a cluster, if one is configured; this machine.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _DEFAULT_CONFIG: Final = "~/.kube/config"
 
 
 def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
-    """The options of every verb with gangs. ``everywhere``: it can show all namespaces."""
+    """Add the flags that select a target. ``everywhere``: with --all-namespaces."""
     group = parser.add_argument_group(
-        "where gangs are",
-        f"Without any of these: ${local_gangs.STATE_DIRECTORY}, else {DEFAULT_STATE_DIRECTORY} if it is here, else the "
-        "cluster of $KUBECONFIG, ~/.kube/config or the pod's service account. kubectl gang always means a cluster.",
+        "target",
+        f"Default: ${local_gangs.STATE_DIRECTORY}, then {DEFAULT_STATE_DIRECTORY} in the working directory, then the "
+        "cluster of\n$KUBECONFIG, ~/.kube/config or the service account. kubectl gang always uses a cluster.",
     )
     group.add_argument("-n", "--namespace", metavar="NS", help="namespace on the cluster (default: the context's)")
     group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
     group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="kubeconfig of the cluster")
     if everywhere:
         group.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster")
-    group.add_argument("--state-dir", metavar="DIR", type=Path, help="gangs of this machine that are kept there")
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help="state directory with gangs of this machine")
 
 
 @contextmanager
 def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
-    """The place; closed at the end.
+    """Open the target; it is closed at the end.
 
     Raises:
         UserError: the command line contradicts itself, or there is no such namespace, context or kubeconfig.
@@ -54,7 +54,7 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
         yield LocalTarget(local_gangs.absolute(state))
         return
     _check_context(arguments)
-    # Imported here because a local gang needs none of it.
+    # imported only here, because local gangs do not need it
     from gangctl.cli.targets.kube import ClusterTarget  # noqa: PLC0415
 
     everywhere = getattr(arguments, "all_namespaces", False)
@@ -65,15 +65,15 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
 
 
 def _state_directory(arguments: argparse.Namespace) -> Path | None:
-    """None = a cluster is meant."""
+    """The state directory that is selected; None if a cluster is."""
     given: Path | None = arguments.state_dir
     flag = next((flag for flag, value in _cluster_flags(arguments).items() if value), "")
     if flag and getattr(arguments, "all_namespaces", False) and arguments.namespace:
-        raise UserError("--namespace and --all-namespaces contradict each other: leave one of them out")
+        raise UserError("--namespace and --all-namespaces exclude each other: leave out one of them")
     if given is not None:
         if flag or is_plugin():
             raise UserError(
-                f"--state-dir means gangs of this machine and {flag or 'kubectl gang'} those of a cluster: choose one"
+                f"--state-dir selects this machine, but {flag or 'kubectl gang'} selects a cluster: use only one"
             )
         return given
     if flag or is_plugin():
@@ -102,7 +102,7 @@ def _configs(given: Path | None) -> list[Path]:
 
 
 def _check_context(arguments: argparse.Namespace) -> None:
-    """Refuse a context that isn't there while its name and the others' are at hand."""
+    """Reject an unknown context, with the names of the known ones."""
     wanted: str | None = arguments.context
     if wanted is None:
         return
@@ -115,7 +115,7 @@ def _check_context(arguments: argparse.Namespace) -> None:
 
 
 def _contexts(path: Path) -> list[str]:
-    """Names of the contexts in a kubeconfig; none if it can't be read, which is said when it is used."""
+    """Names of the contexts in a kubeconfig; empty if it can't be read, which is reported when it is used."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError):

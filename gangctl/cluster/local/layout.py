@@ -145,7 +145,9 @@ class StateDirectory:
             Terminal: it is no name of a gang (so no path can be smuggled in by it).
         """
         if not _GANG_NAME.fullmatch(name):
-            raise Terminal(f"{name!r:.80} is no name of a gang: lower case letters, digits and dashes, at most 42")
+            raise Terminal(
+                f"{name!r:.80} is not a valid name of a gang: use at most 42 lower-case letters, digits and dashes"
+            )
         return GangFolder(self.gangs / name)
 
 
