@@ -71,7 +71,10 @@ def test_an_incident_is_said_when_it_is_settled_and_when_its_timings_are_known()
     assert said(look(), *(look(incidents=[one]) for one in (incident(), settled, known, known, whole)))[1:] == [
         f"incident to attempt 2: {KILLED} [Process, charged]; restored from step 100, 7 steps lost",
         "attempt 2 runs again (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008",
-        "attempt 2 has completed a step (seconds): detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900",
+        (
+            "attempt 2 has completed a step (seconds): "
+            "detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900"
+        ),
     ]
 
 

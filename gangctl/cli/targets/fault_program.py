@@ -20,9 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.ptrace import exit_with
-from gangsidecar.wire import SUPERVISOR_PROGRAM
 
-_PROGRAMS: Final = {"supervisor": SUPERVISOR_PROGRAM.encode(), "sidecar": b"gangsidecar.agent"}
 _EXIT_CODE_OF_KILL: Final = 128 + int(signal.SIGKILL)
 _DEATH_SECONDS: Final = 3.0
 """Maximum time for a killed process to end."""
@@ -32,6 +30,8 @@ class Request(NamedTuple):
     """The fault to inject; see :class:`gangctl.cli.targets.port.InjectedFault`."""
 
     process: str
+    program: str
+    """Word on the command line of the sidecar or supervisor."""
     rank: int | None
     signal: str
     number: int
@@ -63,7 +63,7 @@ def _inject(request: Request) -> None:
 
 def _chosen(request: Request) -> list[int]:
     owner = "sidecar" if request.process == "sidecar" else "supervisor"
-    first = _find(_PROGRAMS[owner])
+    first = _find(request.program.encode())
     if first is None:
         raise Terminal(f"no {owner} process is visible in this container")
     if request.process != "worker":

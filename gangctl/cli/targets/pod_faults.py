@@ -12,7 +12,9 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
+from gangsidecar.wire import SUPERVISOR_PROGRAM
 
+AGENT_MODULE: Final = "gangsidecar.agent"
 INJECTION_SECONDS: Final = 30.0
 _KILLED: Final = 137
 _SOURCES: Final = (
@@ -51,6 +53,7 @@ def program_for(fault: InjectedFault) -> str:
     name, number = fault.signal or ("", 0)
     arguments = {
         "process": str(fault.process),
+        "program": AGENT_MODULE if fault.process is PodProcess.SIDECAR else SUPERVISOR_PROGRAM,
         "rank": fault.rank,
         "signal": name,
         "number": int(number),
