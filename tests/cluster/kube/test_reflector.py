@@ -84,7 +84,7 @@ async def test_a_change_of_nothing_that_matters_is_not_told() -> None:
 
 
 async def test_a_long_list_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "PAGE", 3)
+    monkeypatch.setattr(reflector, "PAGE_SIZE", 3)
     names = [f"n{at}" for at in range(10)]
     async with kept(*names) as one:
         await one.sees(*names)
@@ -93,7 +93,7 @@ async def test_a_long_list_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_list_that_expires_between_its_parts_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "PAGE", 3)
+    monkeypatch.setattr(reflector, "PAGE_SIZE", 3)
     async with serving() as (api, client):
         for at in range(10):
             await api.put("nodes", node(f"n{at}"))
@@ -254,9 +254,9 @@ async def test_an_object_that_can_not_be_read_stops_no_other(caplog: pytest.LogC
         await api.put("pods", pod("worker-3"))
         await eventually(lambda: {one.pod.member for one in found.items.values()} == {"worker-0", "worker-3"})
         task.cancel()
-    assert [text.replace("a valid dictionary or instance of _PodSpec", "an object") for text in caplog.messages] == [
-        "default/g-worker-1-0 can't be read and is left alone: invalid literal for int() with base 10: 'many'",
-        "default/g-worker-2-0 can't be read and is left alone: spec: Input should be an object",
+    assert [text.replace("a valid dictionary or instance of RawPodSpec", "an object") for text in caplog.messages] == [
+        "default/g-worker-1-0 can't be read and is ignored: invalid literal for int() with base 10: 'many'",
+        "default/g-worker-2-0 can't be read and is ignored: spec: Input should be an object",
     ]
 
 

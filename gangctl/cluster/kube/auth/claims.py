@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gangctl.cluster.kube.watch.decoding import Raw, why
+from gangctl.cluster.kube.watch.decoding import Raw, first_error
 from gangctl.cluster.port import Refusal, RefusalReason
 
 LEEWAY_SECONDS: Final = 10
@@ -61,7 +61,7 @@ def read(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | 
         token = _Registered.model_validate(claims)
         account = None if bound is None else _Bound.model_validate(bound)
     except ValidationError as error:
-        return Refusal(RefusalReason.MALFORMED, f"the token's claims can't be read: {why(error)}")
+        return Refusal(RefusalReason.MALFORMED, f"the token's claims can't be read: {first_error(error)}")
     if token.exp + LEEWAY_SECONDS <= now:
         return Refusal(RefusalReason.EXPIRED, f"the token expired {now - token.exp:.0f} s ago")
     if token.nbf - LEEWAY_SECONDS > now:

@@ -1,1 +1,1 @@
-"""Lists and watches: reflectors, and what is decoded of each object."""
+"""Informers: lists and watches of gangs, pods and nodes, and the fields that are decoded of them."""

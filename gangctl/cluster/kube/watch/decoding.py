@@ -1,7 +1,6 @@
-"""From the API server's bytes to small values: only the fields that are needed are decoded, and once.
+"""Decodes the API server's answers: from bytes straight to small values with the needed fields only.
 
-A list or an event is validated straight from its bytes. An object that can't be read never stops the others: it is
-said once for each version of it, and left out.
+The rule: an object that can't be read must never block the others. It is logged once for each version, and left out.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from gangctl.cluster.kube.client import status_error
 log = logging.getLogger(__name__)
 
 _TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]+)"')
-_REMEMBERED: Final = 1000
-"""So many unreadable objects are remembered as said."""
+_MAX_LOGGED: Final = 1000
+"""Maximum number of unreadable objects that are remembered as logged."""
 
 
 class WatchedObject(Protocol):
-    """What is kept of an object."""
+    """The value that is kept of an object."""
 
     @property
     def uid(self) -> str:
@@ -35,7 +34,7 @@ class WatchedObject(Protocol):
 
     @property
     def resource_version(self) -> str:
-        """Its version."""
+        """Version of the object."""
 
 
 T = TypeVar("T", bound=WatchedObject)
@@ -43,7 +42,7 @@ M = TypeVar("M")
 
 
 class Raw(BaseModel):
-    """A part of an object of Kubernetes: what isn't declared is skipped."""
+    """A part of a Kubernetes object: fields that aren't declared are skipped."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
@@ -75,12 +74,12 @@ class _Versioned(Raw):
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[T]):
-    """A part of a list."""
+    """One page of a list."""
 
     items: tuple[T, ...]
     resource_version: str
-    more: str
-    """What the next part is asked for with; empty = this was the last one."""
+    continue_token: str
+    """The ``continue`` token of the next page; empty = this is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +87,37 @@ class WatchEvent(Generic[T]):
     """An event of a watch."""
 
     resource_version: str
-    """Up to here everything was told."""
+    """The watch has shown all changes up to this version."""
     item: T | None = None
-    """As it is now; None for a bookmark, and for what can't be read."""
-    gone: str = ""
-    """UID of what was deleted, or can't be read any more."""
+    """The object as it is now; None for a bookmark, a deleted object, or one that can't be read."""
+    gone_uid: str = ""
+    """UID of an object that was deleted, or can no longer be read."""
 
 
 class Decoder(Generic[T]):
-    """How objects of one kind are read."""
+    """Decodes objects of one kind."""
 
     def __init__(self, model: type[Any], project: Callable[[Any], T]) -> None:
-        """``model``: what is decoded; ``project``: what is kept of it; raises ValueError if it can't be read."""
+        """``model``: the decoded fields; ``project``: makes the value to keep, or raises ValueError."""
         self._model: TypeAdapter[Any] = TypeAdapter(model)
         self._list: TypeAdapter[_List[Any]] = TypeAdapter(_List[model])  # type: ignore[valid-type]
         self._event: TypeAdapter[_Event[Any]] = TypeAdapter(_Event[model])  # type: ignore[valid-type]
         self._project = project
-        self._said: dict[tuple[str, str], None] = {}
+        self._logged: dict[tuple[str, str], None] = {}
 
     def item(self, body: bytes) -> T | None:
         """One object; None if it can't be read."""
         try:
             return self._project(self._model.validate_json(body))
         except ValueError as error:
-            self._say(_parsed(body), error)
+            self._log_unreadable(_parsed(body), error)
             return None
 
     def page(self, body: bytes) -> ListPage[T]:
-        """A part of a list, without what can't be read.
+        """One page of a list, without the objects that can't be read.
 
         Raises:
-            Retryable: it isn't a list at all.
+            Retryable: the answer isn't a list.
         """
         try:
             raw = self._list.validate_json(body)
@@ -131,11 +130,11 @@ class Decoder(Generic[T]):
         return ListPage(tuple(one for one in found if one is not None), head.resource_version, head.continue_)
 
     def event(self, line: bytes) -> WatchEvent[T]:
-        """One event.
+        """One event of a watch.
 
         Raises:
-            Retryable: it is cut off.
-            ClusterError: it is an error: what the API server says of it.
+            Retryable: the event is cut off.
+            ClusterError: the event is an error of the API server.
         """
         match = _TYPE.match(line)
         kind = match[1].decode() if match is not None else str(_parsed(line).get("type"))
@@ -150,41 +149,41 @@ class Decoder(Generic[T]):
         if item is not None and kind != "DELETED":
             return WatchEvent(item.resource_version, item)
         version = _version(line)
-        return WatchEvent(version.resource_version, gone=version.uid)
+        return WatchEvent(version.resource_version, gone_uid=version.uid)
 
     def _validated(self, parsed: Any) -> T | None:
         try:
             return self._projected(self._model.validate_python(parsed))
         except ValidationError as error:
-            self._say(parsed, error)
+            self._log_unreadable(parsed, error)
             return None
 
     def _projected(self, raw: Any) -> T | None:
         try:
             return self._project(raw)
         except ValueError as error:
-            self._say(raw.model_dump() if isinstance(raw, BaseModel) else raw, error)
+            self._log_unreadable(raw.model_dump() if isinstance(raw, BaseModel) else raw, error)
             return None
 
-    def _say(self, parsed: Any, error: ValueError) -> None:
+    def _log_unreadable(self, parsed: Any, error: ValueError) -> None:
         metadata = parsed.get("metadata") if isinstance(parsed, dict) else None
         found = metadata if isinstance(metadata, dict) else {}
         version = str(found.get("resourceVersion") or found.get("resource_version"))
         name = f"{found.get('namespace') or ''}/{found.get('name')}"
         if self._is_new(str(found.get("uid")), version):
-            log.warning("%s can't be read and is left alone: %s", name, why(error))
+            log.warning("%s can't be read and is ignored: %s", name, first_error(error))
 
     def _is_new(self, uid: str, version: str) -> bool:
-        if (uid, version) in self._said:
+        if (uid, version) in self._logged:
             return False
-        self._said[uid, version] = None
-        if len(self._said) > _REMEMBERED:
-            del self._said[next(iter(self._said))]
+        self._logged[uid, version] = None
+        if len(self._logged) > _MAX_LOGGED:
+            del self._logged[next(iter(self._logged))]
         return True
 
 
-def why(error: ValueError) -> str:
-    """What is wrong first, in a line."""
+def first_error(error: ValueError) -> str:
+    """The first problem, in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
@@ -208,12 +207,12 @@ def _version(line: bytes) -> _Version:
     try:
         return _VERSIONED.validate_json(line).object.metadata
     except ValidationError as error:
-        raise Retryable(f"an event of a watch can't be read: {why(error)}") from error
+        raise Retryable(f"an event of a watch can't be read: {first_error(error)}") from error
 
 
 def _error(status: Any) -> ClusterError:
     code = status.get("code") if isinstance(status, dict) else None
-    return status_error(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to go on with a watch")
+    return status_error(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to continue a watch")
 
 
 class _Kind(Raw):

@@ -1,4 +1,4 @@
-"""What is kept of pods, nodes and GangJobs."""
+"""Projections: the values that are kept of pods, nodes and GangJobs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_INCARNATION, LABEL_INDEX, LABEL_ROLE, LABEL_UID, member_name
 from gangctl.api.version import KIND
-from gangctl.cluster.kube.watch.decoding import Decoder, Raw, why
+from gangctl.cluster.kube.watch.decoding import Decoder, first_error
+from gangctl.cluster.kube.watch.schema import (
+    RawCondition,
+    RawMetadata,
+    RawNode,
+    RawPod,
+    RawPodStatus,
+    RawRunning,
+    RawState,
+    RawTerminated,
+)
 from gangctl.core.facts.world import Device, Pod
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
-"""What a node declares that can restart all containers of a pod at once (KEP-5532)."""
+"""The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-"""The taint by which an administrator says that a node is down and its pods run no more."""
+"""The taint with which an administrator marks a node as down, so that its pods no longer run."""
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Reasons for waiting that say nothing is wrong."""
+"""Reasons of a waiting container that are no problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class KubePod:
     phase: str = ""
     ip: str = ""
     resource_version: str = field(default="", compare=False)
-    """Not compared: most changes of a pod are of no interest here."""
+    """Not compared: most changes of a pod don't matter here."""
 
     @property
     def uid(self) -> str:
@@ -50,8 +60,8 @@ class KubeNode:
     uid: str
     name: str
     lost: bool
-    """Whether its kubelet has fallen silent, or an administrator says that it is down. One that is merely not ready
-    still answers."""
+    """Whether its kubelet is silent, or an administrator has marked it as down. A node that is only not ready still
+    answers."""
     schedulable: bool
     restarts_all: bool
     """Whether it can restart all containers of a pod at once."""
@@ -71,123 +81,12 @@ class KubeGang:
     """Why it can't be read."""
 
 
-class _Owner(Raw):
-    kind: str = ""
-    uid: str = ""
-    controller: bool = False
-
-
-class _Metadata(Raw):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
-    owner_references: tuple[_Owner, ...] = ()
-
-
-class _Condition(Raw):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-
-
-class _Running(Raw):
-    started_at: datetime | None = None
-
-
-class _Terminated(Raw):
-    exit_code: int = 0
-    reason: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-class _Waiting(Raw):
-    reason: str = ""
-
-
-class _State(Raw):
-    running: _Running | None = None
-    terminated: _Terminated | None = None
-    waiting: _Waiting | None = None
-
-
-class _Health(Raw):
-    resource_id: str = Field("", alias="resourceID")
-    health: str = "Unknown"
-
-
-class _Allocated(Raw):
-    name: str = ""
-    resources: tuple[_Health, ...] = ()
-
-
-class _ContainerStatus(Raw):
-    name: str
-    restart_count: int = 0
-    started: bool | None = None
-    state: _State = _State()
-    last_state: _State = _State()
-    allocated_resources_status: tuple[_Allocated, ...] = ()
-
-
-class _PodStatus(Raw):
-    phase: str = ""
-    reason: str = ""
-    pod_ip: str = Field("", alias="podIP")
-    conditions: tuple[_Condition, ...] = ()
-    init_container_statuses: tuple[_ContainerStatus, ...] = ()
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Container(Raw):
-    name: str
-    restart_policy: str = ""
-
-
-class _PodSpec(Raw):
-    node_name: str = ""
-    init_containers: tuple[_Container, ...] = ()
-    containers: tuple[_Container, ...] = ()
-
-
-class _Pod(Raw):
-    metadata: _Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-
-class _Taint(Raw):
-    key: str = ""
-
-
-class _NodeSpec(Raw):
-    unschedulable: bool = False
-    taints: tuple[_Taint, ...] = ()
-
-
-class _NodeStatus(Raw):
-    conditions: tuple[_Condition, ...] = ()
-    declared_features: tuple[str, ...] = ()
-
-
-class _Node(Raw):
-    metadata: _Metadata
-    spec: _NodeSpec = _NodeSpec()
-    status: _NodeStatus = _NodeStatus()
-
-
 def _seconds(time: datetime | None) -> float:
     return 0.0 if time is None else time.timestamp()
 
 
-def _pod(raw: _Pod) -> KubePod:
-    """Raises ValueError if the labels don't say whose it is."""
+def _pod(raw: RawPod) -> KubePod:
+    """The projection of a pod; raises ValueError if its labels don't name its gang and member."""
     metadata, labels, status = raw.metadata, raw.metadata.labels, raw.status
     try:
         gang, member = labels[LABEL_UID], member_name(labels[LABEL_ROLE], int(labels[LABEL_INDEX]))
@@ -219,16 +118,16 @@ def _pod(raw: _Pod) -> KubePod:
     return KubePod(pod, metadata.namespace, gang, owner, status.phase, status.pod_ip, metadata.resource_version)
 
 
-def _scheduled_at(raw: _Pod, scheduled: _Condition | None) -> float | None:
+def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
     if scheduled is not None and scheduled.status == "True":
         return _seconds(scheduled.last_transition_time)
     return _seconds(raw.metadata.creation_timestamp) if raw.spec.node_name else None
 
 
-def _started_at(raw: _Pod) -> float | None:
-    """The last start of all containers that run along; None while one of them doesn't.
+def _started_at(raw: RawPod) -> float | None:
+    """The last start of all containers and sidecars; None while one of them hasn't started.
 
-    A container beside the worker may have done its part and ended with 0: it was started as well.
+    A container beside the worker may have ended with 0: it was started as well.
     """
     statuses = {one.name: one for one in (*raw.status.init_container_statuses, *raw.status.container_statuses)}
     needed = [one.name for one in raw.spec.containers]
@@ -239,20 +138,20 @@ def _started_at(raw: _Pod) -> float | None:
         if status is None:
             return None
         match status.state:
-            case _State(running=_Running(started_at=time)) if status.started is not False:
+            case RawState(running=RawRunning(started_at=time)) if status.started is not False:
                 times.append(_seconds(time))
-            case _State(terminated=_Terminated(exit_code=0, started_at=time)):
+            case RawState(terminated=RawTerminated(exit_code=0, started_at=time)):
                 times.append(_seconds(time))
             case _:
                 return None
     return max(times, default=None)
 
 
-def _newest_end(status: _PodStatus) -> _Terminated | None:
+def _newest_end(status: RawPodStatus) -> RawTerminated | None:
     """The newest end of a container that isn't a sidecar.
 
-    Of ends in one second the one that says more: when all are restarted, one of them was the cause and the others were
-    killed.
+    Of ends in the same second, it is the one with the most specific reason: when all containers restart, one was the
+    cause and the others were killed.
     """
     ends = [
         end
@@ -260,15 +159,15 @@ def _newest_end(status: _PodStatus) -> _Terminated | None:
         for end in (one.state.terminated, one.last_state.terminated)
         if end is not None and end.finished_at is not None
     ]
-    says_more = {"Error": False, "Completed": False}
-    return max(ends, key=lambda end: (_seconds(end.finished_at), says_more.get(end.reason, True)), default=None)
+    specific = {"Error": False, "Completed": False}
+    return max(ends, key=lambda end: (_seconds(end.finished_at), specific.get(end.reason, True)), default=None)
 
 
-def _is_terminated(raw: _Pod) -> bool:
-    """Whether nothing of it runs nor will.
+def _is_terminated(raw: RawPod) -> bool:
+    """Whether no container of the pod runs, or will run again.
 
-    That all containers have ended isn't enough while the kubelet may start them again: they all have for a moment when
-    all are restarted. And a phase alone isn't either: on a lost node others write it.
+    Ended containers alone don't prove it, since the kubelet may start them again: when all containers restart, all have
+    ended for a moment. A phase alone doesn't prove it either: for a lost node, other controllers write it.
     """
     statuses = (*raw.status.init_container_statuses, *raw.status.container_statuses)
     if any(one.state.running is not None for one in statuses):
@@ -280,7 +179,7 @@ def _is_terminated(raw: _Pod) -> bool:
     return deleting and {one.name for one in (*raw.spec.init_containers, *raw.spec.containers)} <= ended
 
 
-def _reason(raw: _Pod, scheduled: _Condition | None) -> str:
+def _reason(raw: RawPod, scheduled: RawCondition | None) -> str:
     status = raw.status
     if status.reason:
         return status.reason
@@ -294,7 +193,7 @@ def _reason(raw: _Pod, scheduled: _Condition | None) -> str:
     return next(iter(found), "")
 
 
-def _devices(status: _PodStatus) -> tuple[Device, ...]:
+def _devices(status: RawPodStatus) -> tuple[Device, ...]:
     found = {
         (allocated.name, one.resource_id): Device(allocated.name, one.resource_id, one.health or "Unknown")
         for container in (*status.init_container_statuses, *status.container_statuses)
@@ -304,7 +203,7 @@ def _devices(status: _PodStatus) -> tuple[Device, ...]:
     return tuple(found.values())
 
 
-def _node(raw: _Node) -> KubeNode:
+def _node(raw: RawNode) -> KubeNode:
     ready = next((one.status for one in raw.status.conditions if one.type == "Ready"), "")
     return KubeNode(
         uid=raw.metadata.uid,
@@ -317,15 +216,15 @@ def _node(raw: _Node) -> KubeNode:
 
 
 def _gang(raw: dict[str, Any]) -> KubeGang:
-    metadata = _Metadata.model_validate(raw.get("metadata"))
+    metadata = RawMetadata.model_validate(raw.get("metadata"))
     job, unreadable = None, ""
     try:
         job = GangJob.model_validate(raw)
     except ValidationError as error:
-        unreadable = why(error)
+        unreadable = first_error(error)
     return KubeGang(metadata.uid, metadata.namespace, metadata.name, metadata.resource_version, job, unreadable)
 
 
-PODS: Final = Decoder(_Pod, _pod)
-NODES: Final = Decoder(_Node, _node)
+PODS: Final = Decoder(RawPod, _pod)
+NODES: Final = Decoder(RawNode, _node)
 GANGS: Final = Decoder(dict[str, Any], _gang)

@@ -1,10 +1,10 @@
-"""A reflector: keeps a copy of all objects of one kind fresh, by one list and one watch that goes on from it.
+"""A reflector: keeps a copy of all objects of one kind fresh, by a list and a watch that continues from it.
 
-The rule: list (in parts, consistent), then watch from there. A watch that ends is resumed where it ended, without a
-gap; when that place is too old (410) everything is listed again, and what was deleted meanwhile is found missing. All
-else is tried again under a capped exponential back-off with full jitter: an API server that answers every request with
-an error, or with an empty stream, is never asked in a tight loop. Never does an older version of an object take the
-place of a newer one, wherever it came from.
+The rule: list (in pages, consistent), then watch from the list's version. A watch that ends is resumed at its last
+version, without a gap. If that version is too old (410), everything is listed again; an object that was deleted
+meanwhile is missing in the list. Every other failure is retried with a capped exponential back-off and full jitter: an
+API server that answers each request with an error, or with an empty stream, must never be asked in a tight loop. An
+older version of an object must never replace a newer one, wherever it comes from.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=WatchedObject)
 
-PAGE: Final = 500
+PAGE_SIZE: Final = 500
 LIST_SECONDS: Final = 60.0
-"""How long one part of a list may take."""
+"""Time limit of one page of a list."""
 WATCH_SECONDS: Final = (300, 600)
-"""How long a watch is asked to last: a random time, so that those of many clients don't end together."""
+"""Duration of a watch, a random number in this range, so that the watches of many clients don't end together."""
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 5.0
-LASTING_SECONDS: Final = 1.0
-"""A watch that stood for less than this counts as a failure: it is not resumed at once."""
+SHORTEST_WATCH_SECONDS: Final = 1.0
+"""A watch that ends sooner counts as a failure: it isn't resumed at once."""
 BREAK_SECONDS: Final = 5.0
-"""A watch that is away for longer than this was a break: what happened meanwhile came late."""
-REMEMBERED: Final = 10_000
-"""So many deleted objects are remembered, lest a late answer brings one back."""
+"""A watch that is down for longer counts as a break: changes in that time were seen late."""
+MAX_DELETED: Final = 10_000
+"""Maximum number of deleted objects that are remembered, so that a late answer doesn't bring one back."""
 
 Changed = Callable[[T | None, T | None], None]
-"""Called with an object before and after: None before it was there, and when it is gone."""
+"""Called with an object before and after a change: None before it was created, and after it was deleted."""
 
 
 class Reflector(Generic[T]):
@@ -50,33 +50,33 @@ class Reflector(Generic[T]):
         self,
         client: Client,
         path: str,
-        reading: Decoder[T],
+        decoder: Decoder[T],
         changed: Changed[T],
         *,
         selector: str = "",
         absent: str = "",
     ) -> None:
-        """``path`` of the list; ``selector``: of labels; ``absent``: what it means if there is no such list (404)."""
+        """``path``: of the list; ``selector``: of labels; ``absent``: the problem to report if the list gets a 404."""
         self._client = client
         self._path = path
-        self._reading = reading
+        self._decoder = decoder
         self._changed = changed
         self._query = {"labelSelector": selector} if selector else {}
         self._absent = absent
         self._items: dict[str, T] = {}
         self._deleted: dict[str, None] = {}
         self._version = ""
-        """Where the watch goes on; empty = list first."""
+        """Version from which the watch continues; empty = list first."""
         self._listed = 0
-        """The version of the newest list: all before it is known."""
+        """Version of the newest list: all earlier changes are known."""
         self._failures = 0
         self._broken_at: float | None = time.monotonic()
         self._since = 0.0
-        self._heard_at = time.monotonic()
+        self._last_event_at = time.monotonic()
         self.listed = asyncio.Event()
-        """Set once everything was listed in this run."""
+        """Set when all objects were listed in this run."""
         self.problem = ""
-        """Why it isn't fresh, in a sentence; empty while a watch stands."""
+        """Why the copy isn't fresh, in a sentence; empty while the watch works."""
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -85,21 +85,21 @@ class Reflector(Generic[T]):
 
     @property
     def stale_seconds(self) -> float:
-        """For how long nothing was heard because the watch is broken; 0 while it stands."""
+        """For how long the watch has been broken; 0 while it works."""
         return 0.0 if self._broken_at is None else time.monotonic() - self._broken_at
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the API server said something; a watch that stands brings a bookmark every minute or so."""
-        return time.monotonic() - self._heard_at
+        """Time since the last event; a working watch brings a bookmark about once a minute."""
+        return time.monotonic() - self._last_event_at
 
     @property
     def synced_since(self) -> float:
-        """Since when it is fresh without a break, in seconds since the epoch; 0 while it is stale."""
+        """Since when the copy has been fresh without a break, in seconds since the epoch; 0 while it is stale."""
         return 0.0 if not self.listed.is_set() or self.stale_seconds > BREAK_SECONDS else self._since
 
     async def run(self) -> NoReturn:
-        """Keep the copy fresh until cancelled. What was kept by an earlier run is listed anew first."""
+        """Keep the copy fresh until cancelled. It lists all objects first, also if an earlier run has listed them."""
         self.listed.clear()
         self._version = ""
         self._since = 0.0
@@ -126,53 +126,53 @@ class Reflector(Generic[T]):
             await asyncio.sleep(random.uniform(0, limit) if self._failures else 0)  # noqa: S311 - not a secret
 
     def put(self, item: T) -> None:
-        """What a write returned: it is seen by the next read. An older version or a deleted object changes nothing."""
+        """Add an object that a write returned. An older version or a deleted object changes nothing."""
         if item.uid not in self._deleted:
             self._keep(item)
 
     def drop(self, uid: str) -> None:
-        """The object is known to be gone."""
+        """Remove an object that is known to be gone."""
         self._remember_deleted(uid)
         old = self._items.pop(uid, None)
         if old is not None:
             self._changed(old, None)
 
     async def refresh(self) -> None:
-        """List everything once more, beside the watch: what is kept is then as new as this call.
+        """List everything beside the watch, so that the copy is as new as this call.
 
         Raises:
-            ClusterError: it can't be listed.
+            ClusterError: the list failed.
         """
         await self._list()
 
     async def _list(self) -> str:
         deleted = set(self._deleted)
         try:
-            found, version = await self._parts(PAGE)
+            found, version = await self._pages(PAGE_SIZE)
         except ResourceExpired:
-            # The list took so long that its beginning is forgotten: the whole of it at once can't expire.
-            found, version = await self._parts(0)
+            # The list took too long, so its next page has expired. A list in one page can't expire.
+            found, version = await self._pages(0)
         if _number(version) < self._listed:
-            return version  # Another list has overtaken this one.
+            return version  # A newer list was faster.
         self._listed = _number(version)
         for uid, item in tuple(self._items.items()):
-            # What was written after the list was made isn't in it, and isn't gone either.
+            # An object that was written after the list isn't in it, but exists.
             if uid not in found and not _is_after(item, version):
                 self.drop(uid)
         for item in found.values():
-            # What a watch has told to be gone while the list was on its way isn't brought back by it.
+            # The list must not bring back an object whose deletion the watch has shown in the meantime.
             if item.uid in deleted or item.uid not in self._deleted:
                 self._keep(item)
         return version
 
-    async def _parts(self, limit: int) -> tuple[dict[str, T], str]:
+    async def _pages(self, limit: int) -> tuple[dict[str, T], str]:
         found: dict[str, T] = {}
         more = ""
         while True:
             query = self._query | ({"limit": str(limit)} if limit else {}) | ({"continue": more} if more else {})
-            page = self._reading.page(await self._client.request("GET", self._path, query=query, timeout=LIST_SECONDS))
+            page = self._decoder.page(await self._client.request("GET", self._path, query=query, timeout=LIST_SECONDS))
             found |= {item.uid: item for item in page.items}
-            more = page.more
+            more = page.continue_token
             if not more:
                 return found, page.resource_version
 
@@ -185,29 +185,29 @@ class Reflector(Generic[T]):
         }
         async with self._client.lines(self._path, query=query) as lines:
             began = time.monotonic()
-            self._stands()
+            self._mark_working()
             async for line in lines:
-                self._take(self._reading.event(line))
-                if time.monotonic() - began > LASTING_SECONDS:
+                self._take(self._decoder.event(line))
+                if time.monotonic() - began > SHORTEST_WATCH_SECONDS:
                     self._failures = 0
-        self._failures = 0 if time.monotonic() - began > LASTING_SECONDS else self._failures + 1
+        self._failures = 0 if time.monotonic() - began > SHORTEST_WATCH_SECONDS else self._failures + 1
 
-    def _stands(self) -> None:
+    def _mark_working(self) -> None:
         if self._since == 0 or self.stale_seconds > BREAK_SECONDS:
             self._since = time.time()
         self._broken_at = None
-        self._heard_at = time.monotonic()
+        self._last_event_at = time.monotonic()
         self.problem = ""
         self.listed.set()
 
-    def _take(self, seen: WatchEvent[T]) -> None:
-        self._heard_at = time.monotonic()
-        is_news = _number(seen.resource_version) > self._listed  # a list may have overtaken the watch
-        if is_news and seen.item is not None:
-            self._keep(seen.item)
-        elif is_news and seen.gone:
-            self.drop(seen.gone)
-        self._version = seen.resource_version or self._version
+    def _take(self, event: WatchEvent[T]) -> None:
+        self._last_event_at = time.monotonic()
+        is_news = _number(event.resource_version) > self._listed  # A list may be ahead of the watch.
+        if is_news and event.item is not None:
+            self._keep(event.item)
+        elif is_news and event.gone_uid:
+            self.drop(event.gone_uid)
+        self._version = event.resource_version or self._version
 
     def _keep(self, item: T) -> None:
         old = self._items.get(item.uid)
@@ -219,12 +219,12 @@ class Reflector(Generic[T]):
 
     def _remember_deleted(self, uid: str) -> None:
         self._deleted[uid] = None
-        if len(self._deleted) > REMEMBERED:
+        if len(self._deleted) > MAX_DELETED:
             del self._deleted[next(iter(self._deleted))]
 
 
 def _number(version: str) -> int:
-    """Versions are numbers and grow over all objects of a kind (KEP-5504)."""
+    """Versions of objects are numbers that grow over all objects of a kind (KEP-5504)."""
     return int(version) if version.isdecimal() else 0
 
 

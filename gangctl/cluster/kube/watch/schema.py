@@ -1,0 +1,156 @@
+"""The fields of Kubernetes objects that gangctl decodes, under the names of the Kubernetes API."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from gangctl.cluster.kube.watch.decoding import Raw
+
+
+class RawOwner(Raw):
+    """An owner reference."""
+
+    kind: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class RawMetadata(Raw):
+    """Metadata of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    owner_references: tuple[RawOwner, ...] = ()
+
+
+class RawCondition(Raw):
+    """A condition of a pod or a node."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class RawRunning(Raw):
+    """State of a running container."""
+
+    started_at: datetime | None = None
+
+
+class RawTerminated(Raw):
+    """State of a terminated container."""
+
+    exit_code: int = 0
+    reason: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class RawWaiting(Raw):
+    """State of a waiting container."""
+
+    reason: str = ""
+
+
+class RawState(Raw):
+    """State of a container: one of the three."""
+
+    running: RawRunning | None = None
+    terminated: RawTerminated | None = None
+    waiting: RawWaiting | None = None
+
+
+class RawHealth(Raw):
+    """Health of an allocated device."""
+
+    resource_id: str = Field("", alias="resourceID")
+    health: str = "Unknown"
+
+
+class RawAllocated(Raw):
+    """Devices of one resource that are allocated to a container."""
+
+    name: str = ""
+    resources: tuple[RawHealth, ...] = ()
+
+
+class RawContainerStatus(Raw):
+    """Status of a container."""
+
+    name: str
+    restart_count: int = 0
+    started: bool | None = None
+    state: RawState = RawState()
+    last_state: RawState = RawState()
+    allocated_resources_status: tuple[RawAllocated, ...] = ()
+
+
+class RawPodStatus(Raw):
+    """Status of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    pod_ip: str = Field("", alias="podIP")
+    conditions: tuple[RawCondition, ...] = ()
+    init_container_statuses: tuple[RawContainerStatus, ...] = ()
+    container_statuses: tuple[RawContainerStatus, ...] = ()
+
+
+class RawContainer(Raw):
+    """A container in a pod's spec."""
+
+    name: str
+    restart_policy: str = ""
+
+
+class RawPodSpec(Raw):
+    """Spec of a pod."""
+
+    node_name: str = ""
+    init_containers: tuple[RawContainer, ...] = ()
+    containers: tuple[RawContainer, ...] = ()
+
+
+class RawPod(Raw):
+    """A pod."""
+
+    metadata: RawMetadata
+    spec: RawPodSpec = RawPodSpec()
+    status: RawPodStatus = RawPodStatus()
+
+
+class RawTaint(Raw):
+    """A taint of a node."""
+
+    key: str = ""
+
+
+class RawNodeSpec(Raw):
+    """Spec of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[RawTaint, ...] = ()
+
+
+class RawNodeStatus(Raw):
+    """Status of a node."""
+
+    conditions: tuple[RawCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
+
+
+class RawNode(Raw):
+    """A node."""
+
+    metadata: RawMetadata
+    spec: RawNodeSpec = RawNodeSpec()
+    status: RawNodeStatus = RawNodeStatus()
