@@ -91,7 +91,7 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 
 scenarios: $(VENV)/.ready ## Write the outputs of the scenario and golden files anew (then read the diff)
-	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/test_pods.py --regenerate
+	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/pod/test_builder.py --regenerate
 
 clean: ## Remove what the commands made in this folder
 	@rm -rf $(VENV) .gangctl .hypothesis .mypy_cache .ruff_cache .pytest_cache .cache build

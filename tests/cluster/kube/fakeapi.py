@@ -1,6 +1,6 @@
-"""A fake API server, for what a real one doesn't do when asked: errors, cut and silent streams, forgotten history.
+"""A fake API server, for faults that a real one can't be made to have: errors, broken and silent streams, lost history.
 
-It keeps objects, hands them out in pages and by watches, and locks writes by version and UID. It knows no schema.
+It stores objects, serves them in pages and by watches, and checks version and UID of writes. It knows no schema.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gangctl.cluster.kube.credentials import Credentials
 
 Object = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
-"""Answers a request instead of the server; None = the server answers itself."""
+"""Answers a request instead of the server; None = the server answers."""
 
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?"
@@ -31,14 +31,14 @@ _PATH = re.compile(
 
 
 def status(code: int, reason: str, message: str) -> web.Response:
-    """An error as the API server says it."""
+    """An error as the API server sends it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return web.json_response({**body, "message": message}, status=code)
 
 
 @dataclass
 class FakeApi:
-    """The server: what is stored, what was asked, and what goes wrong."""
+    """The server: its objects, the requests it got, and the faults."""
 
     url: str = ""
     objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
@@ -47,11 +47,11 @@ class FakeApi:
     """Method, path and query of all requests."""
     headers: list[dict[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    """The first that answers does."""
+    """The first one with an answer wins."""
     history: list[tuple[int, str, str, Object]] = field(default_factory=list)
     """Version, plural, type and object of each event."""
     forgotten: int = 0
-    """History up to this version is gone."""
+    """History up to this version is lost."""
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(101))
     _version: int = 100
     _told: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -59,7 +59,7 @@ class FakeApi:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Client]:
-        """Listen; gives a client of it."""
+        """Listen, and yield a client."""
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
@@ -81,15 +81,15 @@ class FakeApi:
         return Credentials(server=self.url, tls=None, namespace="default", renew=renew)
 
     def watches(self) -> int:
-        """How often somebody began to watch."""
+        """Number of watch requests."""
         return sum("watch" in query for _, _, query in self.requests)
 
     def count(self, method: str, plural: str) -> int:
-        """How often this was asked."""
+        """Number of requests with this method and plural."""
         return sum(one == method and f"/{plural}" in path for one, path, _ in self.requests)
 
     async def put(self, plural: str, value: Object) -> Object:
-        """Store an object and tell the watches."""
+        """Store an object and send it to the watches."""
         metadata = value["metadata"]
         key = (plural, metadata.get("namespace", ""), metadata["name"])
         stored = self.objects.get(key)
@@ -98,14 +98,14 @@ class FakeApi:
         return await self._record(key, kind, value)
 
     async def remove(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object and tell the watches."""
+        """Delete an object and send that to the watches."""
         key = (plural, namespace, name)
         value = self.objects[key]
         await self._record(key, "DELETED", value)
         del self.objects[key]
 
     async def bookmark(self, plural: str) -> None:
-        """Tell the watches how far they are."""
+        """Send a bookmark to the watches."""
         async with self._told:
             self._version = next(self._versions)
             value = {"kind": "Bookmark", "metadata": {"resourceVersion": str(self._version)}}
@@ -113,20 +113,20 @@ class FakeApi:
             self._told.notify_all()
 
     async def tell(self, plural: str, kind: str, value: Object) -> None:
-        """Tell the watches this, whatever is stored."""
+        """Send an event to the watches, whatever is stored."""
         async with self._told:
             self._version = next(self._versions)
             self.history.append((self._version, plural, kind, value))
             self._told.notify_all()
 
     async def cut(self) -> None:
-        """End all watches that are open."""
+        """Close all open watches."""
         async with self._told:
             self._cut += 1
             self._told.notify_all()
 
     def forget(self) -> None:
-        """Whoever asks for what was before now has to list again."""
+        """Make all versions up to now expire."""
         self.forgotten = self._version
 
     async def _record(self, key: tuple[str, str, str], kind: str, value: Object) -> Object:
@@ -196,7 +196,9 @@ class FakeApi:
 
     async def _change(self, request: web.Request, stored: Object, key: tuple[str, str, str]) -> web.Response:
         wanted, metadata = await request.json(), stored["metadata"]
-        if request.method == "PATCH" and key[0] == "events":  # a merge patch of no version, as the real one takes it
+        if (
+            request.method == "PATCH" and key[0] == "events"
+        ):  # a merge patch without a version, as the real one accepts it
             return web.json_response(await self.put(key[0], {**stored, **wanted}) if wanted else stored)
         if request.method == "DELETE":
             if wanted.get("preconditions", {}).get("uid", metadata["uid"]) != metadata["uid"]:
@@ -217,14 +219,7 @@ class FakeApi:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[FakeApi, Client]]:
-    """A server and a client of it."""
+    """A server and a client."""
     api = FakeApi()
     async with api.serve() as client:
         yield api, client
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait until it holds."""
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - what is waited for is other code's state
-            await asyncio.sleep(0.005)

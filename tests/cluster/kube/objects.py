@@ -1,4 +1,4 @@
-"""Objects as an API server has them."""
+"""Objects as an API server stores them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gang(name: str = "g", uid: str = UID, **fields: Any) -> dict[str, Any]:
 
 
 def pod(member: str = "worker-0", incarnation: int = 0, **fields: Any) -> dict[str, Any]:
-    """A pod of it, of which nothing is known yet. ``gang``, ``uid``, ``owner``, ``namespace``: other than usual."""
+    """A new pod of it. ``gang``, ``uid``, ``owner`` and ``namespace`` override the defaults."""
     name, owner = fields.pop("gang", "g"), fields.pop("owner", UID)
     named = pod_name(name, member, incarnation)
     metadata = {

@@ -19,7 +19,7 @@ from gangctl.cluster.kube import credentials
 from gangctl.cluster.kube.client import AlreadyExists, Client, NoAnswer, NotFound, Rejected, ResourceExpired
 from gangctl.cluster.kube.credentials import Credentials, load
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
-from tests.cluster.local import until
+from tests.wait import until_async
 
 POD = "/api/v1/namespaces/default/pods/p"
 
@@ -40,9 +40,7 @@ POD = "/api/v1/namespaces/default/pods/p"
         (503, "ServiceUnavailable", Retryable),
     ],
 )
-async def test_a_status_code_becomes_the_kind_of_error_that_says_what_to_do_next(
-    code: int, reason: str, kind: type[Exception]
-) -> None:
+async def test_each_status_code_raises_its_kind_of_error(code: int, reason: str, kind: type[Exception]) -> None:
     async with serving() as (api, client):
 
         async def refuse(_request: web.Request) -> web.Response:
@@ -54,7 +52,7 @@ async def test_a_status_code_becomes_the_kind_of_error_that_says_what_to_do_next
         assert type(found.value) is kind
 
 
-async def test_what_the_api_server_says_is_kept_word_for_word() -> None:
+async def test_a_rejection_keeps_the_api_servers_message() -> None:
     async with serving() as (api, client):
 
         async def refuse(_request: web.Request) -> web.Response:
@@ -66,7 +64,7 @@ async def test_what_the_api_server_says_is_kept_word_for_word() -> None:
     assert found.value.message == 'Pod "p" is invalid: spec.containers[0].image: Required value'
 
 
-async def test_an_answer_that_is_no_status_is_still_a_sentence() -> None:
+async def test_the_beginning_of_a_proxys_page_is_the_message() -> None:
     async with serving() as (api, client):
 
         async def proxy(_request: web.Request) -> web.Response:
@@ -77,7 +75,7 @@ async def test_an_answer_that_is_no_status_is_still_a_sentence() -> None:
             await client.request("GET", POD)
 
 
-async def test_a_request_ends_when_its_time_is_over() -> None:
+async def test_a_request_ends_at_its_time_limit() -> None:
     async with serving() as (api, client):
         forever = asyncio.Event()
 
@@ -90,7 +88,7 @@ async def test_a_request_ends_when_its_time_is_over() -> None:
         forever.set()
 
 
-async def test_an_api_server_that_is_away_is_tried_again() -> None:
+async def test_an_unreachable_api_server_can_be_retried() -> None:
     async with serving() as (api, _):
         access = api.credentials()
     async with Client(access) as client:
@@ -98,14 +96,14 @@ async def test_an_api_server_that_is_away_is_tried_again() -> None:
             await client.request("GET", POD)
 
 
-async def test_every_request_says_who_asks() -> None:
+async def test_every_request_has_a_user_agent() -> None:
     async with serving() as (api, client):
         with pytest.raises(NotFound):
             await client.request("GET", POD)
     assert api.headers[0]["User-Agent"] == f"gangctl/{__version__}"
 
 
-async def test_the_guard_stops_what_changes_something_and_nothing_else() -> None:
+async def test_the_guard_stops_writes_and_no_reads() -> None:
     async with serving() as (api, client):
 
         def closed() -> None:
@@ -122,8 +120,8 @@ async def test_the_guard_stops_what_changes_something_and_nothing_else() -> None
             await client.request("DELETE", POD, body=b"{}", unguarded=True)
 
 
-async def test_a_write_is_not_sent_once_more_on_another_connection_when_the_guard_has_closed_meanwhile() -> None:
-    """aiohttp itself repeats a PUT when a kept connection turns out to be closed: a leader may be none by then."""
+async def test_the_guard_stops_a_write_that_aiohttp_repeats() -> None:
+    """aiohttp repeats a PUT when a kept connection turns out to be closed. By then, the process may no longer lead."""
     leading, arrived = True, 0
     connections: set[asyncio.StreamWriter] = set()
 
@@ -153,11 +151,11 @@ async def test_a_write_is_not_sent_once_more_on_another_connection_when_the_guar
             await client.request("PUT", POD, body=b"{}")
         for one in connections:
             one.write_eof()  # aiohttp forgets a connection that it was not allowed to use
-        await until(lambda: not connections)
+        await until_async("the connection is closed", lambda: not connections)
     assert arrived == 2
 
 
-async def test_a_token_that_is_not_taken_is_renewed_once_and_the_request_made_again() -> None:
+async def test_a_refused_token_is_renewed_once_and_the_request_repeated() -> None:
     async with serving() as (api, _):
         tokens = ["old"]
 
@@ -181,7 +179,7 @@ async def test_a_token_that_is_not_taken_is_renewed_once_and_the_request_made_ag
     assert len(api.requests) == 4
 
 
-async def test_a_line_may_be_longer_than_any_buffer() -> None:
+async def test_a_line_may_be_longer_than_a_buffer() -> None:
     async with serving() as (api, client):
 
         async def stream(request: web.Request) -> web.StreamResponse:
@@ -198,7 +196,7 @@ async def test_a_line_may_be_longer_than_any_buffer() -> None:
     assert len(found[0]["a"]) == 3_000_000
 
 
-async def test_a_silent_stream_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "SILENCE_SECONDS", 0.1)
     async with serving() as (_, client):
 
@@ -211,7 +209,7 @@ async def test_a_silent_stream_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             await read()
 
 
-async def test_a_kubeconfig_that_can_not_be_used_is_a_sentence(
+async def test_the_error_of_an_unusable_kubeconfig_names_it(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path_factory.mktemp("kube")
@@ -241,7 +239,7 @@ def _authority() -> bytes:
     return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-async def test_a_pod_speaks_as_its_service_account_with_a_token_that_is_kept_fresh(
+async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = tmp_path_factory.mktemp("account")

@@ -1,7 +1,7 @@
-"""Service account tokens with keys made here, and the API server's endpoints about them.
+"""Service account tokens with generated keys, and a fake of the API server's endpoints for them.
 
-A fake, for what a real API server doesn't do when asked: rotate its keys, hide them, sign what it shouldn't. That real
-tokens of a real API server are taken is shown end to end.
+A fake, because a real API server can't be made to rotate or hide its keys, or to sign false claims. The end-to-end
+tests use real tokens of a real API server.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CLUSTER_KEY = rsa_key()
 
 
 def claims(at: int = 0, **changes: Any) -> dict[str, Any]:
-    """What the token of the pod of worker-AT says."""
+    """The claims of the token of worker-AT's pod."""
     now = int(time.time())
     pod = {"name": f"g-worker-{at}-0", "uid": f"pod-{at}"}
     said = {
@@ -84,7 +84,7 @@ def claims(at: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 def bound(**changes: Any) -> dict[str, Any]:
-    """The same with other contents of ``kubernetes.io``."""
+    """The same, with changes in ``kubernetes.io``."""
     said = claims()
     return {**said, "kubernetes.io": {**said["kubernetes.io"], **changes}}
 
@@ -101,12 +101,12 @@ def unsigned(said: dict[str, Any], header: dict[str, Any]) -> str:
 
 
 def token(at: int = 0) -> str:
-    """A good one."""
+    """A valid token."""
     return sign(claims(at))
 
 
 def pod(at: int = 0, **changes: Any) -> KubePod:
-    """The pod of worker-AT as it is watched."""
+    """The pod of worker-AT, as the informer has it."""
     known = {"name": f"g-worker-{at}-0", "uid": f"pod-{at}", "member": f"worker-{at}", "incarnation": 0}
     owner = changes.pop("owner", GANG)
     namespace, gang = changes.pop("namespace", NAMESPACE), changes.pop("gang", GANG)
@@ -115,20 +115,20 @@ def pod(at: int = 0, **changes: Any) -> KubePod:
 
 @dataclass
 class Issuer:
-    """What the API server says of tokens; a fault of a FakeApi."""
+    """The API server's endpoints for tokens; a fault of a FakeApi."""
 
     keys: list[dict[str, Any]] = field(default_factory=lambda: [CLUSTER_KEY.public])
     issuer: str = ISSUER
     hidden: web.Response | None = None
-    """What is answered instead of keys."""
+    """The answer instead of the keys."""
     review: dict[str, Any] | None = None
-    """The status of TokenReviews."""
+    """The status in the answer to a TokenReview."""
     asked: list[str] = field(default_factory=list)
     """Paths."""
     reviewed: list[dict[str, Any]] = field(default_factory=list)
     """Specs of TokenReviews."""
     answering: asyncio.Event = field(default_factory=asyncio.Event)
-    """Reviews are answered while it is set."""
+    """TokenReviews are answered while it is set."""
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -151,5 +151,5 @@ class Issuer:
 
     @property
     def fetched(self) -> int:
-        """How often the keys were asked for."""
+        """Number of times the keys were fetched."""
         return self.asked.count("/openid/v1/jwks")

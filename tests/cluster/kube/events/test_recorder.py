@@ -15,8 +15,8 @@ from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, has_one_event, namespace_held, recording
 from tests.cluster.kube.fakeapi import serving, status
+from tests.cluster.kube.livecluster import GANG, live_cluster
 from tests.cluster.kube.objects import UID, pod
-from tests.cluster.kube.test_cluster import GANG, world
 from tests.wait import until_async
 
 
@@ -35,7 +35,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
-    async with world(GANG, ("pods", pod("worker-0", 0))) as one:
+    async with live_cluster(GANG, ("pods", pod("worker-0", 0))) as one:
         said = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", pod="g-worker-0-0")
         await one.cluster.emit(one.job, said)
         await until_async(
@@ -57,7 +57,7 @@ async def test_an_event_names_its_gang_and_its_pod() -> None:
 
 
 async def test_an_event_about_a_pod_that_is_gone_has_no_uid() -> None:
-    async with world(GANG, ("pods", pod("worker-0", 1))) as one:
+    async with live_cluster(GANG, ("pods", pod("worker-0", 1))) as one:
         lost = Event(EventType.WARNING, Reason.RESTARTING, "its node is lost", pod="g-worker-0-0")
         await one.cluster.emit(one.job, lost)
         await one.cluster.emit(

@@ -1,4 +1,4 @@
-"""Pods are built as the golden files say. `pytest tests/cluster/kube/test_pods.py --regenerate` writes them anew."""
+"""The golden files of the pod builder. `make scenarios` writes them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
-from tests.cluster.kube.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
+from tests.cluster.kube.pod.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -40,7 +40,7 @@ def main(**container: Any) -> Case:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_pod_is_built_as_its_golden_file_says(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_pod_equals_its_golden_file(name: str, request: pytest.FixtureRequest) -> None:
     case, path = CASES[name], FOLDER / f"{name}.yaml"
     text = f"# {case.says}\n" + yaml.safe_dump(built(case), sort_keys=False, width=120)
     if request.config.getoption("--regenerate"):
@@ -49,12 +49,12 @@ def test_a_pod_is_built_as_its_golden_file_says(name: str, request: pytest.Fixtu
         assert text == path.read_text()
 
 
-def test_there_is_a_golden_file_for_each_case_and_no_other() -> None:
+def test_each_case_has_a_golden_file() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(CASES)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_building_changes_nothing_and_gives_the_same_again(case: Case) -> None:
+def test_the_builder_is_pure(case: Case) -> None:
     before = copy.deepcopy(case.job)
     first, second = built(case), built(case)
     assert first == second
@@ -66,22 +66,22 @@ def test_building_changes_nothing_and_gives_the_same_again(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_only_the_worker_runs_below_the_supervisor_and_only_the_sidecar_has_the_token(case: Case) -> None:
+def test_the_supervisor_runs_the_worker_only_and_the_sidecar_alone_has_the_token(case: Case) -> None:
     spec = built(case)["spec"]
-    everybody = [*spec["initContainers"], *spec["containers"]]
-    supervised = [one["name"] for one in everybody if one.get("command", [])[: len(SUPERVISOR)] == list(SUPERVISOR)]
+    containers = [*spec["initContainers"], *spec["containers"]]
+    supervised = [one["name"] for one in containers if one.get("command", [])[: len(SUPERVISOR)] == list(SUPERVISOR)]
     role, _, _ = case.create.member.partition("-")
     assert supervised == [next(one.worker.name for one in case.job.spec.roles if one.name == role)]
     holders = [
         one["name"]
-        for one in everybody
+        for one in containers
         if any(mount["name"] == "gangctl-token" for mount in one.get("volumeMounts", ()))
     ]
     assert holders == ["gangctl"]
     assert [one["name"] for one in spec["initContainers"]][:2] == ["gangctl-install", "gangctl"]
 
 
-def test_what_the_template_says_stays() -> None:
+def test_the_pod_keeps_the_fields_of_its_template() -> None:
     case = CASES["torchrun"]
     written = case.job.spec.roles[1].template.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     spec = built(case)["spec"]
@@ -100,17 +100,17 @@ def test_what_the_template_says_stays() -> None:
     assert worker["volumeMounts"][:2] == theirs["volumeMounts"]
 
 
-def test_a_node_is_kept_off_by_every_term_that_matches_anything() -> None:
+def test_every_nonempty_term_avoids_the_node() -> None:
     near = built(CASES["torchrun"])["spec"]["affinity"]["nodeAffinity"]
-    off = {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}
+    excluded = {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}
     first, second, empty = near["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert off in first["matchFields"]
+    assert excluded in first["matchFields"]
     assert first["matchExpressions"]
     assert [one["values"] for one in second["matchFields"]] == [["old"], ["node-7"]]
-    assert empty == {}, "an empty term matches no node; with a requirement in it, it would match nearly all"
+    assert empty == {}, "an empty term matches no node; with a requirement, it would match nearly all nodes"
 
 
-def test_restart_policies_of_the_template_lose() -> None:
+def test_restart_policies_of_the_template_are_ignored() -> None:
     rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]
     case = main(restartPolicy="OnFailure", restartPolicyRules=rules)
     spec = built(case)["spec"]
@@ -122,7 +122,7 @@ def test_restart_policies_of_the_template_lose() -> None:
     assert built(template(restartPolicy="OnFailure"))["spec"]["restartPolicy"] == "Never"
 
 
-def test_variables_of_ours_win_and_come_first() -> None:
+def test_reserved_variables_win_and_come_first() -> None:
     env = built(CASES["variables"])["spec"]["containers"][0]["env"]
     names = [one["name"] for one in env]
     assert len(names) == len(set(names))
@@ -149,26 +149,26 @@ def test_variables_of_ours_win_and_come_first() -> None:
         (Case("", job(VARIABLES), CreatePod("another-0", 0)), "gang llama has no role 'another'"),
     ],
 )
-def test_what_cant_be_made_a_pod_is_refused_with_its_field(case: Case, said: str) -> None:
+def test_the_error_of_an_unusable_template_names_the_field(case: Case, said: str) -> None:
     with pytest.raises(Terminal) as refused:
         built(case)
     assert said in str(refused.value)
     assert said.startswith("gang llama") or str(refused.value).startswith("spec.roles[0].template.spec.")
 
 
-def test_a_mount_near_ours_is_the_users_business() -> None:
+def test_mounts_beside_the_supervisors_directory_are_kept() -> None:
     mounts = [{"name": "x", "mountPath": "/run"}, {"name": "x", "mountPath": "/run/gang-data", "subPath": "d"}]
     found = built(main(volumeMounts=mounts))["spec"]["containers"][0]["volumeMounts"]
     assert found[:2] == mounts
 
 
-def test_null_in_a_template_is_absent() -> None:
+def test_null_in_a_template_means_absent() -> None:
     case = template(affinity=None, hostname=None, terminationGracePeriodSeconds=None, volumes=None, initContainers=None)
     assert built(case)["spec"] == built(template())["spec"]
 
 
 def kubelet(text: str, variables: dict[str, str]) -> str:
-    """A model of the kubelet's expansion, character by character, as its specification has it."""
+    """A model of the kubelet's expansion, character by character, as in its specification."""
     made, rest = "", text
     while rest:
         head, rest = rest[0], rest[1:]
@@ -194,6 +194,6 @@ def test_the_supervisor_gets_what_the_user_wrote(text: str, variables: dict[str,
 
 
 @given(WORDS, VALUES)
-def test_a_command_means_what_it_would_mean_to_the_kubelet(text: str, variables: dict[str, str]) -> None:
-    """With the variables of the attempt, which the kubelet doesn't know."""
+def test_the_supervisor_expands_a_command_as_the_kubelet_does(text: str, variables: dict[str, str]) -> None:
+    """The kubelet doesn't know the variables of the attempt."""
     assert expand(kubelet(escape_dollars(text), {}), variables) == kubelet(text, variables)

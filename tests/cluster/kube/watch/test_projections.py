@@ -65,7 +65,7 @@ def scheduled(status: str = "True", **fields: str) -> dict[str, Any]:
     return {"type": "PodScheduled", "status": status, "lastTransitionTime": stamp("10:00:02"), **fields}
 
 
-def test_a_running_pod_is_read_with_all_that_decisions_need() -> None:
+def test_a_running_pod_is_read_with_all_fields_that_decisions_need() -> None:
     found = read(
         {
             "phase": "Running",
@@ -120,14 +120,14 @@ def test_a_running_pod_is_read_with_all_that_decisions_need() -> None:
         ([], [], None),
     ],
 )
-def test_a_pod_is_started_when_the_last_of_its_containers_is(
+def test_a_pod_has_started_when_its_last_container_has(
     inits: list[dict[str, Any]], mains: list[dict[str, Any]], when: str | None
 ) -> None:
     found = read({"phase": "Running", "initContainerStatuses": inits, "containerStatuses": mains})
     assert found.pod.started_at == (None if when is None else at(when))
 
 
-def test_a_container_beside_the_worker_that_has_done_its_part_was_started() -> None:
+def test_a_container_that_ended_with_0_counts_as_started() -> None:
     spec = {**SPEC, "containers": [{"name": "m"}, {"name": "fetch"}]}
     mains = [running("m", "10:00:09"), ended("fetch", 0, "Completed")]
     found = read({"initContainerStatuses": [INSTALLED, SIDECAR], "containerStatuses": mains}, spec)
@@ -151,7 +151,7 @@ def test_a_container_beside_the_worker_that_has_done_its_part_was_started() -> N
         ("Pending", [], [], True, False),
     ],
 )
-def test_a_pod_is_terminated_when_nothing_of_it_runs_nor_will(
+def test_a_pod_is_terminated_when_no_container_runs_or_will_run(
     phase: str, inits: list[dict[str, Any]], mains: list[dict[str, Any]], *, deleting: bool, terminated: bool
 ) -> None:
     metadata: dict[str, Any] = {"deletionTimestamp": stamp("10:05:00")} if deleting else {}
@@ -189,13 +189,11 @@ def test_a_pod_is_terminated_when_nothing_of_it_runs_nor_will(
         ),
     ],
 )
-def test_why_a_pod_has_ended_or_can_not_start_is_said_in_the_words_of_kubernetes(
-    status: dict[str, Any], reason: str
-) -> None:
+def test_the_reason_of_a_pod_is_kubernetes_own(status: dict[str, Any], reason: str) -> None:
     assert read(status).pod.reason == reason
 
 
-def test_the_newest_end_of_a_container_that_was_started_again_is_read() -> None:
+def test_the_newest_end_of_a_restarted_container_is_read() -> None:
     worker = running("m", "10:05:02", lastState=ended("m", 137, "OOMKilled")["state"])
     beside = running("log", "10:05:02", lastState=ended("log", 137, "Error")["state"])
     sidecar = running("gangctl", "10:06:00", lastState=ended("gangctl", 1, "Error")["state"])
@@ -204,23 +202,23 @@ def test_the_newest_end_of_a_container_that_was_started_again_is_read() -> None:
     assert read({"containerStatuses": [running("m", "10:00:05")]}).pod.ended_at is None
 
 
-def test_a_pod_that_is_not_scheduled_has_no_time_of_it() -> None:
+def test_an_unscheduled_pod_has_no_scheduling_time() -> None:
     found = read({"conditions": [scheduled("False")]}, {"containers": [{"name": "m"}]})
     assert (found.pod.scheduled_at, found.pod.node) == (None, "")
 
 
-def test_a_disruption_is_among_the_conditions() -> None:
+def test_a_disruption_is_one_of_the_conditions() -> None:
     found = read({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]})
     assert found.pod.conditions == (("DisruptionTarget", "True", "EvictionByEvictionAPI"),)
 
 
-def test_a_pod_without_its_labels_is_nobody_s() -> None:
+def test_a_pod_without_its_labels_is_ignored() -> None:
     raw = pod()
     del raw["metadata"]["labels"]["gangctl.io/incarnation"]
     assert PODS.item(json.dumps(raw).encode()) is None
 
 
-def test_only_a_gang_that_controls_a_pod_owns_it() -> None:
+def test_only_the_controller_of_a_pod_owns_it() -> None:
     owners = [{"kind": "GangJob", "uid": UID}, {"kind": "Job", "uid": UID, "controller": True}]
     assert read({}, ownerReferences=owners).owner == ""
 
@@ -234,7 +232,7 @@ def test_only_a_gang_that_controls_a_pod_owns_it() -> None:
         ("True", [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}], True),
     ],
 )
-def test_a_node_is_lost_when_its_kubelet_is_silent_or_somebody_says_it_is_down(
+def test_a_node_is_lost_when_its_kubelet_is_silent_or_it_is_out_of_service(
     ready: str, taints: list[dict[str, str]], *, lost: bool
 ) -> None:
     found = NODES.item(json.dumps(node(ready=ready, spec={"taints": taints})).encode())
@@ -242,7 +240,7 @@ def test_a_node_is_lost_when_its_kubelet_is_silent_or_somebody_says_it_is_down(
     assert found.lost is lost
 
 
-def test_a_node_says_whether_it_restarts_all_containers_and_takes_pods() -> None:
+def test_a_node_is_read_with_its_features_and_whether_it_is_schedulable() -> None:
     plain = NODES.item(json.dumps(node()).encode())
     able = NODES.item(json.dumps(node(declaredFeatures=["RestartAllContainersOnContainerExits", "X"])).encode())
     cordoned = NODES.item(json.dumps(node(spec={"unschedulable": True})).encode())
@@ -260,7 +258,7 @@ def test_a_gang_is_read_with_its_status() -> None:
     assert (found.job.status.attempt, found.unreadable) == (3, "")
 
 
-def test_a_gang_that_can_not_be_read_is_known_by_name_and_reason() -> None:
+def test_an_unreadable_gang_has_a_name_and_a_reason() -> None:
     found = GANGS.item(json.dumps(gang(status={"phase": "Running", "invention": 3})).encode())
     assert found is not None
     assert (found.uid, found.name, found.job) == (UID, "g", None)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from gangctl.core.policy.pods import CreatePod
+from tests.cluster.kube.fakeapi import status
+from tests.cluster.kube.livecluster import GANG, live_cluster
+from tests.cluster.kube.objects import UID, gang
+from tests.wait import until_async
+
+
+async def test_the_disruption_budget_exists_before_the_first_pod_and_follows_the_roles() -> None:
+    async with live_cluster(GANG) as one:
+        await asyncio.gather(*(one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0)) for at in range(4)))
+        posts = [path for method, path, query in one.api.requests if method == "POST" and not query]
+        assert posts[0] == "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        assert one.api.count("POST", "poddisruptionbudgets") == 1
+        budget = one.api.objects["poddisruptionbudgets", "default", "g"]
+        assert budget["spec"]["minAvailable"] == 3
+        assert budget["spec"]["selector"] == {"matchLabels": {"gangctl.io/uid": UID}}
+        assert budget["metadata"]["ownerReferences"][0]["uid"] == UID
+        grown = gang()
+        grown["spec"]["roles"][0]["spares"] = 2
+        await one.api.put("gangjobs", grown)
+        await until_async("the new roles are read", lambda: one.job.spec.roles[0].spares == 2)
+        await one.cluster.create_pod(one.job, CreatePod("worker-5", 0))
+        assert one.api.objects["poddisruptionbudgets", "default", "g"]["spec"]["minAvailable"] == 5
+
+
+async def test_a_failed_disruption_budget_does_not_block_pods(caplog: pytest.LogCaptureFixture) -> None:
+    async with live_cluster(GANG) as one:
+
+        async def forbid(request: web.Request) -> web.Response | None:
+            return status(403, "Forbidden", "no budgets here") if "poddisruption" in request.path else None
+
+        one.api.faults.append(forbid)
+        for at in range(3):
+            await one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0))
+        assert len(one.names()) == 3
+    assert sum("no budgets here" in text for text in caplog.messages) == 1
