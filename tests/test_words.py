@@ -12,15 +12,16 @@ INSTEAD = {
     r"(?:^|[.:;] |[#\"] ?)Never (?:is|are|was|does|do|has|have|can|may|must)\b": "'it must never ...'",
     r"\bfor ever\b(?! y)": "'without end', or say until when",
 }
-CLEAN = (
-    *(".github", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("charts/gangctl/values.yaml", "charts/gangctl/files", "docs/decisions", "e2e", ".ci"),
+EXCEPT = (
+    *(":!LICENSE", ":!*requirements*.txt", ":!tests/test_words.py"),
+    *(":!bench", ":!examples", ":!gangctl/api/model.py", ":!gangctl/cluster", ":!gangctl/core", ":!tests"),
+    *(":!client", ":!docs/correctness.md", ":!docs/lifecycle.md"),
 )
 """As git's pathspecs."""
 
 
 def test_the_text_has_none_of_the_words_that_we_avoid() -> None:
-    listed = subprocess.run(["git", "ls-files", *CLEAN], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["git", "ls-files", *EXCEPT], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = [
         f"{path}:{number}: {match[0]}: {instead}"
         for path in listed.splitlines()
