@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 60.0
 """The least time between two lines about lost spans."""
+_NO_LOG: Final = logging.NullHandler()
+"""Without any handler, Python would write the SDK's warnings to stderr, with secrets."""
 _MAX_REASON: Final = 300
 MIN_SECRET: Final = 4
 """Letters. Shorter values are not searched for."""
@@ -46,6 +48,7 @@ class BatchExporter(SpanExporter):
             Compression(settings.compression),
             _session(),
         )
+        self._stopped = False
         self._logged_at: float | None = None
         self._logged_failures = 0
         """How many had failed when that was logged last."""
@@ -65,12 +68,15 @@ class BatchExporter(SpanExporter):
                 self._logged_at = None
         else:
             self.failed += len(spans)
-            self._log_loss()
+            if not self._stopped:
+                self._log_loss()
         return result
 
     def shutdown(self) -> None:
-        """Stop retrying."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        """Stop retrying. Spans that are lost from now on are counted and not logged."""
+        if not self._stopped:
+            self._stopped = True
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - as the SDK has it
         """Do nothing: no span waits here."""
@@ -120,6 +126,7 @@ class SdkErrors(logging.Handler):
         self._has_short = any(0 < len(one) < MIN_SECRET for one in secrets)
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
+        logger.addHandler(_NO_LOG)
         logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

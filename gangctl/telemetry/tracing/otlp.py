@@ -102,6 +102,7 @@ class OtlpExporter:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await done.wait()
+        self._batches.shutdown()
         self._batches.release()
         left = self._waiting()
         self._closed = True
