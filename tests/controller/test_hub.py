@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections import Counter
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -14,7 +10,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
-from tests.controller.fake_sidecars import MEMBERS, Served, held, job, report, served, serving
+from tests.controller.fake_sidecars import Served, held, job, report, served
 from tests.wait import until_async
 
 READY = wire.Phase.READY
@@ -137,106 +133,6 @@ async def test_a_report_that_changes_only_ages_wakes_no_gang() -> None:
         await until_async("the gang is woken again", lambda: here.woken == ["uid-g"] * 2)
 
 
-@pytest.mark.parametrize(
-    ("header", "reason"),
-    [
-        ({}, "NoToken"),
-        ({"Authorization": "Bearer nobody"}, "UnknownPod"),
-        ({"Authorization": "Bearer "}, "NoToken"),
-        ({"Authorization": "Basic token-0"}, "NoToken"),
-    ],
-)
-async def test_a_client_without_a_pods_token_is_refused(header: dict[str, str], reason: str) -> None:
-    async with served() as here:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
-            await here.session.ws_connect(here.url, headers=header)
-        assert raised.value.status == 401
-        assert here.hub.refused == Counter({reason: 1})
-        assert here.hub.heard("uid-g") == ()
-
-
-WRONG = [
-    ("not JSON", "not JSON"),
-    ("{}", "version None instead of 1"),
-    ('{"v":2,"type":"Report"}', "different releases"),
-    ('{"v":1,"type":"Reboot"}', "unknown message type"),
-    ('{"v":1,"type":"Report","gang":7}', "Report.gang: a int instead of str"),
-    ("[" * 100_000, "not JSON"),
-    (wire.encode(wire.Ping()), "doesn't come from a sidecar"),
-    (wire.encode(wire.Directive("uid-g", "pod-0", 1, wire.Verb.HOLD)), "doesn't come from a sidecar"),
-    (wire.encode(report(1)), "a report of another member: 'worker-1'"),
-    (wire.encode(report(incarnation=1)), "a report of another member"),
-    (wire.encode(report(gang="uid-of-another")), "a report of another member"),
-    (wire.encode(report(pod="pod-of-before")), "a report of another member"),
-    (wire.encode(wire.Scanned(1, "pod-1")), "an answer to a scan from another pod: 'pod-1'"),
-]
-
-
-@pytest.mark.parametrize(("text", "said"), WRONG)
-async def test_a_wrong_message_closes_only_its_own_connection(
-    text: str, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with served() as here:
-        here.hub.publish(job())
-        bad, good = await here.dial("token-0"), await here.dial("token-1")
-        await bad.say(text)
-        assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-        assert said in caplog.text
-        assert "worker-0 (pod pod-0): its connection is closed" in caplog.text
-        assert sum(here.hub.refused.values()) == 1
-        await good.say(report(1))
-        assert (await good.hear()).pod == "pod-1"
-        again = await here.dial("token-0")
-        await again.say(report(0))
-        assert (await again.hear()).pod == "pod-0", "it may come back"
-
-
-async def test_an_oversize_message_closes_its_connection_with_1009() -> None:
-    async with served() as here:
-        bad = await here.dial()
-        await bad.say("x" * (wire.MAX_BYTES + 1))
-        assert await bad.closed() == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
-        assert here.hub.refused == Counter({"Broken": 1})
-
-
-async def test_a_binary_frame_closes_its_connection() -> None:
-    async with served() as here:
-        bad = await here.dial()
-        await bad.socket.send_bytes(wire.encode(report()).encode())
-        assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-
-
-async def test_garbage_instead_of_http_affects_no_member() -> None:
-    async with served() as here:
-        here.hub.publish(job())
-        address = urlsplit(here.url)
-        for _ in range(20):
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
-            writer.write(os.urandom(4096))
-            async with asyncio.timeout(10):
-                await reader.read()
-            writer.close()
-        sidecar = await here.dial()
-        await sidecar.say(report())
-        assert await sidecar.hear()
-
-
-async def test_a_newer_connection_of_a_pod_replaces_the_older_one() -> None:
-    async with served() as here:
-        here.hub.publish(job())
-        older = await here.dial()
-        await older.say(report(seq=1))
-        await older.hear()
-        newer = await here.dial()
-        assert await older.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-        assert connected(here) == [False], "its supervisor has not spoken on the new one"
-        await newer.say(report(seq=2))
-        assert await newer.hear(), "it is told again, for the sidecar has forgotten it"
-        assert connected(here) == [True]
-        here.hub.publish(job(attempt=2, version="2"))
-        assert (await newer.hear()).attempt == 2
-
-
 async def test_a_member_whose_connection_ended_counts_as_not_connected() -> None:
     async with served() as here:
         sidecar = await here.dial()
@@ -337,40 +233,3 @@ async def test_a_slow_receiver_delays_no_other_and_gets_only_the_newest_directiv
         while not (await slow.hear()).reason.startswith(f"version {last} "):
             heard_by_slow += 1
         assert heard_by_slow < last / 2, "what was overtaken while it did not read was never sent"
-
-
-async def test_a_flood_of_connections_does_not_delay_members() -> None:
-    async with served() as here:
-        here.hub.publish(job())
-        good = await here.dial("token-1")
-        await good.say(report(1))
-        await good.hear()
-        address = urlsplit(here.url)
-        assert address.hostname
-        mute = [socket.create_connection((address.hostname, address.port)) for _ in range(200)]
-
-        async def knock() -> int:
-            try:
-                await here.dial("nobody")
-            except aiohttp.WSServerHandshakeError as error:
-                return error.status
-            return 0
-
-        assert set(await asyncio.gather(*(knock() for _ in range(200)))) == {401}
-        same = [await here.dial("token-0") for _ in range(50)]
-        here.hub.publish(job(attempt=2, version="2"))
-        assert (await good.hear()).attempt == 2
-        closed = await asyncio.gather(*(sidecar.closed() for sidecar in same[:-1]))
-        assert set(closed) == {aiohttp.WSCloseCode.POLICY_VIOLATION}
-        await same[-1].say(report(0))
-        assert (await same[-1].hear()).attempt == 2
-        for one in mute:
-            one.close()
-
-
-async def test_the_end_of_the_controller_closes_every_connection() -> None:
-    async with aiohttp.ClientSession() as session:
-        async with serving(session) as here:
-            sidecars = [await here.dial(token) for token in MEMBERS]
-            closed = [asyncio.create_task(sidecar.closed()) for sidecar in sidecars]
-        assert set(await asyncio.gather(*closed)) == {aiohttp.WSCloseCode.GOING_AWAY}

@@ -10,14 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import serving, status
 from tests.controller.fake_sidecars import job, report, served
-from tests.controller.test_kube import Replica, about, holder, replica, until_answered
+from tests.controller.replicas import Replica, about, holder, replica, until_answered
 from tests.wait import until_async
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 async def shown(replica_: Replica) -> Samples:
-    """All samples that a replica exposes."""
+    """Every sample that a replica exposes."""
     url = f"http://127.0.0.1:{replica_.options.health_port}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         text = await answer.text()
@@ -26,12 +26,12 @@ async def shown(replica_: Replica) -> Samples:
 
 
 async def leading(*replicas: Replica) -> list[float]:
-    """Whether each says that it leads."""
+    """The value of gangctl_leader of each replica."""
     return [(await shown(one))["gangctl_leader", frozenset()] for one in replicas]
 
 
 def broken(found: Samples, kind: str) -> float:
-    """For how long a watch has been broken."""
+    """How long a watch has been broken."""
     return found["gangctl_watch_broken_seconds", frozenset({("kind", kind)})]
 
 
@@ -52,21 +52,23 @@ async def test_only_the_leader_reports_that_it_leads() -> None:
         await first.until_it_leads()
         async with replica(api, "second") as second:
             await second.until_ready()
-            await until_answered(lambda: leading(first, second), [1.0, 0.0].__eq__)
+            await until_answered("the first replica leads", lambda: leading(first, second), [1.0, 0.0].__eq__)
             found = await shown(second)
             for kind in ("gangjobs", "pods", "nodes"):
                 assert broken(found, kind) == 0
                 assert found["gangctl_watch_silent_seconds", frozenset({("kind", kind)})] < 60
             first.ended.set()
             await until_async("the second replica holds the Lease", lambda: holder(api) == "second")
-            await until_answered(lambda: leading(second), [1.0].__eq__)
+            await until_answered("the second replica leads", lambda: leading(second), [1.0].__eq__)
 
 
 async def test_a_watch_that_is_forbidden_shows_in_the_metrics() -> None:
     async with serving() as (api, _):
         api.faults.append(about("pods", lambda: status(403, "Forbidden", "not for you")))
         async with replica(api, "alone") as alone:
-            await until_answered(lambda: shown(alone), lambda found: broken(found, "pods") > 1)
+            await until_answered(
+                "the watch of pods is broken", lambda: shown(alone), lambda found: broken(found, "pods") > 1
+            )
             found = await shown(alone)
             assert found["gangctl_leader", frozenset()] == 0
             assert broken(found, "nodes") == 0

@@ -6,107 +6,19 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.client import Client
 from gangctl.controller import flags
-from gangctl.controller.kube import Controller, main
-from tests.cluster.kube.fakeapi import FakeApi, Fault, serving, status
+from gangctl.controller.kube import main
+from tests.cluster.kube.fakeapi import serving, status
+from tests.controller.replicas import QUICK, about, free_port, holder, replica, until_answered
 from tests.wait import until_async
-
-T = TypeVar("T")
-QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
-ANY = ssl.create_default_context()
-ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@dataclass
-class Replica:
-    """One controller."""
-
-    name: str
-    options: flags.Options
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def url(self) -> str:
-        return self.options.address.replace("wss", "https")
-
-    async def ready(self) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.options.health_port}/readyz"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status, await answer.text()
-
-    async def answer(self) -> tuple[int, str | None]:
-        """What a sidecar without a token is answered: 401 by who leads."""
-        async with aiohttp.ClientSession() as session, session.get(self.url, ssl=ANY) as answer:
-            return answer.status, answer.headers.get("Gang-Leader")
-
-    async def until_ready(self, said: str = "ok") -> None:
-        """Wait until it says that it is, or why not."""
-        await until_answered(self.ready, lambda found: said in found[1])
-
-    async def until_it_leads(self) -> None:
-        await until_answered(self.answer, lambda found: found[0] == 401)
-
-
-async def until_answered(ask: Callable[[], Awaitable[T]], right: Callable[[T], bool]) -> None:
-    """Wait for somebody who listens and for the right answer."""
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(aiohttp.ClientConnectionError):
-                if right(await ask()):
-                    return
-            await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def replica(api: FakeApi, name: str, *more: str) -> AsyncIterator[Replica]:
-    """A controller that runs until the end, or until it is told to end."""
-    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(free_port()))
-    found = Replica(name, flags.parse([*words, "--health-port", str(free_port()), *QUICK, *more]))
-    async with Client(api.credentials()) as client:
-        running = asyncio.create_task(Controller(found.options, client).run(found.ended))
-        try:
-            await until_answered(found.ready, bool)
-            yield found
-        finally:
-            found.ended.set()
-            async with asyncio.timeout(10):
-                await running
-
-
-def holder(api: FakeApi) -> str:
-    """The pod that holds the Lease."""
-    lease = api.objects.get(("leases", "default", "gangctl"))
-    return "" if lease is None else lease["spec"]["holderIdentity"].partition("_")[0]
-
-
-def about(plural: str, answer: Callable[[], web.StreamResponse]) -> Fault:
-    """A fault of all requests that are about this."""
-
-    async def fault(request: web.Request) -> web.StreamResponse | None:
-        return answer() if f"/{plural}" in request.path else None
-
-    return fault
 
 
 async def test_two_replicas_are_ready_and_the_standby_names_the_leader() -> None:
@@ -114,7 +26,7 @@ async def test_two_replicas_are_ready_and_the_standby_names_the_leader() -> None
         await first.until_it_leads()
         async with replica(api, "second") as second:
             await second.until_ready()
-            await until_answered(second.answer, (503, first.options.address).__eq__)
+            await until_answered("the standby names the leader", second.answer, (503, first.options.address).__eq__)
             assert await first.ready() == (200, "ok\n")
 
 
@@ -180,7 +92,7 @@ async def test_a_leader_without_an_api_server_stops_leading_until_the_server_is_
     async with serving() as (api, _), replica(api, "only") as only:
         await only.until_it_leads()
         api.faults = [about("leases", lambda: status(503, "ServiceUnavailable", "etcd is away"))]
-        await until_answered(only.answer, (503, None).__eq__)
+        await until_answered("it does not lead", only.answer, (503, None).__eq__)
         assert "the Lease: " in (await only.ready())[1]
         api.faults = []
         await only.until_it_leads()
@@ -220,7 +132,7 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
 def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert main(["--namespace", "n", "--kubeconfig", str(tmp_path / "none")]) == 1
     assert (
-        f"the controller cannot run: no cluster to speak to: there is no kubeconfig at {tmp_path / 'none'}"
+        f"the controller cannot run: no cluster is configured: there is no kubeconfig at {tmp_path / 'none'}"
         in caplog.text
     )
 

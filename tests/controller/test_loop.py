@@ -10,12 +10,10 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Awaited, GangPhase, Status
-from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide as real_decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.telemetry import logs
 from gangsidecar import wire
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job, report
@@ -98,74 +96,6 @@ async def test_members_get_the_directives_of_the_old_object_while_a_write_hangs(
         assert (await first.hear()).attempt in {2, 3}
 
 
-async def test_a_conflict_drops_the_plan_and_repeats_the_decision_on_the_current_object() -> None:
-    world = FakeCluster()
-    seen: list[str] = []
-
-    def interfere(stored: GangJob) -> None:
-        if stored.metadata.resource_version == "1":
-            world.change("uid-g", stored.status.model_copy(update={"message": "somebody else's"}))
-
-    def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
-        seen.append(stored.metadata.resource_version)
-        return once(0.0, stored, Observed())
-
-    world.before_write = interfere
-    async with running(world, decide):
-        await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
-        assert seen[:2] == ["1", "2"]
-        status = world.done[0]
-        assert isinstance(status, Status)
-        assert (status.message, status.attempt) == ("somebody else's", 1)
-        assert world.done.count(CREATE) == 1, "of the dropped plan nothing was done"
-
-
-async def test_a_failed_status_write_is_retried_and_delays_no_other_gang(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    failures = iter([Retryable("the disk is full")] * 4)
-    other = job(version="1", attempt=0)
-    other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h", "name": "h"})})
-    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
-
-    def fail(stored: GangJob) -> None:
-        error = next(failures, None) if stored.metadata.uid == "uid-g" else None
-        if error is not None:
-            assert CREATE not in world.done[:1]
-            raise error
-
-    world.before_write = fail
-    caplog.handler.addFilter(logs.GangContextFilter())
-    with caplog.at_level(logging.INFO):
-        async with running(world, once):
-            await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
-    assert caplog.text.count("nothing is done until the status can be written: the disk is full") == 4
-    begun = [vars(entry)["gang"] for entry in caplog.records if entry.message == "Gathering: it begins"]
-    assert begun == ["h", "g"]
-
-
-async def test_a_crashed_round_is_logged_with_its_traceback_and_affects_no_other_gang(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    other = job(version="1", attempt=0)
-    other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"uid": "uid-h"})})
-    world = FakeCluster(jobs={"uid-g": job(version="1", attempt=0), "uid-h": other})
-    crashes = 0
-
-    def decide(now: float, stored: GangJob, observed: Observed) -> Plan:
-        nonlocal crashes
-        if stored.metadata.uid == "uid-g" and crashes < 3:
-            crashes += 1
-            raise ZeroDivisionError("a bug in a rule")
-        return once(now, stored, observed)
-
-    async with running(world, decide):
-        await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
-    assert caplog.text.count("a round crashed") == 3
-    assert "ZeroDivisionError: a bug in a rule" in caplog.text
-    assert "Traceback" in caplog.text
-
-
 async def test_a_gang_has_one_round_at_a_time_and_changes_meanwhile_cause_one_more() -> None:
     writing = asyncio.get_running_loop().create_future()
     rounds = 0
@@ -200,34 +130,6 @@ async def test_a_plan_can_ask_for_another_round_later() -> None:
     async with running(FakeCluster(), decide):
         await until_async("three rounds have begun", lambda: len(looks) == 3)
         assert looks[2] - looks[0] >= 0.09
-
-
-async def test_a_failed_pod_creation_is_retried_later_and_delays_nothing_else() -> None:
-    failures = iter([Retryable("no space"), Terminal("no such command")])
-    tried: list[str] = []
-
-    def fail(create: CreatePod) -> None:
-        tried.append(create.member)
-        error = next(failures, None) if create.member == "worker-0" else None
-        if error is not None:
-            raise error
-
-    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
-        there = {pod.member for pod in observed.pods}
-        wanted = tuple(CreatePod(name, 0) for name in ("worker-0", "worker-1") if name not in there)
-        next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
-        return Plan("pods", next_attempt, wanted)
-
-    world = FakeCluster(before_create=fail)
-    async with running(world, decide) as here:
-        await until_async("the pod of worker-1 is created", lambda: CreatePod("worker-1", 0) in world.done)
-        for _ in range(20):
-            here.wakes.wake("uid-g")
-            await here.member(1)
-        assert tried.count("worker-0") <= 2, "wake-ups don't hammer what has just failed"
-        await until_async("the pod of worker-0 is created", lambda: CREATE in world.done)
-        assert tried.count("worker-0") == 3
-        assert world.done.count(CreatePod("worker-1", 0)) == 1
 
 
 async def test_the_report_of_a_vanished_pod_is_kept_while_decisions_await_it() -> None:

@@ -1,0 +1,51 @@
+"""Incidents of a stored gang, for tests of their spans."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Cause, GangPhase, Incident, PhaseMilliseconds, ProgressStatus, Status
+from gangctl.telemetry.spans import Span
+from tests.core.world import MANIFEST, START
+
+CALM = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+TRACE = "c3" * 16
+
+
+LINKED = "d4" * 16
+
+
+def job(*incidents: Incident, **status: object) -> GangJob:
+    """A gang with these incidents, newest first, which runs the newest's attempt if nothing else is said."""
+    newest = incidents[0].attempt if incidents else 1
+    made = Status.model_validate({"phase": GangPhase.RUNNING, "attempt": newest, "incidents": incidents, **status})
+    return GangJob.model_validate(MANIFEST).model_copy(update={"status": made})
+
+
+def incident(attempt: int = 2, begins: float = START, **update: object) -> Incident:
+    """One that led to a restart and came to its first step: detected after 0.5 s, 10 s in all."""
+    took = PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000, first_step=5000)
+    made = Incident(
+        attempt=attempt,
+        time=begins + 0.5,
+        cause=Cause(reason="ExitCode", member="worker-1", exit_code=3, message="exit code 3", time=begins),
+        outcome="Restarted",
+        settled=True,
+        settled_time=begins + 3,
+        milliseconds=took,
+        trace_id=TRACE,
+    )
+    return made.model_copy(update=update)
+
+
+STEPPED = ProgressStatus(attempt=1, step=1, time=START - 100)
+
+
+def named(found: tuple[Span, ...]) -> dict[str, Span]:
+    """By name."""
+    return {span.name: span for span in found}

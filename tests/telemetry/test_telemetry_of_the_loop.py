@@ -1,0 +1,144 @@
+"""Telemetry does not slow down the loop, whatever the collector does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, Incident
+from gangctl.controller.directives import DirectiveCache
+from gangctl.core.lifecycle.decide import decide
+from gangctl.telemetry.port import TelemetryFanout
+from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
+from gangsidecar import wire
+from tests.controller.fake_cluster import FakeCluster, Running, running
+from tests.controller.fake_sidecars import Sidecar, job, report
+from tests.telemetry.collectors import COLLECTORS, down
+from tests.telemetry.otlp_receiver import Receiver, receiving
+from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.wait import until_async
+
+
+async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
+    """End a worker, and play all members until all run again; from the fault to the last start, in seconds."""
+    attempt = here.world.jobs["uid-g"].status.attempt
+    began = time.monotonic()
+    end = wire.End(attempt, 0, 0, rank=1, exit_code=3)
+    await members[1].say(report(1, seq=seq, attempt=attempt, phase=wire.Phase.RUNNING, ends=(end,)))
+    await directed(members, attempt + 1, wire.Verb.HOLD)
+    for at, member in enumerate(members):
+        ready = report(
+            at, seq=seq + 1, attempt=attempt + 1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,)
+        )
+        await member.say(replace(ready, ends=(end,) if at == 1 else ()))
+    await directed(members, attempt + 1, wire.Verb.RUN)
+    took = time.monotonic() - began
+    for at, member in enumerate(members):
+        await member.say(report(at, seq=seq + 2, attempt=attempt + 1, phase=wire.Phase.RUNNING))
+    return took
+
+
+async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> None:
+    """Wait until everybody was told so."""
+    for member in members:
+        while True:
+            said = await member.hear()
+            if isinstance(said, wire.Directive) and (said.attempt, said.verb) == (attempt, verb):
+                break
+
+
+@pytest.mark.parametrize("collector", [*COLLECTORS, "well"])
+async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> None:
+    stored = job(version="1", attempt=0, phase=GangPhase.NEW)
+    recovery = stored.spec.recovery.model_copy(update={"evidence_window_seconds": 0, "replace_after": 100})
+    world = FakeCluster(
+        jobs={"uid-g": stored.model_copy(update={"spec": stored.spec.model_copy(update={"recovery": recovery})})}
+    )
+    async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
+        tracer = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
+        looks: list[float] = []
+        async with (
+            running(world, decide, Timed(tracer, looks), tell=DirectiveCache().directive) as here,
+            asyncio.TaskGroup() as tasks,
+        ):
+            looking = tasks.create_task(tracer.run())
+            members = await started(here)
+            took = [await restart(here, members, seq) for seq in (10, 20, 30)]
+            # A gang that reports no steps is done with a restart when the next one has begun.
+            await until_async("three incidents are stored", lambda: len(_incidents(world)) == 3)
+            if collector == "well":
+                await until_async("two root spans arrive", lambda: receiver.names["gang.restart"] == 2)
+                assert not receiver.differing()
+            looking.cancel()
+        await tracer.close()
+    assert max(took) < 2, "a collector that hangs would take 10 s"
+    assert max(looks) < 0.25
+
+
+async def started(here: Running) -> list[Sidecar]:
+    """All members of the gang, which run attempt 1."""
+    world = here.world
+    await until_async("four pods are created", lambda: len(world.shown.get("uid-g", ())) == 4)
+    now = time.time()
+    world.shown["uid-g"] = tuple(
+        replace(pod, uid=f"pod-{at}", started_at=now, scheduled_at=now) for at, pod in enumerate(world.shown["uid-g"])
+    )
+    members = [await here.member(at) for at in range(4)]
+    for at, member in enumerate(members):
+        await directed([member], 1, wire.Verb.HOLD)
+        await member.say(report(at, seq=2, attempt=1, phase=wire.Phase.READY, address="127.0.0.1", ports=(29400,)))
+    await directed(members, 1, wire.Verb.RUN)
+    for at, member in enumerate(members):
+        await member.say(report(at, seq=3, attempt=1, phase=wire.Phase.RUNNING))
+    return members
+
+
+class Timed:
+    """Measures how long each look takes of the loop's time."""
+
+    def __init__(self, inner: IncidentTracer, looks: list[float]) -> None:
+        self._inner = inner
+        self._looks = looks
+
+    def round_began(self, stored: GangJob) -> None:
+        began = time.perf_counter()
+        self._inner.round_began(stored)
+        self._looks.append(time.perf_counter() - began)
+
+    def decided(self, seconds: float) -> None:
+        self._inner.decided(seconds)
+
+    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
+        self._inner.status_written(before, after, seconds)
+
+    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
+        self._inner.action_finished(action, seconds, done=done)
+
+    def gang_gone(self, uid: str) -> None:
+        self._inner.gang_gone(uid)
+
+
+def _incidents(world: FakeCluster) -> tuple[Incident, ...]:
+    return world.jobs["uid-g"].status.incidents
+
+
+async def test_an_error_in_telemetry_is_logged_once_and_affects_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Mistaken(IncidentTracer):
+        """It is wrong."""
+
+        def round_began(self, job: GangJob) -> None:
+            raise LookupError(job.metadata.name)
+
+    jobs = restarted()
+    async with traced() as (tracer, receiver):
+        both = TelemetryFanout(Mistaken(tracer._exporter), tracer)  # noqa: SLF001
+        for one in jobs:
+            both.round_began(one)
+        await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
+    assert caplog.text.count("Mistaken has failed, which is a bug") == 1
