@@ -1,0 +1,263 @@
+"""Second, plain implementations of three rules of the core: the oracles of ``test_oracles.py``.
+
+They restate the rules in the simplest way that comes to mind, on the stored status and the observed world alone. They
+must share no code with what they check: not the helpers of ``Gang`` either. Only the evidence is taken as it is found.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import NamedTuple
+
+from gangctl.api.gangjob import Action, GangJob, Windowed
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength
+from gangctl.core.facts.world import Heard, Observed, Pod
+from gangsidecar.wire import Phase
+
+
+class Facts:
+    """The job and its world at one moment, with the few facts that the rules share."""
+
+    def __init__(self, now: float, job: GangJob, observed: Observed) -> None:
+        """Look up nothing yet."""
+        self.now, self.job, self.observed = now, job, observed
+        self.status, self.recovery = job.status, job.spec.recovery
+        ended = self.status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED}
+        self.coming = self.status.attempt + 1 if ended else self.status.attempt
+        """The first attempt of which no worker can run yet."""
+        self.heard = {one.report.pod: one for one in observed.heard if one.report.gang == job.metadata.uid}
+        self.shown = {pod.uid: pod for pod in observed.pods}
+        self.replaced = {entry.member: entry for entry in self.status.replaced}
+
+    def members(self, *, spares: bool) -> list[tuple[str, str]]:
+        """(role, member) in order, with the spares or without."""
+        return [
+            (role.name, f"{role.name}-{at}")
+            for role in self.job.spec.roles
+            for at in range(role.replicas + (role.spares if spares else 0))
+        ]
+
+    def incarnation(self, member: str) -> int:
+        """The number of the member's current pod."""
+        return self.replaced[member].incarnation if member in self.replaced else self.status.base_incarnation
+
+    def holder(self, place: str) -> str:
+        """The member that the status puts in this place."""
+        return {entry.place: entry.member for entry in self.status.ranks}.get(place, place)
+
+    def is_fresh(self, member: str) -> bool:
+        """Whether no worker was ever told to run in the member's current pod."""
+        young = member in self.replaced and self.replaced[member].attempt >= self.coming
+        return young or self.status.phase is GangPhase.PENDING
+
+    def has_run(self, member: str) -> bool:
+        """Whether a worker may have been started in the member's current pod."""
+        return not self.is_fresh(member) and any(
+            self.holder(place) == member for _, place in self.members(spares=False)
+        )
+
+    def is_connected(self, uid: str) -> bool:
+        """Whether the pod's supervisor has a connection."""
+        return uid in self.heard and self.heard[uid].connected
+
+    def is_away(self, pod: Pod) -> bool:
+        """Whether neither the pod's node nor its supervisor answers."""
+        return pod.node in self.observed.lost_nodes and not self.is_connected(pod.uid)
+
+
+# The barrier
+
+
+def blocking(facts: Facts) -> list[str]:
+    """Name the pods in which a worker of an older attempt may still run."""
+    status, rest = facts.status, facts.status.awaited_all
+    named = {entry.pod for entry in status.awaited}
+    blocks = []
+    for pod in facts.observed.pods:
+        excused = _is_proven_stopped(facts, pod.uid) or pod.terminated or _has_fenced_itself(facts, pod.uid)
+        gone_with_the_rest = _is_of_rest(facts, pod.member, pod.incarnation) and _has_vanished(facts, pod.uid)
+        if pod.uid in named or excused or (_is_rest_over(facts) and gone_with_the_rest):
+            continue
+        if _may_have_run(facts, pod):
+            blocks.append(f"{pod.member}.{pod.incarnation}")
+    for entry in status.awaited:
+        over = (
+            entry.vanished_time is not None and facts.now >= entry.vanished_time + facts.recovery.lost_pod_grace_seconds
+        )
+        lost = over and _has_vanished(facts, entry.pod) and not facts.is_connected(entry.pod)
+        terminated = entry.pod in facts.shown and facts.shown[entry.pod].terminated
+        if not (_is_proven_stopped(facts, entry.pod) or terminated or lost or _has_fenced_itself(facts, entry.pod)):
+            blocks.append(f"{entry.member}.{entry.incarnation}")
+    speakers = [one.report for one in _unknown_speakers(facts) if one.report.pod not in named]
+    blocks += [f"{report.member}.{report.incarnation}" for report in speakers]
+    if rest is not None and not _is_rest_over(facts):
+        blocks.append(f"of incarnation {rest.incarnation} or before")
+    return sorted(blocks)
+
+
+def _unknown_speakers(facts: Facts) -> list[Heard]:
+    """Supervisors that are connected and not stopped, in pods that the cluster does not show."""
+    return [
+        one
+        for uid, one in facts.heard.items()
+        if one.connected and uid not in facts.shown and not _is_proven_stopped(facts, uid)
+    ]
+
+
+def _is_proven_stopped(facts: Facts, uid: str) -> bool:
+    if uid not in facts.heard:
+        return False
+    report = facts.heard[uid].report
+    ready = report.phase is Phase.READY and report.attempt >= facts.coming
+    return ready or (report.phase is Phase.DONE and report.attempt >= facts.status.attempt)
+
+
+def _has_vanished(facts: Facts, uid: str) -> bool:
+    return uid not in facts.shown or (facts.shown[uid].deleting and facts.is_away(facts.shown[uid]))
+
+
+def _has_fenced_itself(facts: Facts, uid: str) -> bool:
+    recovery, status = facts.recovery, facts.status
+    if recovery.isolation_timeout_seconds is None or facts.is_connected(uid):
+        return False
+    gathering = status.phase in {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
+    planned = status.phase is GangPhase.SUSPENDED or (
+        gathering and bool(status.incidents) and status.incidents[0].planned
+    )
+    grace = recovery.planned_stop_grace_period_seconds if planned else recovery.stop_grace_period_seconds
+    since = [facts.observed.listening_since, status.phase_time]
+    since += [facts.heard[uid].at] if uid in facts.heard else []
+    return all(facts.now >= moment + recovery.isolation_timeout_seconds + grace + 10 for moment in since)
+
+
+def _may_have_run(facts: Facts, pod: Pod) -> bool:
+    known = any(name == pod.member for _, name in facts.members(spares=True))
+    if known and pod.incarnation == facts.incarnation(pod.member):
+        return facts.has_run(pod.member)
+    return pod.started_at is not None or pod.restarts > 0 or pod.uid in facts.heard
+
+
+def _is_of_rest(facts: Facts, member: str, incarnation: int) -> bool:
+    """Whether ``awaited_all`` stands for this pod."""
+    rest = facts.status.awaited_all
+    if rest is None or incarnation > rest.incarnation:
+        return False
+    known = any(name == member for _, name in facts.members(spares=True))
+    return facts.status.phase is GangPhase.SUSPENDED or not known or incarnation < facts.incarnation(member)
+
+
+def _is_rest_over(facts: Facts) -> bool:
+    """Whether everything that ``awaited_all`` stands for has been gone for the whole grace."""
+    rest = facts.status.awaited_all
+    if rest is None or rest.vanished_time is None:
+        return False
+    here = [
+        pod
+        for pod in facts.observed.pods
+        if _is_of_rest(facts, pod.member, pod.incarnation)
+        and _may_have_run(facts, pod)
+        and not pod.terminated
+        and not _is_proven_stopped(facts, pod.uid)
+        and not _has_vanished(facts, pod.uid)
+        and not _has_fenced_itself(facts, pod.uid)
+    ]
+    speaks = [one for one in _unknown_speakers(facts) if _is_of_rest(facts, one.report.member, one.report.incarnation)]
+    return not here and not speaks and facts.now >= rest.vanished_time + facts.recovery.lost_pod_grace_seconds
+
+
+# Ranks
+
+
+def assign(facts: Facts) -> dict[str, str | None]:
+    """Give every place its ready holder; fill the places of lost pods with idle ready members of the role, in order."""
+    places = facts.members(spares=False)
+    holders = {place: facts.holder(place) for _, place in places}
+    current = {pod.member for pod in facts.observed.pods if pod.incarnation == facts.incarnation(pod.member)}
+    given = {place: holder if _is_ready(facts, holder) else None for place, holder in holders.items()}
+    for role in facts.job.spec.roles:
+        free = [
+            place
+            for name, place in places
+            if name == role.name
+            and given[place] is None
+            and not (
+                _is_member(facts, holders[place]) and holders[place] in current and not facts.is_fresh(holders[place])
+            )
+        ]
+        idle = [
+            name
+            for of_role, name in facts.members(spares=True)
+            if of_role == role.name and name not in holders.values() and _is_ready(facts, name)
+        ]
+        given |= {place: name for place, name in zip_longest(free, idle[: len(free)]) if place is not None}
+    return given
+
+
+def _is_member(facts: Facts, name: str) -> bool:
+    return name in {member for _, member in facts.members(spares=True)}
+
+
+def _is_ready(facts: Facts, member: str) -> bool:
+    """Whether the member's current pod can be told to run the stored attempt."""
+    pods = [pod for pod in facts.observed.pods if (pod.member, pod.incarnation) == (member, facts.incarnation(member))]
+    if not pods or not _is_member(facts, member):
+        return False
+    pod = pods[0]
+    if pod.deleting or pod.terminated or any(device.health == "Unhealthy" for device in pod.devices):
+        return False
+    if not facts.is_connected(pod.uid):
+        return False
+    report = facts.heard[pod.uid].report
+    return (report.phase, report.attempt, report.terminating) == (Phase.READY, facts.status.attempt, False)
+
+
+# The cause
+
+
+class Judged(NamedTuple):
+    """A fault, and what the policy says of it."""
+
+    fault: Fault
+    action: Action
+    rule: str | None
+
+
+def strongest(stored: Judged, found: list[Judged]) -> Judged:
+    """Return what the open incident is put down to: what is stored, or the best of what is found now.
+
+    The best is the strongest; among equals one with a clear reason, then the earliest.
+    """
+    if not found:
+        return stored
+    best = min(found, key=lambda one: (-one.fault.strength, one.fault.reason in VAGUE_REASONS, one.fault.time))
+    old, new = stored.fault, best.fault
+    if old.strength != new.strength:
+        return best if new.strength > old.strength and old.reason is not Reason.RESTART_REQUESTED else stored
+    if old.strength in {Strength.CONTAINER, Strength.DISRUPTION} and _is_of_one_pod(old, new):
+        clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
+        if clearer or (stored.rule is None and best.rule is not None):
+            return best
+    is_other = (new.reason, new.rank, new.exit_code, new.signal) != (old.reason, old.rank, old.exit_code, old.signal)
+    is_earlier = new.time < old.time and (is_other or not _is_of_one_pod(old, new))
+    return best if is_earlier and old.reason is not Reason.RESTART_REQUESTED else stored
+
+
+def _is_of_one_pod(one: Fault, other: Fault) -> bool:
+    return (one.member, one.incarnation) == (other.member, other.incarnation)
+
+
+def outcome(facts: Facts, action: Action, *, again_and_again: bool) -> tuple[str, bool]:
+    """Return what an incident with this verdict comes to if no two members are tied, and whether it is charged."""
+    budget = facts.recovery.budget
+    used = 0
+    if isinstance(budget, Windowed):
+        used = len([one for one in facts.status.ledger if one.charged and one.time > facts.now - budget.window_seconds])
+    if action is Action.FAIL_JOB:
+        return "Failed", False
+    if action is Action.IGNORE:
+        return "Restarted", False
+    if again_and_again or (isinstance(budget, Windowed) and used >= budget.max_restarts):
+        return ("Held" if facts.recovery.on_exhausted == "Hold" else "Failed"), False
+    return "Restarted", True

@@ -1,0 +1,70 @@
+"""The core agrees with second, plain implementations of its rules, whatever is stored and whatever is seen."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangctl.core.facts import barrier, ranks
+from gangctl.core.facts.evidence import Fault, as_cause, from_cause
+from gangctl.core.facts.faults import faults
+from gangctl.core.facts.gang import Gang
+from gangctl.core.policy import cause, ladder
+from gangctl.core.policy.rules import Verdict, verdict
+from tests.core import oracles
+from tests.core.arbitrary import jobs, worlds
+from tests.core.oracles import Facts, Judged
+from tests.core.world import START
+
+STATES = settings(
+    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@STATES
+@given(st.data())
+def test_the_core_agrees_with_its_oracles(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    gang = Gang(START, job, data.draw(worlds(job)))
+    the_barrier_blocks_the_same_pods(gang)
+    the_same_members_get_the_ranks(gang)
+    if gang.status.incidents:
+        the_incident_has_the_same_cause_and_outcome(gang)
+
+
+def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
+    """The barrier's rule."""
+    assert list(barrier.blocking(gang)) == oracles.blocking(facts(gang))
+
+
+def the_same_members_get_the_ranks(gang: Gang) -> None:
+    """The rule of ranks."""
+    assert ranks.assign(gang) == oracles.assign(facts(gang))
+
+
+def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
+    """The rule of the cause, and what follows from it where no two members are tied."""
+    stored = gang.status.incidents[0].cause
+    found = [judged(fault, verdict(gang.spec, fault)) for fault in faults(gang)]
+    expected = oracles.strongest(judged(from_cause(stored), cause.stored_verdict(gang.spec, stored)), found)
+    settlement = cause.settle(gang)
+    if len(cause.strongest(gang).cause.tied) <= 1:
+        end = ladder.rung(gang) is ladder.Rung.END
+        outcome = oracles.outcome(facts(gang), expected.action, again_and_again=end)
+        assert from_cause(settlement.cause) == stored_again(expected.fault)
+        assert (settlement.outcome, settlement.charged) == outcome
+
+
+def facts(gang: Gang) -> Facts:
+    """What the oracles look at."""
+    return Facts(gang.now, gang.job, gang.observed)
+
+
+def judged(fault: Fault, said: Verdict) -> Judged:
+    """A fault with its verdict."""
+    return Judged(fault, said.action, said.rule)
+
+
+def stored_again(fault: Fault) -> Fault:
+    """The fault without what a status does not store."""
+    return from_cause(as_cause(fault, None))
