@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from gangctl.api.gangjob import Action
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
@@ -89,6 +90,8 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         signal=st.none() | st.sampled_from([*SIGNALS, "SIG64", "NOSIG"]),
         node=st.none() | st.just("node-a"),
         rule=st.none() | st.sampled_from(["bug", "rules[2]", "gone"]),
+        action=st.none() | st.sampled_from(list(Action)),
+        level=st.sampled_from(list(IncidentLevel)),
         time=times,
         tied=st.lists(members, max_size=3, unique=True).map(tuple),
     )

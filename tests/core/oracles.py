@@ -7,12 +7,11 @@ must share no code with what they check: not the helpers of ``Gang`` either. Onl
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import NamedTuple
 
 from gangctl.api.gangjob import Action, GangJob, Windowed
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength
+from gangctl.api.status import Cause, GangPhase
+from gangctl.core.facts.evidence import STRENGTHS, VAGUE_REASONS, Strength
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase
 
@@ -216,40 +215,41 @@ def _is_ready(facts: Facts, member: str) -> bool:
 # The cause
 
 
-class Judged(NamedTuple):
-    """A fault, and what the policy says of it."""
-
-    fault: Fault
-    action: Action
-    rule: str | None
-
-
-def strongest(stored: Judged, found: list[Judged]) -> Judged:
+def strongest(stored: Cause, found: list[Cause]) -> Cause:
     """Return what the open incident is put down to: what is stored, or the best of what is found now.
 
     The best is the strongest; among equals one with a clear reason, then the earliest.
     """
     if not found:
         return stored
-    best = min(found, key=lambda one: (-one.fault.strength, one.fault.reason in VAGUE_REASONS, one.fault.time))
-    old, new = stored.fault, best.fault
-    if old.strength != new.strength:
-        return best if new.strength > old.strength and old.reason is not Reason.RESTART_REQUESTED else stored
-    if old.strength in {Strength.CONTAINER, Strength.DISRUPTION} and _is_of_one_pod(old, new):
-        clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
+    best = min(found, key=lambda one: (-_strength(one), one.reason in VAGUE_REASONS, one.time))
+    asked_for = stored.reason == Reason.RESTART_REQUESTED
+    if _strength(best) != _strength(stored):
+        return best if _strength(best) > _strength(stored) and not asked_for else stored
+    of_one_pod = (best.member, best.incarnation) == (stored.member, stored.incarnation)
+    if of_one_pod and _strength(stored) in {Strength.CONTAINER, Strength.DISRUPTION}:
+        clearer = stored.reason in VAGUE_REASONS and best.reason not in VAGUE_REASONS
         if clearer or (stored.rule is None and best.rule is not None):
             return best
-    is_other = (new.reason, new.rank, new.exit_code, new.signal) != (old.reason, old.rank, old.exit_code, old.signal)
-    is_earlier = new.time < old.time and (is_other or not _is_of_one_pod(old, new))
-    return best if is_earlier and old.reason is not Reason.RESTART_REQUESTED else stored
+    is_same = of_one_pod and (best.reason, best.rank) == (stored.reason, stored.rank)
+    is_same = is_same and (best.exit_code, best.signal) == (stored.exit_code, stored.signal)
+    return best if best.time < stored.time and not is_same and not asked_for else stored
 
 
-def _is_of_one_pod(one: Fault, other: Fault) -> bool:
-    return (one.member, one.incarnation) == (other.member, other.incarnation)
+def _strength(cause: Cause) -> Strength:
+    if cause.reason == "OOMKilled" and cause.signal is None and cause.exit_code is None:
+        return Strength.CONTAINER
+    if cause.reason not in {str(reason) for reason in Reason}:
+        return Strength.END
+    return {str(reason): strength for reason, strength in STRENGTHS.items()}.get(cause.reason, Strength.REQUEST)
 
 
-def outcome(facts: Facts, action: Action, *, again_and_again: bool) -> tuple[str, bool]:
-    """Return what an incident with this verdict comes to if no two members are tied, and whether it is charged."""
+def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, bool]:
+    """Return what an incident with this cause comes to if no two members are tied, and whether it is charged."""
+    action = cause.action
+    if action is None:  # An older version did not store it.
+        free = {"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"}
+        action = Action.IGNORE if cause.reason in free else Action.COUNT
     budget = facts.recovery.budget
     used = 0
     if isinstance(budget, Windowed):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gangctl.api.changes import changed
 from gangctl.core.facts import barrier, ranks
-from gangctl.core.facts.evidence import Fault, as_cause, from_cause
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import cause, ladder
-from gangctl.core.policy.rules import Verdict, verdict
 from tests.core import oracles
 from tests.core.arbitrary import jobs, worlds
-from tests.core.oracles import Facts, Judged
+from tests.core.oracles import Facts
 from tests.core.world import START
 
 STATES = settings(
@@ -44,27 +43,16 @@ def the_same_members_get_the_ranks(gang: Gang) -> None:
 
 def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
     """The rule of the cause, and what follows from it where no two members are tied."""
-    stored = gang.status.incidents[0].cause
-    found = [judged(fault, verdict(gang.spec, fault)) for fault in faults(gang)]
-    expected = oracles.strongest(judged(from_cause(stored), cause.stored_verdict(gang.spec, stored)), found)
+    found = faults(gang)
+    causes = [cause.judged(gang.spec, fault, found) for fault in found]
+    expected = oracles.strongest(gang.status.incidents[0].cause, causes)
     settlement = cause.settle(gang)
-    if len(cause.strongest(gang).cause.tied) <= 1:
+    if len(settlement.cause.tied) <= 1:
         end = ladder.rung(gang) is ladder.Rung.END
-        outcome = oracles.outcome(facts(gang), expected.action, again_and_again=end)
-        assert from_cause(settlement.cause) == stored_again(expected.fault)
-        assert (settlement.outcome, settlement.charged) == outcome
+        assert changed(settlement.cause, tied=()) == changed(expected, tied=())
+        assert (settlement.outcome, settlement.charged) == oracles.outcome(facts(gang), expected, again_and_again=end)
 
 
 def facts(gang: Gang) -> Facts:
     """What the oracles look at."""
     return Facts(gang.now, gang.job, gang.observed)
-
-
-def judged(fault: Fault, said: Verdict) -> Judged:
-    """A fault with its verdict."""
-    return Judged(fault, said.action, said.rule)
-
-
-def stored_again(fault: Fault) -> Fault:
-    """The fault without what a status does not store."""
-    return from_cause(as_cause(fault, None))

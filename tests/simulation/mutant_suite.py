@@ -1,7 +1,7 @@
-"""The suite that a mutant has to get past: simulation, stories, search and scenarios, up to the first that objects.
+"""The suite that must catch a mutant: simulation, regressions, oracles, search, scenarios; the first that does ends it.
 
-Run by ``mutants.py`` in a copy of the sources. It prints one line of JSON: what caught it, after how much, and what it
-said; nothing is caught if ``by`` is empty.
+``run_mutants.py`` runs it in a copy of the sources. It prints one line of JSON: what caught the mutant, after how much,
+and what it said. The mutant survived if ``by`` is empty.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import extract_tb
+
+from hypothesis import Phase, settings
 
 from gangctl.core.facts import barrier
+from tests.core import test_oracles
 from tests.simulation import test_regressions
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
@@ -45,12 +49,14 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
             moves += drawn(seed).run().moves
         except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
             yield "simulation", f"{seed + 1} lives, {moves} moves", _said(error)
-    stories = [(name, story) for name, story in vars(test_regressions).items() if name.startswith("test_")]
-    for name, story in () if short else stories:
+    regressions = [(name, test) for name, test in vars(test_regressions).items() if name.startswith("test_")]
+    for name, regression in () if short else regressions:
         try:
-            story()
+            regression()
         except Exception as error:  # noqa: BLE001 - as above
-            yield "story", name.removeprefix("test_").replace("_", " "), _said(error)
+            yield "regression", name.removeprefix("test_").replace("_", " "), _said(error)
+    if not short:
+        yield "oracles", "", _oracles()
     for search in () if short else QUICK:
         try:
             states += explore(search).states
@@ -68,6 +74,16 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
+
+
+def _oracles() -> str | None:
+    unshrunk = settings(test_oracles.STATES, phases=[Phase.explicit, Phase.generate])
+    try:
+        unshrunk(test_oracles.test_the_core_agrees_with_its_oracles)()
+    except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
+        disagrees = extract_tb(error.__traceback__)[-1].name
+        return f"not so: {disagrees.replace('_', ' ')}"
+    return None
 
 
 def _scenarios() -> str | None:

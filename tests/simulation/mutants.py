@@ -244,4 +244,22 @@ MUTANTS = (
         "status.spent.lost_progress + lost, 3)",
         "status.spent.lost_progress + lost + lost, 3)",
     ),
+    _one(
+        "a container that was started before and is not now is taken for one that never ran",
+        "gangctl/core/facts/barrier.py",
+        " or p.shown.restarts > 0",
+        "",
+    ),
+    _one(
+        "a member that only falls silent gives its place to a spare",
+        "gangctl/core/facts/ranks.py",
+        "not gang.is_fresh(holder):\n",
+        "not gang.is_fresh(holder) and gang.connected(holder):\n",
+    ),
+    _one(
+        "among equal faults the latest becomes the cause",
+        "gangctl/core/policy/cause.py",
+        " and new.time < old.time\n",
+        " and new.time > old.time\n",
+    ),
 )
