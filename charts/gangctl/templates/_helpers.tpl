@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 52 characters, so that a pod's name isn't cut; a Service's name has no dots. */}}
+{{/* At most 52 characters, so that names of pods aren't cut. The name of a Service can't have dots. */}}
 {{- define "gangctl.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- $full := .Values.fullnameOverride }}
@@ -11,12 +11,12 @@
 {{- end }}
 {{- $full = $full | replace "." "-" | trunc 52 | trimSuffix "-" }}
 {{- if not (regexMatch "^[a-z]" $full) }}
-{{- fail (printf "fullnameOverride: a Service's name begins with a letter, and %q does not: choose one" $full) }}
+{{- fail (printf "fullnameOverride: the name of a Service begins with a letter, but %q does not; choose another name" $full) }}
 {{- end }}
 {{- $full }}
 {{- end }}
 
-{{/* Of what is in no namespace: two releases of one name, in two namespaces, must not meet. */}}
+{{/* Name of cluster-scoped objects. Releases of the same name in two namespaces must not share it. */}}
 {{- define "gangctl.clusterName" -}}
 {{- printf "%s:%s" (include "gangctl.fullname" .) .Release.Namespace }}
 {{- end }}
@@ -43,7 +43,7 @@ app.kubernetes.io/part-of: gangctl
 {{- end }}
 {{- end }}
 
-{{/* Of {image, appVersion}: repository:tag, or repository@digest where the tag is a digest. */}}
+{{/* Image reference of {image, appVersion}: repository:tag, or repository@digest if the tag is a digest. */}}
 {{- define "gangctl.image" -}}
 {{- $tag := default .appVersion .image.tag }}
 {{- printf "%s%s%s" .image.repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag }}
@@ -53,7 +53,7 @@ app.kubernetes.io/part-of: gangctl
 {{- printf "wss://%s.%s.svc:%d/v1/connect" (include "gangctl.fullname" .) .Release.Namespace (int .Values.hub.port) }}
 {{- end }}
 
-{{/* What the controller does to gangs and their pods, wherever it does it. */}}
+{{/* The controller's permissions for gangs and their pods. */}}
 {{- define "gangctl.gangRules" -}}
 - apiGroups: [gangctl.io]
   resources: [gangjobs]
@@ -61,11 +61,11 @@ app.kubernetes.io/part-of: gangctl
 - apiGroups: [gangctl.io]
   resources: [gangjobs/status]
   verbs: [get, patch, update]
-# Owner references that block the owner's deletion.
+# For owner references with blockOwnerDeletion.
 - apiGroups: [gangctl.io]
   resources: [gangjobs/finalizers]
   verbs: [update]
-# A pod is made and deleted, and never changed.
+# Pods are created and deleted, but never changed.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
@@ -77,7 +77,7 @@ app.kubernetes.io/part-of: gangctl
   verbs: [get, create, patch, update]
 {{- end }}
 
-{{/* For a Prometheus that finds pods by annotations; one that has the ServiceMonitor would count them twice. */}}
+{{/* For a Prometheus that finds pods by annotations. With a ServiceMonitor, pods would be scraped twice. */}}
 {{- define "gangctl.scrapeAnnotations" -}}
 {{- if and .Values.metrics.annotations (not .Values.metrics.serviceMonitor.enabled) }}
 prometheus.io/scrape: "true"
@@ -86,7 +86,7 @@ prometheus.io/path: /metrics
 {{- end }}
 {{- end }}
 
-{{/* The standard settings of OpenTelemetry; what extraEnv names is left to it. */}}
+{{/* OpenTelemetry's standard variables. extraEnv overrides them. */}}
 {{- define "gangctl.tracingEnv" -}}
 {{- $named := list -}}
 {{- range .Values.extraEnv }}{{ $named = append $named .name }}{{ end -}}
