@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
 
-from gangclient._http import PATIENCE, PAUSE, Body, Connection, call, call_until
-from gangclient._sender import STEP, Loaded, Message, Progress, Sender, duration
+from gangclient._http import PATIENCE, PAUSE, Body, UnixConnection, call, call_until
+from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
 
 DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart may take."""
@@ -84,7 +84,7 @@ class Client:
                 of the first step appears in the incident.
         """
         if self._path:
-            self._sender.put(Progress(phase, step, seconds))
+            self._sender.put(ProgressCall(phase, step, seconds))
 
     def checkpoint_loaded(self, seconds: float) -> None:
         """Report that this rank has just loaded the restore point. Never raises and never waits.
@@ -96,7 +96,7 @@ class Client:
             seconds: how long it took.
         """
         if self._path:
-            self._sender.put(Loaded(seconds))
+            self._sender.put(LoadedCall(seconds))
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -164,7 +164,7 @@ class Client:
                 return
 
     def _stream(self) -> Iterator[Event]:
-        connection = Connection(self._path, None)
+        connection = UnixConnection(self._path, None)
         try:
             connection.request("GET", "/v1/events")
             answer = connection.getresponse()
@@ -191,7 +191,7 @@ class Client:
 
     def _send(self, message: Message) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
-        if isinstance(message, Loaded):
+        if isinstance(message, LoadedCall):
             self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
             return ""
         body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""

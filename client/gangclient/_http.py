@@ -26,7 +26,7 @@ class GangError(RuntimeError):
         self.reason = reason
 
 
-class Connection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: str, timeout: Optional[float]) -> None:
@@ -54,7 +54,7 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
     Raises:
         OSError, http.client.HTTPException, ValueError: there was no answer that makes sense.
     """
-    connection = Connection(socket_path, timeout)
+    connection = UnixConnection(socket_path, timeout)
     try:
         text = None if body is None else json.dumps(body)
         connection.request(method, path, text, {"Content-Type": "application/json"})

@@ -20,7 +20,7 @@ _LONGEST = 1e9
 _log = logging.getLogger("gangclient")
 
 
-class Progress(NamedTuple):
+class ProgressCall(NamedTuple):
     """How far the rank is; the values are the caller's, of whatever type."""
 
     phase: str
@@ -28,13 +28,13 @@ class Progress(NamedTuple):
     seconds: Any
 
 
-class Loaded(NamedTuple):
+class LoadedCall(NamedTuple):
     """The restore point has been loaded."""
 
     seconds: Any
 
 
-Message = Union[Progress, Loaded]
+Message = Union[ProgressCall, LoadedCall]
 
 
 class Sender:
@@ -50,9 +50,9 @@ class Sender:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._loaded: Optional[Loaded] = None
-        self._first: Optional[Progress] = None
-        self._newest: Deque[Progress] = deque(maxlen=1)
+        self._loaded: Optional[LoadedCall] = None
+        self._first: Optional[ProgressCall] = None
+        self._newest: Deque[ProgressCall] = deque(maxlen=1)
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._closing = threading.Event()
         self._thread: Optional[threading.Thread] = None
@@ -62,7 +62,7 @@ class Sender:
         """Leave it for the thread."""
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there, and its locks may be held for ever.
-        if isinstance(message, Loaded):
+        if isinstance(message, LoadedCall):
             self._loaded = self._loaded or message
         else:
             if self._first is None and message.phase == STEP:

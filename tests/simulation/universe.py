@@ -186,7 +186,7 @@ class Universe:
                 self.boxes[uid] = replace(box, history=box.machine.history)
             case machine.Send():
                 self.report(uid)
-            case machine.End():
+            case machine.Quit():
                 self.boxes[uid] = replace(box, ending=True)
         return []
 

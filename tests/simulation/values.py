@@ -65,7 +65,7 @@ class Box:
     history: History = field(default_factory=History)
     """The file on the pod's volume."""
     ending: bool = False
-    """The machine said End."""
+    """The machine has asked for Quit."""
     exited: bool = False
     """Every container has ended for good."""
     kill_at: int | None = None

@@ -41,14 +41,14 @@ It reads the files again before each attempt to connect. Exit codes: 0 after SIG
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """What the command line sets."""
 
     directory: Path
     address: Address
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: AgentSettings) -> None:
     """Relay until SIGTERM or SIGINT.
 
     Raises:
@@ -104,7 +104,7 @@ def main() -> int:
     return 0
 
 
-def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
+def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSettings:
     parser = argparse.ArgumentParser(
         prog="python -m gangsidecar.agent",
         description="The sidecar of a gang's member: it relays between controller, supervisor and framework.",
@@ -154,7 +154,7 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> Settings:
         ca=found.ca,
         server_name=found.server_name,
     )
-    return Settings(Path(found.dir).absolute(), address)
+    return AgentSettings(Path(found.dir).absolute(), address)
 
 
 if __name__ == "__main__":

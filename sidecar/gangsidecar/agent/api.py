@@ -16,7 +16,7 @@ from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState, StopNotice
 from gangsidecar.agent.downlink import open_to_all
 from gangsidecar.agent.operations import ATTEMPT_ENDING, OPERATIONS, RESTORE_POINT_IGNORED, Operation
-from gangsidecar.agent.schema import MismatchError, check
+from gangsidecar.agent.shapes import MismatchError, check
 from gangsidecar.common.log import log
 
 if TYPE_CHECKING:

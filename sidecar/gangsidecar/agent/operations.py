@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from gangsidecar.agent.schema import (
+from gangsidecar.agent.shapes import (
     Boolean,
     Choice,
     Field,

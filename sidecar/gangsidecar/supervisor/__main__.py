@@ -7,7 +7,7 @@ import sys
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.driver import Driver, Settings
+from gangsidecar.supervisor.driver import Driver, SupervisorSettings
 from gangsidecar.supervisor.machine import Identity
 from gangsidecar.wire import CLIENT_FOLDER
 
@@ -93,7 +93,7 @@ def _help() -> str:
     return HELP.format(flags="\n".join(lines))
 
 
-def _settings(arguments: List[str]) -> Settings:
+def _settings(arguments: List[str]) -> SupervisorSettings:
     given, command = _parse(arguments)
     missing = [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]
     if missing:
@@ -106,7 +106,7 @@ def _settings(arguments: List[str]) -> Settings:
     identity = Identity(
         given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
     )
-    return Settings(
+    return SupervisorSettings(
         identity=identity,
         command=tuple(command),
         socket=given["--socket"],

@@ -18,8 +18,8 @@ from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import launch, machine, orphans, ports, processes, state_file
 from gangsidecar.supervisor.channel import Channel
+from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 from gangsidecar.supervisor.forked_helpers import ForkedHelpers
-from gangsidecar.supervisor.loop import READ, WRITE, Loop
 from gangsidecar.supervisor.scans import Scans
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _EVENTS = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded
 
 
 @dataclass(frozen=True)
-class Settings:
+class SupervisorSettings:
     """What the pod sets for its supervisor."""
 
     identity: machine.Identity
@@ -58,11 +58,11 @@ class Settings:
 
 
 class Driver:
-    """Drives one machine from start to End."""
+    """Drives one machine from its start to Quit."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SupervisorSettings) -> None:
         self._settings = settings
-        self._loop = Loop()
+        self._loop = EventLoop()
         self._channel = Channel(settings.socket)
         self._connection: Optional[socket.socket] = None
         """The channel's connection that is being watched."""
@@ -70,7 +70,7 @@ class Driver:
         self._state = self._begin()
         self._pending: Deque[machine.Event] = deque()
         self._draining = False
-        self._mains: Dict[int, launch.Started] = {}
+        self._mains: Dict[int, launch.MainProcess] = {}
         self._helpers = ForkedHelpers(self._loop)
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
@@ -81,7 +81,7 @@ class Driver:
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
     def run(self) -> int:
-        """Supervise until the machine's End; returns the exit code."""
+        """Supervise until the machine's Quit; returns the exit code."""
         self._loop.catch(_CAUGHT, self._on_signal)
         self._connect()
         self._keep_alive()
@@ -301,7 +301,7 @@ class Driver:
             self._save_failed = True
 
     def _is_over(self) -> bool:
-        """After End: the last report was taken, or its time is over."""
+        """After Quit: the last report was taken, or its time is over."""
         if self._end_by is None:
             return False
         taken = self._connection is not None and not self._news and not self._channel.waiting

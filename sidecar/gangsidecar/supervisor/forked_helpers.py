@@ -13,7 +13,7 @@ from typing import Callable, Optional
 from gangsidecar import wire
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.loop import READ, Loop
+from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 _ALL = signal.valid_signals()
 
@@ -23,7 +23,7 @@ Then = Callable[[Optional[str]], None]
 class ForkedHelpers:
     """The children that work for the supervisor itself."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self.pids: set[int] = set()
         """Those that have not been reaped yet. The code that reaps one takes it out."""

@@ -20,7 +20,7 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
-class Started(NamedTuple):
+class MainProcess(NamedTuple):
     """A process that runs, with what is needed to interpret its end."""
 
     local_rank: int
@@ -61,7 +61,7 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     os.replace(temporary, path)
 
 
-def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, Started]:
+def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, MainProcess]:
     """Start one process; returns its pid.
 
     Raises:
@@ -71,7 +71,7 @@ def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple
     if error_file:
         _delete(error_file)
     pid = processes.spawn([expand(part, env) for part in command], env)
-    return pid, Started(local_rank, error_file, processes.oom_kills())
+    return pid, MainProcess(local_rank, error_file, processes.oom_kills())
 
 
 def failed(command: str, local_rank: int, error: Exception) -> Exited:
@@ -81,7 +81,7 @@ def failed(command: str, local_rank: int, error: Exception) -> Exited:
     return Exited(local_rank, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE, message=f"{command}: {reason}")
 
 
-def ended(started: Started, status: int) -> Exited:
+def ended(started: MainProcess, status: int) -> Exited:
     """The end of a process that was reaped with this wait status."""
     if os.WIFSIGNALED(status):
         signum = os.WTERMSIG(status)
@@ -93,7 +93,7 @@ def ended(started: Started, status: int) -> Exited:
     return Exited(started.local_rank, exit_code=code)
 
 
-def _child_of_torchrun(started: Started) -> Exited:
+def _child_of_torchrun(started: MainProcess) -> Exited:
     """The end of torchrun's child, as torchrun's error file has it; torchrun itself always exits with 1.
 
     torch/distributed/elastic/multiprocessing/errors/error_handler.py: the child writes ``{"message": {"message",

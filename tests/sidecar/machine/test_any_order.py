@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from gangsidecar import wire
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
-    End,
     Exited,
     KillTree,
     PortsFound,
+    Quit,
     RestoreMissing,
     RestoreSeen,
     Signal,
@@ -79,7 +79,7 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
         if isinstance(event, TreeGone):
             alive = False
         for effect in effects:
-            assert not done, "nothing may be done after End"
+            assert not done, "nothing may be done after Quit"
             if isinstance(effect, Spawn):
                 assert effect.attempt not in spawned, "a worker starts at most once an attempt"
                 assert effect.run.session == "s1", "only this session's Run starts anything"
@@ -91,8 +91,8 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 spawned.add(effect.attempt)
                 alive = True
             if isinstance(effect, (Signal, KillTree)):
-                assert alive, "nobody is signalled but a live worker"
-            if isinstance(effect, End):
+                assert alive, "only a live worker is signalled"
+            if isinstance(effect, Quit):
                 assert not alive, "a supervisor never leaves a worker behind"
                 done = True
         report = machine.report(state, now, 1)

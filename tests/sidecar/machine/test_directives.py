@@ -8,11 +8,11 @@ import pytest
 
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
-    End,
     Exited,
     FindPorts,
     KillTree,
     PortsFound,
+    Quit,
     Save,
     Send,
     Signal,
@@ -133,7 +133,7 @@ class TestHold:
 class TestFinish:
     def test_with_nothing_running_it_ends_at_once(self) -> None:
         driver = ready()
-        assert driver.feed(finish(1)) == [Send(), Save(), End()]
+        assert driver.feed(finish(1)) == [Send(), Save(), Quit()]
         assert driver.phase() is Phase.DONE
 
     def test_it_stops_the_worker_with_grace_and_then_ends(self) -> None:
@@ -141,7 +141,7 @@ class TestFinish:
         assert driver.feed(finish(1)) == [Signal(15), Send()]
         driver.feed(Exited(0, exit_code=0))
         assert driver.report.ends[0].stopped
-        assert driver.feed(TreeGone()) == [Send(), Save(), End()]
+        assert driver.feed(TreeGone()) == [Send(), Save(), Quit()]
 
     def test_after_done_nothing_happens_any_more(self) -> None:
         driver = ready()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from gangsidecar import wire
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
-    End,
     Exited,
     PortsFound,
+    Quit,
     Save,
     Send,
     Started,
@@ -39,7 +39,7 @@ def test_a_worker_that_exits_with_0_holds_its_supervisor() -> None:
     driver.feed(Exited(0, exit_code=0), TreeGone())
     assert driver.phase() is Phase.RUNNING
     driver.feed(Ping(), after=500_000)
-    assert End() not in driver.effects
+    assert Quit() not in driver.effects
 
 
 def test_an_end_after_a_hold_is_stopped() -> None:

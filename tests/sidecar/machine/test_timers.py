@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
-    End,
     Exited,
     PortsFound,
+    Quit,
     RestoreSeen,
     Save,
     Send,
@@ -48,12 +48,12 @@ class TestTerminate:
         driver.feed(Exited(0, exit_code=0), TreeGone(), PortsFound(2, ()), after=500)
         assert driver.phase() is Phase.READY
         assert driver.feed(Tick(), after=1_999) == []
-        assert driver.feed(Tick(), after=1) == [Send(), Save(), End()]
+        assert driver.feed(Tick(), after=1) == [Send(), Save(), Quit()]
 
     def test_when_finish_comes_it_ends_at_once(self) -> None:
         driver = Driver()
         driver.feed(Terminate())
-        assert End() in driver.feed(finish(1))
+        assert Quit() in driver.feed(finish(1))
 
     def test_nothing_is_started_after_it(self) -> None:
         driver = ready()
@@ -115,7 +115,7 @@ class TestOrphans:
     def test_without_controller_and_worker_it_ends(self) -> None:
         driver = ready()
         driver.feed(Ping(), after=100_000)
-        assert driver.sleep() == [Send(), Save(), End()]
+        assert driver.sleep() == [Send(), Save(), Quit()]
         assert driver.now == 1_000 + 100_000 + 600_000
 
     def test_a_live_worker_keeps_it(self) -> None:

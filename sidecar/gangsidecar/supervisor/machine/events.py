@@ -146,9 +146,9 @@ class Send:
 
 
 @dataclass(frozen=True)
-class End:
+class Quit:
     """End with exit code 0, after the last report could be sent."""
 
 
-Effect = Union[Spawn, LookForRestore, FindPorts, Signal, KillTree, Save, Send, End]
+Effect = Union[Spawn, LookForRestore, FindPorts, Signal, KillTree, Save, Send, Quit]
 Effects = Tuple[Effect, ...]

@@ -10,7 +10,7 @@ from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine.events import End, KillTree, Save, Send, Signal
+from gangsidecar.supervisor.machine.events import KillTree, Quit, Save, Send, Signal
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter
 from gangsidecar.wire import Phase
 
@@ -72,4 +72,4 @@ def _stuck(state: State, now_ms: int) -> Result:
 
 def finish(state: State, now_ms: int) -> Result:
     """Nothing runs and nothing will: end, with a last report."""
-    return enter(state, now_ms, Phase.DONE), (Send(), Save(), End())
+    return enter(state, now_ms, Phase.DONE), (Send(), Save(), Quit())

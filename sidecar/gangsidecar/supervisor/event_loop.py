@@ -18,7 +18,7 @@ READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
 
-class Loop:
+class EventLoop:
     """Calls back for files that are ready and timers that are due. A callback must not block."""
 
     def __init__(self) -> None:
