@@ -22,7 +22,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Cause, GangPhase, Incident, PhaseMilliseconds, ProgressStatus, Spent
+from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
+from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gangctl.api.checkpoint import Checkpoint
 from gangctl.api.gangjob import GangJob, Metadata, Spec
+from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
 from gangctl.api.model import Model
 from gangctl.api.placement import Network, NoPlacement, Placement
 from gangctl.api.policy import Action, AllRoles, NeverSucceeds, PodFailurePolicy, Roles
@@ -17,16 +18,10 @@ from gangctl.api.snapshot import Endpoint, MemberSnapshot, Snapshot
 from gangctl.api.status import (
     Awaited,
     AwaitedAll,
-    Cause,
     Condition,
     GangPhase,
     HeldRank,
-    Incident,
-    IncidentLevel,
-    IncidentMember,
-    LedgerEntry,
     Master,
-    PhaseMilliseconds,
     ProgressStatus,
     RecordedStep,
     RejectedStep,
@@ -78,6 +73,83 @@ class SpecChanges(TypedDict, total=False):
     network: Network
     active_deadline_seconds: int | None
     ttl_seconds_after_finished: int | None
+
+
+class CauseChanges(TypedDict, total=False):
+    """Fields of Cause."""
+
+    reason: str
+    member: str
+    incarnation: int
+    rank: int | None
+    exit_code: int | None
+    signal: str | None
+    device: str | None
+    node: str | None
+    rule: str | None
+    action: Action | None
+    why: str
+    level: IncidentLevel
+    message: str
+    time: float
+    tied: tuple[str, ...]
+
+
+class IncidentChanges(TypedDict, total=False):
+    """Fields of Incident."""
+
+    attempt: int
+    time: float
+    cause: Cause
+    level: IncidentLevel
+    charged: bool
+    settled: bool
+    settled_time: float | None
+    outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"]
+    planned: bool
+    milliseconds: PhaseMilliseconds
+    restored_step: int | None
+    lost_steps: int | None
+    lost_seconds: float | None
+    members: tuple[IncidentMember, ...]
+    trace_id: str
+    linked_trace_id: str
+
+
+class IncidentMemberChanges(TypedDict, total=False):
+    """Fields of IncidentMember."""
+
+    member: str
+    incarnation: int
+    node: str
+    device: str | None
+    part: Literal["Cause", "Replaced", "Slowest"]
+    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+    begin_milliseconds: int
+    milliseconds: int
+
+
+class LedgerEntryChanges(TypedDict, total=False):
+    """Fields of LedgerEntry."""
+
+    time: float
+    attempt: int
+    member: str
+    incarnation: int
+    charged: bool
+    restored_step: int | None
+    progressed: bool | None
+
+
+class PhaseMillisecondsChanges(TypedDict, total=False):
+    """Fields of PhaseMilliseconds."""
+
+    detect: int | None
+    stop: int | None
+    replace: int | None
+    barrier: int | None
+    start: int | None
+    first_step: int | None
 
 
 class EndpointChanges(TypedDict, total=False):
@@ -132,26 +204,6 @@ class AwaitedAllChanges(TypedDict, total=False):
     vanished_time: float | None
 
 
-class CauseChanges(TypedDict, total=False):
-    """Fields of Cause."""
-
-    reason: str
-    member: str
-    incarnation: int
-    rank: int | None
-    exit_code: int | None
-    signal: str | None
-    device: str | None
-    node: str | None
-    rule: str | None
-    action: Action | None
-    why: str
-    level: IncidentLevel
-    message: str
-    time: float
-    tied: tuple[str, ...]
-
-
 class ConditionChanges(TypedDict, total=False):
     """Fields of Condition."""
 
@@ -170,69 +222,12 @@ class HeldRankChanges(TypedDict, total=False):
     member: str
 
 
-class IncidentChanges(TypedDict, total=False):
-    """Fields of Incident."""
-
-    attempt: int
-    time: float
-    cause: Cause
-    level: IncidentLevel
-    charged: bool
-    settled: bool
-    settled_time: float | None
-    outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"]
-    planned: bool
-    milliseconds: PhaseMilliseconds
-    restored_step: int | None
-    lost_steps: int | None
-    lost_seconds: float | None
-    members: tuple[IncidentMember, ...]
-    trace_id: str
-    linked_trace_id: str
-
-
-class IncidentMemberChanges(TypedDict, total=False):
-    """Fields of IncidentMember."""
-
-    member: str
-    incarnation: int
-    node: str
-    device: str | None
-    part: Literal["Cause", "Replaced", "Slowest"]
-    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
-    begin_milliseconds: int
-    milliseconds: int
-
-
-class LedgerEntryChanges(TypedDict, total=False):
-    """Fields of LedgerEntry."""
-
-    time: float
-    attempt: int
-    member: str
-    incarnation: int
-    charged: bool
-    restored_step: int | None
-    progressed: bool | None
-
-
 class MasterChanges(TypedDict, total=False):
     """Fields of Master."""
 
     process_group: str
     address: str
     port: int
-
-
-class PhaseMillisecondsChanges(TypedDict, total=False):
-    """Fields of PhaseMilliseconds."""
-
-    detect: int | None
-    stop: int | None
-    replace: int | None
-    barrier: int | None
-    start: int | None
-    first_step: int | None
 
 
 class ProgressStatusChanges(TypedDict, total=False):
@@ -360,6 +355,26 @@ def changed(value: Spec, **changes: Unpack[SpecChanges]) -> Spec: ...
 
 
 @overload
+def changed(value: Cause, **changes: Unpack[CauseChanges]) -> Cause: ...
+
+
+@overload
+def changed(value: Incident, **changes: Unpack[IncidentChanges]) -> Incident: ...
+
+
+@overload
+def changed(value: IncidentMember, **changes: Unpack[IncidentMemberChanges]) -> IncidentMember: ...
+
+
+@overload
+def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> LedgerEntry: ...
+
+
+@overload
+def changed(value: PhaseMilliseconds, **changes: Unpack[PhaseMillisecondsChanges]) -> PhaseMilliseconds: ...
+
+
+@overload
 def changed(value: Endpoint, **changes: Unpack[EndpointChanges]) -> Endpoint: ...
 
 
@@ -380,10 +395,6 @@ def changed(value: AwaitedAll, **changes: Unpack[AwaitedAllChanges]) -> AwaitedA
 
 
 @overload
-def changed(value: Cause, **changes: Unpack[CauseChanges]) -> Cause: ...
-
-
-@overload
 def changed(value: Condition, **changes: Unpack[ConditionChanges]) -> Condition: ...
 
 
@@ -392,23 +403,7 @@ def changed(value: HeldRank, **changes: Unpack[HeldRankChanges]) -> HeldRank: ..
 
 
 @overload
-def changed(value: Incident, **changes: Unpack[IncidentChanges]) -> Incident: ...
-
-
-@overload
-def changed(value: IncidentMember, **changes: Unpack[IncidentMemberChanges]) -> IncidentMember: ...
-
-
-@overload
-def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> LedgerEntry: ...
-
-
-@overload
 def changed(value: Master, **changes: Unpack[MasterChanges]) -> Master: ...
-
-
-@overload
-def changed(value: PhaseMilliseconds, **changes: Unpack[PhaseMillisecondsChanges]) -> PhaseMilliseconds: ...
 
 
 @overload

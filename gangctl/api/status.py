@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gangctl.api.incident import Incident, LedgerEntry
 from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
-from gangctl.api.policy import Action
 
 
 class GangPhase(StrEnum):
@@ -34,15 +34,6 @@ class GangPhase(StrEnum):
     """The gang has ended, and the success policy is satisfied."""
     FAILED = "Failed"
     """The gang has ended without success."""
-
-
-class IncidentLevel(StrEnum):
-    """What a restart replaces, from least to most."""
-
-    PROCESS = "Process"
-    CONTAINER = "Container"
-    POD = "Pod"
-    GANG = "Gang"
 
 
 class Condition(Model):
@@ -139,138 +130,6 @@ class Restarts(Model):
     """Restarts that were not charged: disruptions, rules with action Ignore, requested restarts."""
     in_window: int = 0
     """Charged restarts within the window of the budget."""
-
-
-class Cause(Model):
-    """Cause of an incident: the strongest evidence found."""
-
-    reason: Label
-    """Reason in one CamelCase word, such as ExitCode, Signal, OOMKilled, DeviceLost, NodeLost or Hang."""
-    member: Label = ""
-    """Member at fault; empty if no member is."""
-    incarnation: int = 0
-    """Incarnation of the member's pod."""
-    rank: int | None = None
-    """Rank of the worker process."""
-    exit_code: int | None = None
-    """Exit code of the process, if that is the reason."""
-    signal: Label | None = None
-    """Signal that ended the process, if that is the reason."""
-    device: Name | None = None
-    """Device at fault, if any."""
-    node: Name | None = None
-    """The node of the pod."""
-    rule: Label | None = None
-    """Rule of the pod failure policy that matched: its name, or its index such as rules[3]."""
-    action: Action | None = None
-    """What that rule, or the absence of one, asks for."""
-    why: Sentence = ""
-    """Why the rule matched, or why none did, in a sentence."""
-    level: IncidentLevel = IncidentLevel.PROCESS
-    """The least that has to be thrown away, as the fault itself or the rule asks for."""
-    message: Sentence = ""
-    """What was seen, in one sentence."""
-    time: Timestamp
-    """When it happened."""
-    tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
-    """Members that ended at the same moment, as far as can be determined."""
-
-
-class PhaseMilliseconds(Model):
-    """Duration of each phase of the incident. Absent while the phase is not over, or if it did not take place."""
-
-    detect: int | None = None
-    """Milliseconds from the fault to the first write of the status."""
-    stop: int | None = None
-    """Milliseconds until the last worker had stopped."""
-    replace: int | None = None
-    """Milliseconds until the last replacement pod was ready."""
-    barrier: int | None = None
-    """Milliseconds until the attempt was decided and written to the status."""
-    start: int | None = None
-    """Milliseconds until the last worker had started."""
-    first_step: int | None = None
-    """Milliseconds until every member had completed its first training step: the start-up of the workers. Members that
-    report no step within 10 seconds of the first one are not counted."""
-
-
-class IncidentMember(Model):
-    """One phase of an incident, as one relevant member took part in it."""
-
-    member: Label
-    """Name of the member."""
-    incarnation: int = 0
-    """Incarnation of the member's pod."""
-    node: Name = ""
-    """Node of the pod."""
-    device: Name | None = None
-    """Device of the member that is at fault, if any."""
-    part: Literal["Cause", "Replaced", "Slowest"]
-    """Why the member is listed: it is at fault, its pod was replaced, or the others waited for it."""
-    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
-    """What is measured. Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its
-    worker had started. CheckpointLoad: loading the restore point. FirstStep: from the start of the worker, or of the
-    step if the framework reports its duration, to the end of the first training step."""
-    begin_milliseconds: int = 0
-    """Start of the phase in milliseconds after the start of the incident, on the controller's clock."""
-    milliseconds: int = 0
-    """Duration in milliseconds."""
-
-
-class Incident(Model):
-    """An incident: from the first fault to the first training step after it."""
-
-    attempt: int
-    """Attempt that the incident led to."""
-    time: Timestamp
-    """Start of the incident."""
-    cause: Cause
-    """Cause of the incident."""
-    level: IncidentLevel = IncidentLevel.PROCESS
-    """What the restart replaced."""
-    charged: bool = False
-    """Whether the incident was charged to the budget."""
-    settled: bool = False
-    """Whether cause, level and charge are decided. Stronger evidence may still correct them for a few seconds."""
-    settled_time: Timestamp | None = None
-    """Time of that decision."""
-    outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
-    """What the incident led to. Open: it is not over."""
-    planned: bool = False
-    """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
-    milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
-    """Duration of each phase."""
-    restored_step: int | None = None
-    """Step that the next attempt restored; absent if it started from the beginning."""
-    lost_steps: int | None = None
-    """Number of steps that must be repeated; absent if progress is unknown."""
-    lost_seconds: float | None = None
-    """Seconds that the failed attempt had trained for those steps; absent if unknown."""
-    members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()
-    """Members of interest: the one at fault, the replaced ones, and the slowest of each phase."""
-    trace_id: Label = Field("", alias="traceID")
-    """ID of the trace of the incident."""
-    linked_trace_id: Label = Field("", alias="linkedTraceID")
-    """ID of the trace of the previous incident, if this one followed at once; empty otherwise."""
-
-
-class LedgerEntry(Model):
-    """One settled incident, as the budget and the ladder remember it."""
-
-    time: Timestamp
-    """Start of the incident."""
-    attempt: int
-    """Attempt that the incident led to."""
-    member: Label = ""
-    """Member at fault."""
-    incarnation: int = 0
-    """Incarnation of its pod at that time."""
-    charged: bool
-    """Whether the incident was charged to the budget."""
-    restored_step: int | None = None
-    """Restore point of the attempt that failed."""
-    progressed: bool | None = None
-    """Whether a step beyond the restore point was reported. Absent if unknown, which never counts as no progress."""
 
 
 class Replaced(Model):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, NeverSucceeds
+from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import member_name, parse_member_name
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
-from gangctl.api.status import IncidentLevel
 from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.manifests import load_manifest

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Incident, IncidentLevel, IncidentMember
+from gangctl.api.incident import Incident, IncidentLevel, IncidentMember
 from gangctl.cli.text import clean, took
 from gangctl.core.policy.cause import describe
 from gangctl.telemetry.spans import PARENTS, Span

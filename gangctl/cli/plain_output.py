@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TextIO
 
+from gangctl.api.incident import Incident
 from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import GangPhase, Incident, Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, output_line, seconds

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
 from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import GangPhase, Incident, Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.cli.command_name import command_name
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, duration, seconds, shown

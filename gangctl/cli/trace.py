@@ -13,8 +13,8 @@ from urllib.parse import quote, urlsplit
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
 from gangctl.api.model import rfc3339
-from gangctl.api.status import Incident
 from gangctl.cli import incident_text
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError

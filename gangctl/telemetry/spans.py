@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident, IncidentMember
 from gangctl.api.names import pod_name
-from gangctl.api.status import GangPhase, Incident, IncidentMember
+from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import (
     began,
     follows_at_once,

@@ -8,21 +8,16 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import Action
+from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
     Awaited,
     AwaitedAll,
-    Cause,
     Condition,
     GangPhase,
     HeldRank,
-    Incident,
-    IncidentLevel,
-    IncidentMember,
-    LedgerEntry,
     Master,
-    PhaseMilliseconds,
     ProgressStatus,
     RecordedStep,
     RejectedStep,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from gangctl.api.gangjob import Action, GangJob, Windowed
+from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, GangPhase
+from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import STRENGTHS, VAGUE_REASONS, Strength
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase

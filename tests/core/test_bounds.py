@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gangctl.api.incident import Incident, IncidentMember, LedgerEntry
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import Awaited, GangPhase, Incident, IncidentMember, LedgerEntry, RejectedStep, Replaced, Status
+from gangctl.api.status import Awaited, GangPhase, RejectedStep, Replaced, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.api.status import GangPhase, Incident, Status
+from gangctl.api.incident import Incident
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.trace_context import trace_id
 from gangctl.core.lifecycle.running import SUMMARY_SECONDS
 from gangctl.core.record import stragglers

@@ -14,7 +14,8 @@ from gangctl.api.change_types import PHASE_FIELDS, source
 ROOT = Path(__file__).parents[2]
 HEAD = """
 from gangctl.api.changes import changed
-from gangctl.api.status import Cause, GangPhase, Incident, Status
+from gangctl.api.incident import Cause, Incident
+from gangctl.api.status import GangPhase, Status
 
 status = Status()
 cause = Cause(reason="Hang", time=1.0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.status import Cause, Incident
+from gangctl.api.incident import Cause, Incident
 from gangctl.core.facts.trace_context import trace_parent
 from tests.core.world import World
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.status import PhaseMilliseconds, Status
+from gangctl.api.incident import PhaseMilliseconds
+from gangctl.api.status import Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan

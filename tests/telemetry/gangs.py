@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Cause, Incident, PhaseMilliseconds, Status
+from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
+from gangctl.api.status import Status
 
 NOW = 1_800_000_000.0
 TEMPLATE = {"spec": {"containers": [{"name": "worker", "command": ["train"]}]}}

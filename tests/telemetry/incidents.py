@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Cause, GangPhase, Incident, PhaseMilliseconds, ProgressStatus, Status
+from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
+from gangctl.api.status import GangPhase, ProgressStatus, Status
 from gangctl.telemetry.spans import Span
 from tests.core.world import MANIFEST, START
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, Incident, PhaseMilliseconds, ProgressStatus
+from gangctl.api.incident import Incident, PhaseMilliseconds
+from gangctl.api.status import GangPhase, ProgressStatus
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.status import GangPhase, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, ProgressStatus, Spent
+from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
+from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.telemetry.metrics.labels import NAMESPACES
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import NOW, gang, incident, later

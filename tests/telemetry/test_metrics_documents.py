@@ -12,7 +12,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from gangctl.api.status import GangPhase, IncidentLevel, ProgressStatus, Spent
+from gangctl.api.incident import IncidentLevel
+from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from tests.telemetry.gangs import NOW, gang, incident, later
 from tests.telemetry.samples import Around
 

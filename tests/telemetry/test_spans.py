@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, Incident, IncidentMember, PhaseMilliseconds
+from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds
+from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import trace_id, trace_parent
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, Incident
+from gangctl.api.incident import Incident
+from gangctl.api.status import GangPhase
 from gangctl.controller.directives import DirectiveCache
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry.port import TelemetryFanout

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
-from gangctl.api.status import Cause
 from gangsidecar.wire import Level
 
 TIE_SECONDS: Final = 0.05

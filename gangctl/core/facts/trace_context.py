@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Incident
+from gangctl.api.incident import Incident
 
 LONGEST_MILLISECONDS: Final = 10**12
 """30 years: more is a mistake, and no date."""

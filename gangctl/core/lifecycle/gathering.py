@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import RuleLevel
+from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, GangPhase, IncidentLevel, Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults

@@ -7,8 +7,9 @@ get a pod: a person can still undo the hold.
 from __future__ import annotations
 
 from gangctl.api.changes import changed
+from gangctl.api.incident import IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import IncidentLevel, Status
+from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan

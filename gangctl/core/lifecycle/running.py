@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.changes import changed
+from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
-from gangctl.api.status import IncidentLevel, Status
+from gangctl.api.status import Status
 from gangctl.core.facts import hangs
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline

@@ -8,9 +8,10 @@ worker of the new attempt must not start while one of the old may run.
 from __future__ import annotations
 
 from gangctl.api.changes import changed
+from gangctl.api.incident import LedgerEntry
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import LedgerEntry, Status
+from gangctl.api.status import Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions

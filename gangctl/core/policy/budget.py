@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.gangjob import Spec, Windowed
-from gangctl.api.status import LedgerEntry, Status
+from gangctl.api.incident import LedgerEntry
+from gangctl.api.status import Status
 
 LEDGER_SECONDS: Final = 86_400
 """What the ladder remembers with an unlimited budget."""

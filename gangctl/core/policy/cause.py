@@ -12,8 +12,9 @@ from typing import Literal
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, Spec
+from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, Incident, IncidentLevel, Status
+from gangctl.api.status import Status
 from gangctl.core.facts.containers import has_ended
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults

@@ -10,8 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, IncidentLevel
 from gangctl.core.facts.evidence import Strength, strength
 from gangctl.core.facts.faults import failed_attempt, is_unseen_by_most
 from gangctl.core.facts.gang import Gang

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, RestorePoint, Status
+from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
+from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign

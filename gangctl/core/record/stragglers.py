@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from gangctl.api.status import Incident, IncidentMember
+from gangctl.api.incident import Incident, IncidentMember
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import began
 from gangctl.core.facts.world import Heard

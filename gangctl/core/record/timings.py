@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.status import GangPhase, Incident, PhaseMilliseconds, Status
+from gangctl.api.incident import Incident, PhaseMilliseconds
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard
 from gangctl.core.record import stragglers

@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Incident, IncidentLevel, PhaseMilliseconds
+from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.telemetry.metrics.labels import reason_of
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Incident
+from gangctl.api.status import GangPhase
 
 NAMESPACES: Final = 200
 """How many namespaces get their own series: the first ones that are seen."""

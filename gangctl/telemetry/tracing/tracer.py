@@ -18,7 +18,8 @@ from typing import Final
 
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, Incident
+from gangctl.api.incident import Incident
+from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.telemetry.spans import Span, incident_spans, is_complete

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from aiohttp import web
 
+from gangctl.api.incident import Cause, Incident
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Cause, Incident
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.events import queue, recorder, spam_filter
 from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
