@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders, members_of
-from gangctl.core.policy.launch import Numbering
+from gangctl.core.facts.numbering import Numbering
 
 
 def rank(text: str) -> int:

@@ -8,6 +8,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, GangPhase, RejectedStep, Replaced, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide
@@ -35,7 +36,7 @@ def test_more_replaced_members_than_are_remembered_recreate_the_gang() -> None:
     entries = tuple(Replaced(member=name, incarnation=1, time=START) for name in members)
     status = made.job.status.model_copy(update={"replaced": entries})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
-    why = replacement.Why(Reason.POD_DELETED, "it is gone")
+    why = Defect(Reason.POD_DELETED, "it is gone")
     assert replacement.most(gang, {"worker-999": why})
     assert not replacement.most(Gang(START, made.job, Observed()), {"worker-999": why})
 

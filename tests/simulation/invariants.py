@@ -12,7 +12,7 @@ from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
-from gangctl.core.policy.launch import Numbering
+from gangctl.core.facts.numbering import Numbering
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
 from gangctl.core.record.stragglers import LISTED

@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     _one(
         "the deadline runs without a leader",
-        "gangctl/core/facts/barrier.py",
+        "gangctl/core/policy/deadlines.py",
         "        gang.observed.listening_since + SETTLING_SECONDS",
         "        0.0 * SETTLING_SECONDS",
     ),
@@ -120,9 +120,9 @@ MUTANTS = (
     ),
     _one(
         "two pods of one incarnation may speak",
-        "gangctl/core/policy/replacement.py",
-        "    if _has_twin(gang, name):\n",
-        "    if _has_twin(gang, name) and pod is None and not gang.is_fresh(name):\n",
+        "gangctl/core/facts/fitness.py",
+        "    if has_twin(gang, member):\n",
+        "    if has_twin(gang, member) and member not in gang.pods and not gang.is_fresh(member):\n",
     ),
     _one(
         "a fault does not raise the attempt",
@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     _one(
         "the Ready of a spare for an older attempt counts for a place",
-        "gangctl/core/facts/ranks.py",
+        "gangctl/core/facts/fitness.py",
         "        and report.attempt == gang.status.attempt\n",
         "        and (report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
     ),

@@ -23,7 +23,7 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
@@ -126,28 +126,6 @@ def next_release(gang: Gang) -> float | None:
     rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
     times = [entry.vanished_time + grace for entry in (*gang.status.awaited, *rest) if entry.vanished_time is not None]
     return min((time for time in times if time > gang.now), default=None)
-
-
-def deadline(gang: Gang, members: Collection[str]) -> float | None:
-    """Return when the barrier's next deadline passes; None while it is not counted.
-
-    It must never count while a needed pod is not started, or while no leader has been listening for a while: a gang
-    that waits for its place in the cluster is not at fault. ``members``: those that are waited for.
-    """
-    started: list[float] = []
-    for member in members:
-        pod = gang.pods.get(member)
-        if pod is None or pod.started_at is None:
-            return None
-        started.append(pod.started_at)
-    status = gang.status
-    since = max(
-        status.phase_time,
-        status.deadline_time or 0.0,
-        gang.observed.listening_since + SETTLING_SECONDS,
-        *started,
-    )
-    return since + gang.spec.recovery.barrier_timeout_seconds
 
 
 # P: the pods that count

@@ -14,6 +14,7 @@ from typing import Final
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
+from gangctl.core.facts import fitness
 from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
 from gangctl.core.facts.evidence import (
     DISRUPTION_REASONS,
@@ -31,8 +32,6 @@ _ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
 """Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
 START_SECONDS: Final = 60.0
 """A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
-SILENT_RESTARTS: Final = 3
-"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
 
 
 def faults(gang: Gang) -> tuple[Fault, ...]:
@@ -115,7 +114,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 member,
                 gang.now,
                 gang.incarnation(member),
-                message="its pod is gone from the cluster",
+                message=fitness.GONE,
             )
         return
     yield from _of_pod(gang, pod)
@@ -153,15 +152,13 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
                 resource=device.resource,
                 health=device.health,
             )
-    if gang.on_lost_node(pod):
-        yield fault(Reason.NODE_LOST, f"node {pod.node} doesn't answer")
-    elif disruption:
+    defect = fitness.unusable(gang, pod)
+    if disruption and not (defect is not None and defect.against_node):
         yield fault(DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED), f"its pod is disrupted: {disruption}")
-    elif pod.deleting:
-        yield fault(Reason.POD_DELETED, "its pod is being deleted")
-    elif pod.terminated:
-        reason = _ENDINGS.get(pod.reason, Reason.POD_FAILED)
-        yield replace(fault(reason, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}"), level=Level.POD)
+    elif defect is not None and defect.reason == Reason.POD_FAILED:
+        yield replace(fault(_ENDINGS.get(pod.reason, Reason.POD_FAILED), defect.message), level=Level.POD)
+    elif defect is not None:
+        yield fault(Reason(defect.reason), defect.message)
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:
@@ -179,26 +176,24 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
     for end in report.ends:
         if end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never):
             yield _of_end(pod, heard, end)
-    if report.terminating:
-        yield Fault(
-            Reason.DISRUPTED,
-            pod.member,
-            heard.at,
-            pod.incarnation,
-            node=pod.node,
-            conditions=pod.conditions,
-            message="its pod was told to end",
-        )
-    if report.phase is Phase.STUCK:
-        yield Fault(
-            Reason.STUCK, pod.member, heard.at, pod.incarnation, node=pod.node, message="a process outlived SIGKILL"
-        )
+    for defect in fitness.of_report(report):
+        if report.phase is not Phase.DONE or defect.reason == Reason.DISRUPTED:
+            conditions = pod.conditions if defect.reason == Reason.DISRUPTED else ()
+            yield Fault(
+                Reason(defect.reason),
+                pod.member,
+                heard.at,
+                pod.incarnation,
+                node=pod.node,
+                conditions=conditions,
+                message=defect.message,
+            )
     request = report.request
     if request is not None and request.attempt == attempt:
         yield Fault(
             Reason.REQUESTED,
             pod.member,
-            heard.at - request.age_ms / 1000,
+            heard.ago(request.age_ms),
             pod.incarnation,
             rank=request.rank,
             node=pod.node if request.exclude_node else None,
@@ -229,7 +224,7 @@ def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
     return Fault(
         reason,
         pod.member,
-        heard.at - end.age_ms / 1000,
+        heard.ago(end.age_ms),
         pod.incarnation,
         rank=end.rank,
         exit_code=end.exit_code,
@@ -259,10 +254,10 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     elif report is None or report.phase is Phase.READY:
         if (
             report is None
-            and pod.restarts >= SILENT_RESTARTS
+            and fitness.is_silent_over_restarts(pod)
             and gang.now >= gang.observed.listening_since + START_SECONDS
         ):
-            message = f"{pod.restarts} container restarts without a word of its supervisor"
+            message = fitness.silent_over_restarts(pod)
         elif gang.now >= start_deadline(gang, pod):
             message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"
         else:

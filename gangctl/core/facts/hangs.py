@@ -55,5 +55,5 @@ def _told(gang: Gang) -> list[tuple[float, str, Progress]]:
         heard = None if pod is None else gang.heard.get(pod.uid)
         progress = None if heard is None else heard.report.progress
         if heard is not None and progress is not None and progress.attempt == gang.status.attempt:
-            told.append((heard.at - progress.age_ms / 1000, member, progress))
+            told.append((heard.ago(progress.age_ms), member, progress))
     return told

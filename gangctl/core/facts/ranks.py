@@ -8,26 +8,8 @@ most one place, a place has at most one holder.
 from __future__ import annotations
 
 from gangctl.api.status import HeldRank
+from gangctl.core.facts.fitness import is_ready
 from gangctl.core.facts.gang import Gang
-from gangsidecar.wire import Phase
-
-
-def is_ready(gang: Gang, member: str) -> bool:
-    """Whether the member's current pod said Ready for the status' attempt and can be told to run."""
-    pod = gang.pods.get(member)
-    report = gang.report(member)
-    return (
-        pod is not None
-        and report is not None
-        and gang.connected(member)
-        and not pod.deleting
-        and not pod.terminated
-        and not report.terminating
-        and not gang.on_lost_node(pod)
-        and report.phase is Phase.READY
-        and report.attempt == gang.status.attempt
-        and not any(device.health == "Unhealthy" for device in pod.devices)
-    )
 
 
 def assign(gang: Gang) -> dict[str, str | None]:

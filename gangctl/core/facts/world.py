@@ -68,6 +68,15 @@ class Heard:
     """When it arrived."""
     connected: bool = True
 
+    def ago(self, age_ms: float) -> float:
+        """When something happened that the report tells the age of: ages become times here, and only here."""
+        return self.at - age_ms / 1000
+
+    @property
+    def phase_since(self) -> float:
+        """When the supervisor's phase began."""
+        return self.ago(self.report.phase_age_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:

@@ -12,7 +12,8 @@ from functools import cached_property
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, is_planned, members_of, stop_grace
-from gangctl.core.policy.launch import Numbering, hostfiles, processes
+from gangctl.core.facts.numbering import Numbering
+from gangctl.core.policy.launch import hostfiles, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED})

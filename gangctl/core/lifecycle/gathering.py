@@ -15,6 +15,7 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
+from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report_by
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
 from gangctl.core.lifecycle import transitions
@@ -102,7 +103,7 @@ def _wait(
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
         times.append(gang.now + 5.0)
-    times += [replacement.must_speak_by(gang, name) for name in gang.members]
+    times += [must_report_by(gang, name) for name in gang.members]
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
@@ -115,7 +116,7 @@ def _give_up_replacing(gang: Gang) -> Plan:
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
-def _replace(gang: Gang, unfit: dict[str, replacement.Why], *, create: bool) -> Plan:
+def _replace(gang: Gang, unfit: dict[str, Defect], *, create: bool) -> Plan:
     who = ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
@@ -158,11 +159,9 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     return None
 
 
-def _why(fault: Fault | Cause) -> replacement.Why:
-    elsewhere = fault.reason in replacement.NODE_EVIDENCE or (
-        fault.reason == Reason.REQUESTED and fault.node is not None
-    )
-    return replacement.Why(fault.reason, fault.message, elsewhere)
+def _why(fault: Fault | Cause) -> Defect:
+    elsewhere = fault.reason in NODE_EVIDENCE or (fault.reason == Reason.REQUESTED and fault.node is not None)
+    return Defect(fault.reason, fault.message, elsewhere)
 
 
 def _asks(gang: Gang, fault: Fault) -> bool:
@@ -177,7 +176,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     seconds = gang.spec.recovery.barrier_timeout_seconds
     who = ", ".join([*missing, *blocking]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
-    why = replacement.Why(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
+    why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}
     if count == 1:
         status = replacement.replaced(gang, status, unready)

@@ -14,6 +14,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Master, RejectedStep, Status
 from gangctl.core.facts.faults import is_unseen_by_most
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.numbering import Numbering
 from gangctl.core.facts.ranks import held_ranks
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import succeed_while_gathering
@@ -24,7 +25,6 @@ from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.ladder import is_older_step_due
-from gangctl.core.policy.launch import Numbering
 from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents, loss
 

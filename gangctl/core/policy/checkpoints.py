@@ -14,7 +14,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.status import RecordedStep, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.policy.launch import Numbering
+from gangctl.core.facts.numbering import Numbering
 from gangsidecar.wire import Checkpoint
 
 KEPT: Final = 4

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.barrier import deadline
+from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
 from gangctl.core.policy import admission
@@ -36,7 +36,19 @@ def active_deadline(gang: Gang) -> float | None:
 
 def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     """When the barrier's next deadline passes. ``members``: those that are waited for."""
-    return deadline(gang, members)
+    started: list[float] = []
+    for member in members:
+        pod = gang.pods.get(member)
+        if pod is None or pod.started_at is None:
+            return None
+        started.append(pod.started_at)
+    since = max(
+        gang.status.phase_time,
+        gang.status.deadline_time or 0.0,
+        gang.observed.listening_since + SETTLING_SECONDS,
+        *started,
+    )
+    return since + gang.spec.recovery.barrier_timeout_seconds
 
 
 def replacement_timeout(gang: Gang) -> float | None:

@@ -15,6 +15,7 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Strength, strength
 from gangctl.core.facts.faults import failed_attempt, is_unseen_by_most
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import highest_step
 from gangctl.core.policy.budget import in_window
 
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
@@ -86,16 +87,8 @@ def has_progressed(gang: Gang) -> bool | None:
 
     A gang that has reported steps before and none now made none: it failed to load its checkpoint.
     """
-    attempt = failed_attempt(gang)
-    steps = [
-        heard.report.progress.step
-        for heard in gang.observed.heard
-        if heard.report.progress is not None and heard.report.progress.attempt == attempt
-    ]
-    status = gang.status
-    if status.progress is not None and status.progress.attempt == attempt:
-        steps.append(status.progress.step)
-    if not steps:
+    made, status = highest_step(gang, failed_attempt(gang)), gang.status
+    if made is None:
         return None if status.progress is None else False
     point = status.restore_point
-    return max(steps) > (0 if point is None else point.step)
+    return made.step > (0 if point is None else point.step)

@@ -6,59 +6,14 @@ group gets no ranks. The table is in docs/reference; a variable that isn't in it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
-from gangctl.api.gangjob import GangJob, Launch, Role, Spec
-from gangctl.api.names import member_name
+from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
+from gangctl.core.facts.numbering import Numbering
 from gangctl.core.facts.trace_context import trace_parent
 from gangsidecar.wire import Checkpoint, Process
 
 Variables = tuple[tuple[str, str], ...]
 """Names and values, in the order of the table."""
-
-
-@dataclass(frozen=True)
-class Numbering:
-    """Who has which ranks: places are numbered within their process group, in the order of roles and indexes."""
-
-    spec: Spec
-
-    @cached_property
-    def groups(self) -> dict[str, list[str]]:
-        """Process group -> its places in the order of their node ranks. Without the places that have no ranks."""
-        groups: dict[str, list[str]] = {}
-        for role in self.spec.roles:
-            if role.group:
-                groups.setdefault(role.group, []).extend(member_name(role.name, at) for at in range(role.replicas))
-        return groups
-
-    @cached_property
-    def node_ranks(self) -> dict[str, int]:
-        """Place -> its number among the places of its group."""
-        return {place: rank for places in self.groups.values() for rank, place in enumerate(places)}
-
-    @cached_property
-    def ranks(self) -> dict[str, tuple[int, ...]]:
-        """Place -> its ranks, as many as it has processes (torchrun's children included)."""
-        ranks: dict[str, tuple[int, ...]] = {}
-        for places in self.groups.values():
-            first = 0
-            for place in places:
-                after = first + self.roles[place].processes_per_pod
-                ranks[place] = tuple(range(first, after))
-                first = after
-        return ranks
-
-    @cached_property
-    def roles(self) -> dict[str, Role]:
-        """Place -> its role."""
-        return {member_name(role.name, at): role for role in self.spec.roles for at in range(role.replicas)}
-
-    def world_size(self, group: str) -> int:
-        """How many ranks the group has."""
-        return sum(role.replicas * role.processes_per_pod for role in self.spec.roles if role.group == group)
 
 
 def processes(

@@ -8,49 +8,33 @@ pod given up without remembering it: until it is known to be gone, the barrier w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.reasons import Reason
-from gangctl.api.status import Awaited, GangPhase, Replaced, Status
-from gangctl.core.facts.barrier import SETTLING_SECONDS, awaits, bounded, still_awaited, still_awaited_all
-from gangctl.core.facts.faults import SILENT_RESTARTS
+from gangctl.api.status import Awaited, Replaced, Status
+from gangctl.core.facts.barrier import awaits, bounded, still_awaited, still_awaited_all
+from gangctl.core.facts.fitness import Defect, defect
 from gangctl.core.facts.gang import Gang, coming_attempt
-from gangsidecar.wire import Phase
 
 BACKOFF_SECONDS: Final = 10.0
 MAX_BACKOFF_SECONDS: Final = 300.0
 MAX_REPLACED: Final = 256
 """More members than this that differ from the default: the gang is recreated instead."""
 
-NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.STUCK})
-"""Evidence against the node itself: it is avoided as a requirement."""
 
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Why a member gets a new pod."""
-
-    reason: str
-    message: str
-    required: bool = False
-    """Its node is avoided as a requirement."""
-
-
-def unfit(gang: Gang) -> dict[str, Why]:
+def unfit(gang: Gang) -> dict[str, Defect]:
     """Members whose pods can't go on, spares included."""
-    found = {name: _why(gang, name) for name in gang.members}
+    found = {name: defect(gang, name) for name in gang.members}
     return {name: why for name, why in found.items() if why is not None}
 
 
-def most(gang: Gang, members: Mapping[str, Why]) -> bool:
+def most(gang: Gang, members: Mapping[str, Defect]) -> bool:
     """Whether so many needed members are bad at once that the gang is recreated."""
     bad = sum(1 for holder in gang.holders.values() if holder in members)
     return (bad > 1 and bad * 2 > len(gang.places)) or len(gang.status.replaced) + len(members) > MAX_REPLACED
 
 
-def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
+def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which these members have a new incarnation."""
     entries = {entry.member: entry for entry in status.replaced}
     awaited = {entry.pod or entry.member: entry for entry in status.awaited}
@@ -73,7 +57,7 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
     return bounded(status, tuple(awaited.values()))
 
 
-def recreated(gang: Gang, status: Status, members: Mapping[str, Why]) -> Status:
+def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which every member has a new incarnation. ``members``: whose nodes are avoided."""
     base = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)]) + 1
     awaited = {entry.pod or entry.member: entry for entry in status.awaited}
@@ -110,69 +94,12 @@ def creatable_at(entry: Replaced | None) -> float:
     return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
 
 
-def must_speak_by(gang: Gang, name: str) -> float | None:
-    """When a member whose supervisor hasn't spoken yet counts as failed to start; None = that isn't counted now.
-
-    Time without a leader counts for nothing: a new one has heard of nobody yet.
-    """
-    pod = gang.pods.get(name)
-    if pod is None or gang.report(name) is not None:
-        return None
-    if pod.restarts >= SILENT_RESTARTS:
-        return max(pod.created_at, gang.observed.listening_since + SETTLING_SECONDS)
-    if pod.scheduled_at is None:
-        return None
-    return max(pod.scheduled_at, gang.observed.listening_since) + gang.spec.recovery.pod_start_timeout_seconds
-
-
 def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:
     if entry is not None:
         awaited.setdefault(entry.pod or entry.member, entry)
 
 
-def _why(gang: Gang, name: str) -> Why | None:
-    pod, report, running = gang.pods.get(name), gang.report(name), gang.status.phase is GangPhase.RUNNING
-    if pod is None and not gang.is_fresh(name):
-        return Why(Reason.POD_DELETED, "its pod is gone from the cluster")
-    if _has_twin(gang, name):
-        return Why(Reason.POD_DELETED, "an earlier pod of the same name is gone from the cluster and still speaks")
-    if pod is None:
-        return None
-    sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
-    late = None if running else must_speak_by(gang, name)
-    why: Why | None = None
-    if sick is not None:
-        why = Why(Reason.DEVICE_LOST, f"device {sick.name} is unhealthy", required=True)
-    elif gang.on_lost_node(pod):
-        why = Why(Reason.NODE_LOST, f"node {pod.node} doesn't answer", required=True)
-    elif pod.deleting:
-        why = Why(Reason.POD_DELETED, "its pod is being deleted")
-    elif pod.terminated:
-        why = Why(Reason.POD_FAILED, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
-    elif late is not None and gang.now >= late and pod.restarts >= SILENT_RESTARTS:
-        why = Why(Reason.START_FAILED, f"{pod.restarts} container restarts without a word of its supervisor")
-    elif late is not None and gang.now >= late:
-        timeout = gang.spec.recovery.pod_start_timeout_seconds
-        said = f": {pod.reason}" if pod.reason else ""
-        why = Why(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
-    elif report is not None and report.terminating:
-        why = Why(Reason.DISRUPTED, "its pod was told to end")
-    elif report is not None and report.phase is Phase.STUCK:
-        why = Why(Reason.STUCK, "a process outlived SIGKILL", required=True)
-    elif report is not None and report.phase is Phase.DONE:
-        why = Why(Reason.POD_FAILED, "its supervisor is ending")
-    return why
-
-
-def _has_twin(gang: Gang, name: str) -> bool:
-    """Whether a supervisor speaks for the member's current incarnation from a pod that isn't there any more.
-
-    Directives tell incarnations apart, not pods: two pods of one incarnation would both be told to run.
-    """
-    return (name, gang.incarnation(name)) in gang.unseen
-
-
-def _avoid(gang: Gang, name: str, why: Why) -> tuple[tuple[str, ...], bool]:
+def _avoid(gang: Gang, name: str, why: Defect) -> tuple[tuple[str, ...], bool]:
     """The nodes that the new pod keeps off, and whether that is required.
 
     Required are only nodes with evidence against them: what would merely rather be avoided isn't listed with them.
@@ -180,7 +107,7 @@ def _avoid(gang: Gang, name: str, why: Why) -> tuple[tuple[str, ...], bool]:
     pod, old = gang.pods.get(name), gang.replaced.get(name)
     node = () if pod is None or not pod.node else (pod.node,)
     if old is None or gang.now >= old.time + gang.spec.recovery.avoid_node_seconds:
-        return node, why.required
-    if why.required == old.required:
-        return tuple(dict.fromkeys([*node, *old.avoid]))[:8], why.required
-    return (node or old.avoid, True) if why.required else (old.avoid, True)
+        return node, why.against_node
+    if why.against_node == old.required:
+        return tuple(dict.fromkeys([*node, *old.avoid]))[:8], why.against_node
+    return (node or old.avoid, True) if why.against_node else (old.avoid, True)

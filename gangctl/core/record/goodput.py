@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 
 from gangctl.api.changes import changed
-from gangctl.api.status import GangPhase, ProgressStatus, Spent, Status
+from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import first_step
 
 _MILLISECONDS = 1000
 _RESTING = {
@@ -47,26 +48,6 @@ def spent_until(status: Status, now: float) -> Spent:
     if status.phase is GangPhase.NEW or status.phase in _ENDED or not status.accounted_time:
         return status.spent
     return _added(status, status.spent, max(now, status.accounted_time), None)[0]
-
-
-def first_step(gang: Gang) -> ProgressStatus | None:
-    """The first step of the running attempt, of the rank that was first; what is stored stays."""
-    status = gang.status
-    stored = status.first_step
-    if status.phase is not GangPhase.RUNNING or (stored is not None and stored.attempt == status.attempt):
-        return stored
-    firsts = [
-        (heard.at - progress.first_age_ms / _MILLISECONDS, progress.first_step)
-        for heard in gang.heard.values()
-        if (progress := heard.report.progress) is not None
-        and progress.attempt == status.attempt
-        and progress.first_step is not None
-        and progress.first_age_ms is not None
-    ]
-    if not firsts:
-        return stored
-    time, step = min(firsts)
-    return ProgressStatus(attempt=status.attempt, step=step, time=time)
 
 
 def total(spent: Spent) -> float:

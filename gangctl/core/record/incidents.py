@@ -14,12 +14,12 @@ from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry, Ph
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, strength
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import budget, ladder
 from gangctl.core.policy.cause import Settlement, describe, judged
 from gangctl.core.record import loss, stragglers, timings
-from gangctl.core.record.goodput import first_step
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""

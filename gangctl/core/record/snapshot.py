@@ -11,8 +11,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, Member
+from gangctl.core.facts.numbering import Numbering
 from gangctl.core.facts.world import Observed
-from gangctl.core.policy.launch import Numbering
 from gangctl.core.record.summary import progressed, summarised
 from gangctl.core.record.timings import timed
 

@@ -48,7 +48,7 @@ def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> list[Gathered
             continue
         pod = gang.pods.get(name)
         heard = None if member is None or pod is None else gang.heard.get(pod.uid)
-        found.append((name, gang.is_fresh(name), gang.now if heard is None else _since(heard)))
+        found.append((name, gang.is_fresh(name), gang.now if heard is None else heard.phase_since))
     return found
 
 
@@ -82,7 +82,7 @@ def settled(gang: Gang, incident: Incident, gathered: list[Gathered]) -> tuple[I
 def started(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
     """The members with those that started last. ``runs``: holder -> what it said last; all of them run."""
     since = incident.settled_time or incident.time
-    tooks = [(_since(heard), since, name) for name, heard in runs.items()]
+    tooks = [(heard.phase_since, since, name) for name, heard in runs.items()]
     return _with(gang, incident, [("Start", took) for took in _last(tooks, EACH)], AT_START)
 
 
@@ -94,12 +94,12 @@ def stepped(gang: Gang, incident: Incident, told: Mapping[str, Heard]) -> tuple[
     for name, heard in told.items():
         loaded, progress = heard.report.loaded, heard.report.progress
         if loaded is not None and loaded.attempt == incident.attempt:
-            at = heard.at - loaded.age_ms / 1000
+            at = heard.ago(loaded.age_ms)
             loads.append((at, at - loaded.milliseconds / 1000, name))
         at_step = first_step_at(heard)
         if at_step is not None and progress is not None:
             # Of one that is being stopped by now its start isn't known: it had started when everybody had.
-            start = _since(heard) if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
+            start = heard.phase_since if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
             steps.append((at_step, start if progress.first_ms is None else at_step - progress.first_ms / 1000, name))
     found: list[tuple[What, Took]] = []
     for nth in range(EACH):
@@ -113,7 +113,7 @@ def first_step_at(heard: Heard) -> float | None:
     progress = heard.report.progress
     if progress is None or progress.attempt != heard.report.attempt or progress.first_age_ms is None:
         return None
-    return heard.at - progress.first_age_ms / 1000
+    return heard.ago(progress.first_age_ms)
 
 
 def _with(gang: Gang, incident: Incident, found: Iterable[tuple[What, Took]], most: int) -> tuple[IncidentMember, ...]:
@@ -134,8 +134,8 @@ def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
     for heard in gang.heard.values():
         report = heard.report
         if (report.member, report.incarnation) == which:
-            known += [heard.at - end.age_ms / 1000 for end in report.ends if end.attempt == incident.attempt - 1]
-            known += [_since(heard)] if report.phase in {Phase.READY, Phase.DONE} else []
+            known += [heard.ago(end.age_ms) for end in report.ends if end.attempt == incident.attempt - 1]
+            known += [heard.phase_since] if report.phase in {Phase.READY, Phase.DONE} else []
     node = next((pod.node for pod in pods), cause.node or "")
     end = min(max(known, default=cause.time), gang.now)
     return _listed(incident, "Cause", "Stop", (end, cause.time, cause.member), cause.incarnation, node)
@@ -169,10 +169,6 @@ def _replaced_at(gang: Gang, name: str) -> float:
 
 def _last(tooks: list[Took], most: int) -> list[Took]:
     return heapq.nlargest(most, tooks)
-
-
-def _since(heard: Heard) -> float:
-    return heard.at - heard.report.phase_age_ms / 1000
 
 
 def _milliseconds(seconds: float) -> int:

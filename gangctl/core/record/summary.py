@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from gangctl.api.changes import changed
-from gangctl.api.status import ProgressStatus, RoleStatus, Status
+from gangctl.api.status import RoleStatus, Status
 from gangctl.core.facts.gang import Gang, holders
+from gangctl.core.facts.progress import highest_step
 from gangctl.core.policy.success import has_finished
 
 
@@ -31,14 +32,5 @@ def summarised(gang: Gang, status: Status) -> Status:
 
 def progressed(gang: Gang, status: Status) -> Status:
     """The status with the highest step that any rank has reported in this attempt."""
-    attempt = gang.status.attempt
-    steps = [
-        (heard.report.progress.step, heard.at - heard.report.progress.age_ms / 1000)
-        for heard in gang.observed.heard
-        if heard.report.progress is not None and heard.report.progress.attempt == attempt
-    ]
-    best = max(steps, default=None)
-    old = status.progress
-    if best is None or (old is not None and old.attempt == attempt and old.step >= best[0]):
-        return status
-    return changed(status, progress=ProgressStatus(attempt=attempt, step=best[0], time=best[1]))
+    best = highest_step(gang, gang.status.attempt)
+    return status if best is None or best == status.progress else changed(status, progress=best)

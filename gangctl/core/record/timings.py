@@ -60,7 +60,7 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
         waiting = any(heard.report.phase is Phase.READY for heard in told.values())
         if not runs or waiting or (more and len(runs) < len(gang.holders)):
             return status
-        started = max(heard.at - heard.report.phase_age_ms / 1000 for heard in runs.values())
+        started = max(heard.phase_since for heard in runs.values())
         took = changed(took, start=milliseconds(started - began))
         members = stragglers.started(gang, last, runs)
     firsts = _firsts(told)

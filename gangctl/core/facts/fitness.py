@@ -1,0 +1,143 @@
+"""Fitness: whether a member's pod can go on, and whether the member is ready for the attempt.
+
+    unfit(m) = the pod is gone, or m has a twin, or a device is unhealthy, or the node doesn't answer, or the pod is
+               being deleted or has ended, or its supervisor is silent for too long, was told to end, is stuck or done
+    ready(m) = m is connected, and its pod said Ready(attempt), and not unfit(m)
+
+What makes a pod unfit is a fault where it happens to a member that runs (``faults.py``), and leads to a new pod
+wherever it happens (``policy/replacement.py``). A pod that is only disrupted soon must not count as unfit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.barrier import SETTLING_SECONDS
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Pod
+from gangsidecar.wire import Phase, Report
+
+SILENT_RESTARTS: Final = 3
+"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
+NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.STUCK})
+"""Evidence against the node itself."""
+GONE: Final = "its pod is gone from the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """Why a member needs a new pod."""
+
+    reason: str
+    message: str
+    against_node: bool = False
+    """Whether it is evidence against the pod's node, which the new pod must avoid then."""
+
+
+def is_ready(gang: Gang, member: str) -> bool:
+    """Whether the member's current pod said Ready for the status' attempt and can be told to run."""
+    report = gang.report(member)
+    return (
+        report is not None
+        and gang.connected(member)
+        and report.phase is Phase.READY
+        and report.attempt == gang.status.attempt
+        and defect(gang, member) is None
+    )
+
+
+def defect(gang: Gang, member: str) -> Defect | None:
+    """Why the member's current pod can't go on; None if it can, or if it isn't created yet."""
+    if member not in gang.pods and not gang.is_fresh(member):
+        return Defect(Reason.POD_DELETED, GONE)
+    if has_twin(gang, member):
+        return Defect(Reason.POD_DELETED, "an earlier pod of the same name is gone from the cluster and still speaks")
+    pod, report = gang.pods.get(member), gang.report(member)
+    if pod is None:
+        return None
+    found = _of_pod(gang, pod)
+    if found is None and gang.status.phase is not GangPhase.RUNNING:
+        found = _of_silence(gang, pod)
+    if found is None and report is not None:
+        found = next(of_report(report), None)
+    return found
+
+
+def unusable(gang: Gang, pod: Pod) -> Defect | None:
+    """Why nothing runs in the pod any more, or nothing will soon; None if it goes on."""
+    if gang.on_lost_node(pod):
+        return _defect(Reason.NODE_LOST, f"node {pod.node} doesn't answer")
+    if pod.deleting:
+        return _defect(Reason.POD_DELETED, "its pod is being deleted")
+    if pod.terminated:
+        return _defect(Reason.POD_FAILED, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+    return None
+
+
+def of_report(report: Report) -> Iterator[Defect]:
+    """What the pod's supervisor itself says."""
+    if report.terminating:
+        yield _defect(Reason.DISRUPTED, "its pod was told to end")
+    if report.phase is Phase.STUCK:
+        yield _defect(Reason.STUCK, "a process outlived SIGKILL")
+    if report.phase is Phase.DONE:
+        yield _defect(Reason.POD_FAILED, "its supervisor is ending")
+
+
+def is_silent_over_restarts(pod: Pod) -> bool:
+    """Whether its container was restarted so often that a supervisor that says nothing never will."""
+    return pod.restarts >= SILENT_RESTARTS
+
+
+def silent_over_restarts(pod: Pod) -> str:
+    """The same in words."""
+    return f"{pod.restarts} container restarts without a word of its supervisor"
+
+
+def must_report_by(gang: Gang, member: str) -> float | None:
+    """When a member whose supervisor hasn't reported counts as failed to start; None = that isn't counted now.
+
+    Time without a leader doesn't count: a new one has heard of no member yet.
+    """
+    pod = gang.pods.get(member)
+    if pod is None or gang.report(member) is not None:
+        return None
+    if is_silent_over_restarts(pod):
+        return max(pod.created_at, gang.observed.listening_since + SETTLING_SECONDS)
+    if pod.scheduled_at is None:
+        return None
+    return max(pod.scheduled_at, gang.observed.listening_since) + gang.spec.recovery.pod_start_timeout_seconds
+
+
+def has_twin(gang: Gang, member: str) -> bool:
+    """Whether a supervisor speaks for the member's current incarnation from a pod that isn't there any more.
+
+    Directives tell incarnations apart, not pods: two pods of one incarnation would both be told to run.
+    """
+    return (member, gang.incarnation(member)) in gang.unseen
+
+
+def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
+    sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
+    if sick is not None:
+        return _defect(Reason.DEVICE_LOST, f"device {sick.name} is unhealthy")
+    return unusable(gang, pod)
+
+
+def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
+    late = must_report_by(gang, pod.member)
+    if late is None or gang.now < late:
+        return None
+    if is_silent_over_restarts(pod):
+        return _defect(Reason.START_FAILED, silent_over_restarts(pod))
+    timeout = gang.spec.recovery.pod_start_timeout_seconds
+    said = f": {pod.reason}" if pod.reason else ""
+    return _defect(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
+
+
+def _defect(reason: Reason, message: str) -> Defect:
+    return Defect(reason, message, reason in NODE_EVIDENCE)

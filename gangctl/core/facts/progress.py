@@ -1,0 +1,68 @@
+"""Progress: how far the ranks of an attempt have got, and at what pace.
+
+    highest_step(a) = the highest step that any rank reported in attempt a, or that the status has of it
+    first_step    = the earliest first step that any rank reported in the running attempt; once stored, it stays
+    pace(a)       = seconds a step, of the rank that made most steps after its first
+
+Where nothing was reported the answer is None: progress must not be guessed.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.status import GangPhase, ProgressStatus
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Heard
+from gangsidecar.wire import Progress
+
+
+def reported(gang: Gang, attempt: int) -> list[tuple[Heard, Progress]]:
+    """What the pods, earlier ones too, have reported of this attempt's progress."""
+    return [
+        (heard, progress)
+        for heard in gang.heard.values()
+        if (progress := heard.report.progress) is not None and progress.attempt == attempt
+    ]
+
+
+def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
+    """The highest step of the attempt; None if no rank has reported one."""
+    steps = [(one.step, heard.ago(one.age_ms)) for heard, one in reported(gang, attempt)]
+    stored = gang.status.progress
+    if stored is not None and stored.attempt == attempt and all(step <= stored.step for step, _ in steps):
+        return stored
+    if not steps:
+        return None
+    step, time = max(steps)
+    return ProgressStatus(attempt=attempt, step=step, time=time)
+
+
+def first_step(gang: Gang) -> ProgressStatus | None:
+    """The first step of the running attempt, of the rank that was first; what is stored stays."""
+    status = gang.status
+    stored = status.first_step
+    if status.phase is not GangPhase.RUNNING or (stored is not None and stored.attempt == status.attempt):
+        return stored
+    firsts = [
+        (heard.ago(one.first_age_ms), one.first_step)
+        for heard, one in reported(gang, status.attempt)
+        if one.first_step is not None and one.first_age_ms is not None
+    ]
+    if not firsts:
+        return stored
+    time, step = min(firsts)
+    return ProgressStatus(attempt=status.attempt, step=step, time=time)
+
+
+def pace(gang: Gang, attempt: int) -> float | None:
+    """Seconds a step in the attempt, between the first and the newest step that were reported."""
+    status = gang.status
+    found = [
+        (one.step - one.first_step, (one.first_age_ms - one.age_ms) / 1000)
+        for _, one in reported(gang, attempt)
+        if one.first_step is not None and one.first_age_ms is not None
+    ]
+    first, last = status.first_step, status.progress
+    if first is not None and last is not None and first.attempt == last.attempt == attempt:
+        found.append((last.step - first.step, last.time - first.time))  # Its rank may be gone by now.
+    made, took = max(found, default=(0, 0.0))
+    return took / made if made > 0 and took >= 0 else None
