@@ -1,4 +1,4 @@
-"""A cluster in memory that does what a test says, for the loop alone. The real ones are tested elsewhere."""
+"""A cluster in memory, for tests of the loop. Other tests use the real clusters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.controller.fake_sidecars import Served, Sidecar, held, job, report, s
 
 @dataclass
 class FakeCluster:
-    """One or more gangs, with everything that was done to them."""
+    """Gangs, and everything that was done to them."""
 
     jobs: dict[str, GangJob] = field(default_factory=lambda: {"uid-g": job(version="1", attempt=0)})
     shown: dict[str, tuple[Pod, ...]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class FakeCluster:
         return self.refused
 
     async def authenticate(self, _token: str) -> Refusal:
-        return Refusal(RefusalReason.UNKNOWN_POD, "nobody's")
+        return Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         for uid in self.jobs:
@@ -63,13 +63,13 @@ class FakeCluster:
         uid = job.metadata.uid
         stored = self.jobs[uid]
         if stored is not job:
-            raise Conflict("somebody else wrote first")
+            raise Conflict("another process wrote first")
         self.change(uid, status)
         self.done.append(status)
         return self.jobs[uid]
 
     def change(self, uid: str, status: Status) -> None:
-        """Store a status, as anybody may."""
+        """Store a status, as another process would."""
         stored = self.jobs[uid]
         version = str(int(stored.metadata.resource_version) + 1)
         metadata = stored.metadata.model_copy(update={"resource_version": version})
@@ -97,7 +97,7 @@ class FakeCluster:
 
 @dataclass
 class Running:
-    """A loop that runs over a world and a hub."""
+    """A running loop with its cluster and its hub."""
 
     world: FakeCluster
     served: Served
@@ -112,12 +112,12 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    world: FakeCluster, decide: Decide, *listeners: Telemetry, tell: DirectiveFor = held
+    world: FakeCluster, decide: Decide, *telemetry: Telemetry, tell: DirectiveFor = held
 ) -> AsyncIterator[Running]:
-    """Run the loop, from its first look at each gang on; it tells the listeners."""
+    """Run the loop, beginning with a round of each gang; it reports to ``telemetry``."""
     wakes = Wakes()
     async with served(tell, wakes.wake) as here:
-        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, TelemetryFanout(*listeners)).run())
+        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, TelemetryFanout(*telemetry)).run())
         for uid in world.jobs:
             wakes.wake(uid)
         try:

@@ -1,4 +1,4 @@
-"""A hub on a real socket, and sidecars that a test plays."""
+"""A hub on a real socket, and sidecars that a test controls."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ def job(attempt: int = 1, phase: GangPhase = GangPhase.GATHERING, version: str =
 
 
 def report(at: int = 0, **fields: Any) -> wire.Report:
-    """What the supervisor of worker-AT says."""
-    who = MEMBERS[f"token-{at}"]
-    first = wire.Report(who.gang, who.member, who.incarnation, who.pod, f"session-{at}", 1, 0, wire.Phase.IDLE)
+    """A report of the supervisor of worker-AT."""
+    member = MEMBERS[f"token-{at}"]
+    first = wire.Report(
+        member.gang, member.member, member.incarnation, member.pod, f"session-{at}", 1, 0, wire.Phase.IDLE
+    )
     return replace(first, **fields)
 
 
 def held(stored: GangJob, said: wire.Report) -> wire.Directive | None:
-    """A small directive(): everybody is told to hold the stored attempt, with its version as the reason."""
+    """A simple directive: hold the stored attempt, with the object's version as the reason."""
     version = stored.metadata.resource_version
     return wire.Directive(said.gang, said.pod, stored.status.attempt, wire.Verb.HOLD, f"version {version}")
 
@@ -63,7 +65,7 @@ class Sidecar:
     socket: aiohttp.ClientWebSocketResponse
 
     async def say(self, message: Any) -> None:
-        """Send a message, or a text as it is."""
+        """Send a message, or a raw text."""
         await self.socket.send_str(message if isinstance(message, str) else wire.encode(message))
 
     async def hear(self) -> Any:
@@ -72,7 +74,7 @@ class Sidecar:
             return wire.decode(await self.socket.receive_str())
 
     async def closed(self) -> int:
-        """Wait for the hub to close the connection; the code."""
+        """Wait until the hub closes the connection; returns the close code."""
         async with asyncio.timeout(10):
             while (await self.socket.receive()).type is not aiohttp.WSMsgType.CLOSED:
                 pass
@@ -96,7 +98,7 @@ class Served:
 
 
 def _nobody(_gang: str) -> None:
-    """Nobody else is woken."""
+    """Do nothing."""
 
 
 @asynccontextmanager
@@ -104,11 +106,11 @@ async def served(tell: DirectiveFor = held, wake: Callable[[str], None] = _nobod
     """A hub with eight members, worker-0 to worker-7."""
     async with aiohttp.ClientSession() as session, serving(session, tell, wake) as here:
         yield here
-        await session.close()  # who still listens need not be waited for
+        await session.close()  # Otherwise the hub would wait for open connections.
 
 
 async def _at_once() -> None:
-    """Nothing is waited for."""
+    """Do nothing."""
 
 
 def _here() -> str | None:
@@ -131,7 +133,7 @@ async def serving(
 
     async def known(token: str) -> MemberIdentity | Refusal:
         await before_identify()
-        return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is nobody's"))
+        return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
 
     def woke(gang: str) -> None:
         woken.append(gang)

@@ -1,4 +1,4 @@
-"""What a worker, a device or an API server says can't reach the terminal of who reads of it, wherever it is shown."""
+"""Control characters in texts of a worker, a device or an API server are escaped wherever the text is shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u202e\u2028]")
 
 
 def requested() -> tuple[World, Plan]:
-    """A gang whose framework has asked for a restart in such words."""
+    """A gang whose framework asked for a restart with this text."""
     world = World()
     given.runs(world)
     given.request(world, "worker-1", HOSTILE, None, None)
@@ -40,7 +40,7 @@ def requested() -> tuple[World, Plan]:
 
 
 def sick() -> tuple[World, Plan]:
-    """A gang with an unhealthy device of such a name."""
+    """A gang with an unhealthy device of this name."""
     world = World()
     given.runs(world)
     world.pod("worker-1", devices=(Device("example.com/gpu", HOSTILE, "Unhealthy"),))
@@ -48,7 +48,7 @@ def sick() -> tuple[World, Plan]:
 
 
 def refused() -> tuple[World, Plan]:
-    """A gang whose pods an admission webhook refuses in such words."""
+    """A gang whose pods an admission webhook refuses with this text."""
     world = World(refused=(HOSTILE,))
     return world, world.decide()
 
@@ -74,7 +74,7 @@ def test_an_escaped_status_reads_back_the_same_and_causes_no_second_decision(hap
     assert Status.model_validate_json(plan.status.model_dump_json(by_alias=True, exclude_none=True)) == plan.status
     for _ in range(5):
         plan = world.decide()
-    assert plan.status is None, "the same words in the world are no news"
+    assert plan.status is None, "the same text again is no change"
 
 
 def test_the_command_line_shows_markup_as_plain_text() -> None:

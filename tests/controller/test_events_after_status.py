@@ -45,7 +45,7 @@ async def test_a_plan_that_met_a_conflict_emits_no_event() -> None:
         await until_async("attempt 7 is stored", lambda: world.jobs["uid-g"].status.attempt == 7)
         here.wakes.wake("uid-g")
         await until_async("version 2 is stored", lambda: world.jobs["uid-g"].metadata.resource_version == "2")
-    assert world.done == [], "somebody else's attempt 7 was decided by somebody else, who says so"
+    assert world.done == [], "another process decided attempt 7 and emits its event"
 
 
 async def test_a_lost_event_is_logged_and_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,15 +13,15 @@ from gangctl.controller.health import Health, Problems
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
 from tests.telemetry.gangs import gang, incident, later
-from tests.telemetry.samples import Around
+from tests.telemetry.samples import FakeSources
 from tests.wait import until_async
 
 PROMETHEUS = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,*/*;q=0.1"
 
 
 def nothing(problems: Problems) -> Health:
-    """Health beside metrics that nobody has counted anything in."""
-    return Health(problems, Around().metrics().exposition)
+    """Health endpoints with metrics that are all zero."""
+    return Health(problems, FakeSources().metrics().exposition)
 
 
 async def scraped(port: int, accept: str) -> tuple[str, str]:
@@ -71,7 +71,7 @@ async def test_a_stuck_event_loop_is_not_healthy_until_it_runs_again(
 
 
 async def test_metrics_have_the_format_that_the_request_accepts() -> None:
-    metrics = Around().metrics()
+    metrics = FakeSources().metrics()
     running = gang(attempt=1)
     metrics.round_began(running)
     metrics.status_written(running, later(running, attempt=2, incidents=(incident(2),)), 0.01)
@@ -90,10 +90,10 @@ async def test_metrics_have_the_format_that_the_request_accepts() -> None:
 
 
 async def test_scrapes_in_quick_succession_get_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    around = Around()
-    shown = Exposition(around.metrics().registry)
+    sources = FakeSources()
+    shown = Exposition(sources.metrics().registry)
     first = await shown.text("")
-    around.connections = 7
+    sources.connections = 7
     again = await asyncio.gather(*(shown.text("") for _ in range(50)))
     assert all(one is first for one in again)
     monkeypatch.setattr(exposition, "KEPT_SECONDS", 0.0)

@@ -158,7 +158,7 @@ async def test_a_report_is_kept_until_no_decision_needs_it() -> None:
         here.hub.prune("uid-g", {"pod-0"})
         assert len(here.hub.heard("uid-g")) == 2
         here.hub.prune("uid-g", set())
-        assert [one.report.pod for one in here.hub.heard("uid-g")] == ["pod-1"], "who speaks is there all the same"
+        assert [one.report.pod for one in here.hub.heard("uid-g")] == ["pod-1"], "a connected pod is kept"
         here.hub.forget("uid-g")
         assert here.hub.heard("uid-g") == ()
         assert await there.closed() == aiohttp.WSCloseCode.GOING_AWAY

@@ -23,7 +23,7 @@ def connected(here: Served) -> list[bool]:
     ("header", "reason"),
     [
         ({}, "NoToken"),
-        ({"Authorization": "Bearer nobody"}, "UnknownPod"),
+        ({"Authorization": "Bearer unknown"}, "UnknownPod"),
         ({"Authorization": "Bearer "}, "NoToken"),
         ({"Authorization": "Basic token-0"}, "NoToken"),
     ],
@@ -131,7 +131,7 @@ async def test_a_flood_of_connections_does_not_delay_members() -> None:
 
         async def knock() -> int:
             try:
-                await here.dial("nobody")
+                await here.dial("unknown")
             except aiohttp.WSServerHandshakeError as error:
                 return error.status
             return 0

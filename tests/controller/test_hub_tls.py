@@ -1,4 +1,4 @@
-"""The hub over TLS, on real sockets: what it shows, whom it lets wait and for how long, and how it lets go of all."""
+"""The hub over TLS, on real sockets: certificates, the bound on new connections, and the end of a term."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ async def dial(here: Served, token: str = "token-0", **options: Any) -> Sidecar:
 
 
 async def knock(here: Served, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as anybody can."""
+    """Connect without authentication."""
     address = urlsplit(here.url)
     secure: dict[str, Any] = {"ssl": TRUST, "server_hostname": NAME} if tls else {}
     return await asyncio.open_connection(address.hostname, address.port, **secure)
 
 
 async def ended(reader: asyncio.StreamReader, seconds: float = 10) -> bytes:
-    """What came until the other side ended it."""
+    """Everything that arrives until the other side closes the connection."""
     try:
         async with asyncio.timeout(seconds):
             return await reader.read()
@@ -193,7 +193,7 @@ async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, m
         await until_async("a slow client is refused", lambda: here.hub.refused["TooSlow"] >= 1)
         here.hub.publish(job())
         await sidecar.say(report())
-        assert await sidecar.hear(), "who is known may stay for as long as he likes"
+        assert await sidecar.hear(), "an authenticated sidecar may stay"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The live endpoint: only who can read the token sees a gang."""
+"""The live endpoint needs its token."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
             await running.stderr.readuntil(b"nothing is done until the status can be written: ")
             assert b"gangjob.json can't be written: File too large" in await running.stderr.readline()
         assert here.job == good
-        assert process.is_alive(workers[1]), "nobody was told to stop for an attempt that is not stored"
+        assert process.is_alive(workers[1]), "no worker was stopped for an attempt that is not stored"
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, before)
         await runs(here, 2)
 

@@ -25,7 +25,7 @@ async def test_a_conflict_drops_the_plan_and_repeats_the_decision_on_the_current
 
     def interfere(stored: GangJob) -> None:
         if stored.metadata.resource_version == "1":
-            world.change("uid-g", stored.status.model_copy(update={"message": "somebody else's"}))
+            world.change("uid-g", stored.status.model_copy(update={"message": "of another writer"}))
 
     def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
         seen.append(stored.metadata.resource_version)
@@ -37,7 +37,7 @@ async def test_a_conflict_drops_the_plan_and_repeats_the_decision_on_the_current
         assert seen[:2] == ["1", "2"]
         status = world.done[0]
         assert isinstance(status, Status)
-        assert (status.message, status.attempt) == ("somebody else's", 1)
+        assert (status.message, status.attempt) == ("of another writer", 1)
         assert world.done.count(CREATE) == 1, "of the dropped plan nothing was done"
 
 

@@ -1,6 +1,6 @@
-"""Strangers at the hub of a cluster: real TLS, real sockets, real tokens, keys made here. The gangs don't notice.
+"""Unauthenticated clients at the hub of a cluster, with real TLS, sockets and tokens. Members must not be affected.
 
-The API server is a fake: it only tells the keys, and it can be made to fail.
+The API server is a fake: it serves the keys, which are made here, and it can be made to fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
 TRUST = ssl.create_default_context(cadata=KEPT.ca.decode())
 BOUND_SECONDS = 2.0
-"""A report is answered within this, whatever strangers do: two busy cores are given time."""
+"""A report is answered within this time, whatever other clients do. It is long enough for two busy cores."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Guarded:
         return await self.served.dial(shown, ssl=TRUST, server_hostname=NAME)
 
     async def refused(self, shown: str | None) -> tuple[int, str]:
-        """Status and reason with which somebody is refused."""
+        """Status and reason of the refusal of this token."""
         headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
         url = self.served.url.replace("wss:", "https:")
         upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
@@ -111,7 +111,7 @@ async def test_only_the_token_of_a_running_member_is_accepted(here: Guarded) -> 
     gone = token(3)
     await (await here.dial(gone)).socket.close()
     del here.pods["pod-3"]
-    strangers = {
+    refusals = {
         None: (401, "NoToken"),
         "garbage": (401, "Malformed"),
         sign(claims(aud=["https://kubernetes.default.svc"])): (401, "WrongAudience"),
@@ -124,9 +124,9 @@ async def test_only_the_token_of_a_running_member_is_accepted(here: Guarded) -> 
         sign(bound(pod={"name": "g-worker-0-0", "uid": "pod-of-another"})): (401, "NotAMember"),
         sign(bound(pod={"name": "g-worker-9-0", "uid": "pod-9"})): (503, "UnknownPod"),
     }
-    for shown, expected in strangers.items():
+    for shown, expected in refusals.items():
         assert await here.refused(shown) == expected
-    reasons = [reason for _, reason in strangers.values()]
+    reasons = [reason for _, reason in refusals.values()]
     assert here.served.hub.refused == Counter({reason: reasons.count(reason) for reason in reasons})
     assert await here.goes_on(member) < BOUND_SECONDS
 
@@ -187,7 +187,7 @@ async def test_two_thousand_garbage_connections_do_not_delay_a_report(here: Guar
     assert slowest < BOUND_SECONDS
     late = await here.dial(token(1))
     await late.say(report(1))
-    assert (await late.hear()).pod == "pod-1", "and who comes after them is let in"
+    assert (await late.hear()).pod == "pod-1", "a member that connects later is accepted"
 
 
 async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
@@ -219,7 +219,7 @@ async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
 
 
 async def test_three_hundred_members_can_reconnect_at_once(here: Guarded) -> None:
-    """After a restart of the controller; nobody is taken for a flood, and the loop never stands still for long."""
+    """After a restart of the controller. They do not count as a flood, and the event loop is not blocked for long."""
     members = 300
     here.pods.update({f"pod-{at}": pod(at) for at in range(members)})
     tokens = [token(at) for at in range(members)]

@@ -14,14 +14,14 @@ from tests.telemetry.otlp_receiver import hangs, receiving
 
 @asynccontextmanager
 async def down() -> AsyncIterator[str]:
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{holder.getsockname()[1]}"
 
 
 def answering(answer: Callable[[], Awaitable[web.Response | None]]) -> Callable[[], AbstractAsyncContextManager[str]]:
-    """A collector that answers so."""
+    """A collector with this answer."""
 
     @asynccontextmanager
     async def found() -> AsyncIterator[str]:
@@ -33,7 +33,7 @@ def answering(answer: Callable[[], Awaitable[web.Response | None]]) -> Callable[
 
 
 def refusing(status: int) -> Callable[[], AbstractAsyncContextManager[str]]:
-    """A collector that answers with this status, and words that are none of the log's business."""
+    """A collector that answers with this status, and a text that must not get into the log."""
 
     async def refuse() -> web.Response:
         return web.Response(status=status, text="\x1b[2J no spans here")
@@ -42,13 +42,13 @@ def refusing(status: int) -> Callable[[], AbstractAsyncContextManager[str]]:
 
 
 async def moved() -> web.Response:
-    """It points elsewhere."""
+    """A redirection."""
     return web.Response(status=302, headers={"Location": "/elsewhere"})
 
 
 @asynccontextmanager
 async def garbage() -> AsyncIterator[str]:
-    """What is there doesn't speak HTTP."""
+    """A server that does not speak HTTP."""
 
     async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x00\xff\x1b[2J no HTTP \r\n" * 20)
@@ -60,7 +60,7 @@ async def garbage() -> AsyncIterator[str]:
 
 
 async def later() -> None:
-    """An answer that takes its time: this is a collector that is slow."""
+    """The delay of a slow collector."""
     await asyncio.sleep(0.5)
 
 

@@ -1,4 +1,4 @@
-"""Stored gangs as metrics are told of them."""
+"""Stored gangs, for tests of the metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def later(job: GangJob, **status: Any) -> GangJob:
 
 
 def incident(attempt: int, reason: str = "ExitCode", **more: Any) -> Incident:
-    """One that has just begun."""
+    """An incident that has just begun."""
     cause = Cause(reason=reason, time=NOW - 1, member="worker-1")
     times = more.pop("milliseconds", {"detect": 1000})
     trace = f"{attempt:032x}"

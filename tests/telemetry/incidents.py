@@ -22,14 +22,14 @@ LINKED = "d4" * 16
 
 
 def job(*incidents: Incident, **status: object) -> GangJob:
-    """A gang with these incidents, newest first, which runs the newest's attempt if nothing else is said."""
+    """A gang with these incidents, newest first, which runs the attempt of the newest unless ``status`` differs."""
     newest = incidents[0].attempt if incidents else 1
     made = Status.model_validate({"phase": GangPhase.RUNNING, "attempt": newest, "incidents": incidents, **status})
     return GangJob.model_validate(MANIFEST).model_copy(update={"status": made})
 
 
 def incident(attempt: int = 2, begins: float = START, **update: object) -> Incident:
-    """One that led to a restart and came to its first step: detected after 0.5 s, 10 s in all."""
+    """An incident that led to a restart and its first step: detected after 0.5 s, 10 s in all."""
     took = PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000, first_step=5000)
     made = Incident(
         attempt=attempt,

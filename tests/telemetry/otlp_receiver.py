@@ -1,4 +1,4 @@
-"""A real OTLP receiver: HTTP, and the standard's own protobuf. Its faults are for fault injection only."""
+"""A real OTLP receiver over HTTP, with the standard's own protobuf, and with faults on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Received
 
 @dataclass
 class Receiver:
-    """What came in."""
+    """A receiver, and what it received."""
 
     url: str = ""
     requests: int = 0
@@ -30,7 +30,7 @@ class Receiver:
     paths: list[str] = field(default_factory=list)
     resource: dict[str, Any] = field(default_factory=dict)
     answer: Callable[[], Awaitable[web.Response | None]] | None = None
-    """Asked before a request is taken: another answer, or None to take it."""
+    """Called for each request: returns another answer, or None to accept the request."""
 
     @property
     def names(self) -> Counter[str]:
@@ -42,7 +42,7 @@ class Receiver:
         return found
 
     def differing(self) -> list[str]:
-        """Names of spans that came in twice with different content."""
+        """Names of spans that arrived twice with different content."""
         contents: dict[bytes, set[bytes]] = {}
         for span in self.spans:
             contents.setdefault(span.span_id, set()).add(span.SerializeToString(deterministic=True))
@@ -57,7 +57,7 @@ class Receiver:
             if other is not None:
                 return other
         match request.headers.get("Content-Encoding"):
-            case "gzip" if body[:2] == b"\x1f\x8b":  # aiohttp has opened it already where it isn't
+            case "gzip" if body[:2] == b"\x1f\x8b":  # Otherwise aiohttp has decompressed it.
                 body = gzip.decompress(body)
             case "deflate" if body[:1] == b"\x78":
                 body = zlib.decompress(body)
@@ -73,7 +73,7 @@ class Receiver:
 
 
 def attributes(pairs: Any) -> dict[str, Any]:
-    """As a dictionary."""
+    """Attributes as a dictionary."""
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
 
 

@@ -1,4 +1,4 @@
-"""What a process exposes, read back."""
+"""The metrics of a process with set sources, and their samples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gangctl.telemetry.tracing.exporter import SpanCounts
 
 
 @dataclass
-class Around:
-    """What is around the metrics of one process, as a test sets it."""
+class FakeSources:
+    """The sources of the metrics of one process, as a test sets them."""
 
     leads: bool = True
     connections: int = 0
@@ -34,7 +34,7 @@ class Around:
     )
 
     def metrics(self) -> Metrics:
-        """Of this process."""
+        """The metrics of the process."""
         return Metrics(
             Sources(
                 leads=lambda: self.leads,

@@ -1,4 +1,4 @@
-"""Collectors that are no good cost spans, which are counted, and nothing else."""
+"""A bad collector costs spans, which are counted, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET = "hunter2-the-token"
 
 
 def hurried(url: str, **more: str) -> dict[str, str]:
-    """Settings that give up soon."""
+    """Settings with a short timeout."""
     return environment(Receiver(url), OTEL_EXPORTER_OTLP_TIMEOUT="200", **more)
 
 
@@ -52,7 +52,7 @@ async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and
         await tracer.close()
     told = [entry.getMessage() for entry in caplog.records if entry.name.startswith("gangctl")]
     assert [line for line in told if "are lost" in line] == told[1:]
-    assert len(told) == 2, "that they are sent, and that they can't be"
+    assert len(told) == 2, "one line that traces are on, and one that spans are lost"
     assert "and nothing else is affected: they could not be exported to http://***@127.0.0.1" in told[1]
     assert not told[1].endswith("the SDK gave no reason")
     assert tracer.counts().exported == tracer.counts().dropped == 0
@@ -72,10 +72,10 @@ async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and
 def test_every_form_of_a_secret_is_hidden_and_nothing_else(value: str, text: str, shown: str) -> None:
     settings = read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
     assert settings is not None
-    heard = SdkErrors(settings)
-    heard.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
-    heard.release()
-    assert heard.first == shown
+    errors = SdkErrors(settings)
+    errors.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
+    errors.release()
+    assert errors.first == shown
 
 
 async def test_a_collector_that_recovers_gets_new_spans_and_the_log_notes_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ async def test_closing_sends_waiting_spans_to_a_slow_collector() -> None:
 
 
 async def test_a_process_ends_at_once_while_its_collector_hangs() -> None:
-    """Neither a thread nor anything at the interpreter's exit waits for the collector."""
+    """Neither a thread nor the interpreter's exit waits for the collector."""
     code = """
 import asyncio, sys
 from gangctl.telemetry.tracing.tracer import tracer_from_environment

@@ -10,7 +10,7 @@ from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.telemetry.metrics.labels import NAMESPACES
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import NOW, gang, incident, later
-from tests.telemetry.samples import Around, samples, value
+from tests.telemetry.samples import FakeSources, samples, value
 
 FIRST_STEP = ProgressStatus(attempt=1, step=1, time=NOW)
 SETTLED: dict[str, Any] = {"settled": True, "settled_time": NOW, "outcome": "Restarted"}
@@ -18,7 +18,7 @@ SETTLED: dict[str, Any] = {"settled": True, "settled_time": NOW, "outcome": "Res
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Around().metrics()
+    return FakeSources().metrics()
 
 
 def settled(one: Incident, **more: Any) -> Incident:
@@ -55,7 +55,7 @@ def test_values_stored_before_the_term_are_not_counted_again(metrics: Metrics) -
 
 
 def test_the_counts_of_two_leaders_in_a_row_add_up() -> None:
-    before, after = Around(), Around()
+    before, after = FakeSources(), FakeSources()
     first, second = before.metrics(), after.metrics()
     running = gang(attempt=1, phase=GangPhase.RUNNING, spent=Spent(training=10.0), first_step=FIRST_STEP)
     gathering = later(running, attempt=2, incidents=(incident(2),), spent=Spent(training=15.0))
@@ -102,7 +102,7 @@ def test_a_write_whose_answer_was_lost_is_counted_when_it_is_observed(metrics: M
     running = gang(attempt=1)
     gathering = later(running, attempt=2, incidents=(incident(2),))
     metrics.round_began(running)
-    metrics.round_began(gathering)  # The write has failed as far as anybody knew, and is there.
+    metrics.round_began(gathering)  # The answer to the write was lost, but it is stored.
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     assert value(metrics.registry, "gangctl_status_write_seconds_count") == 0
 
@@ -151,7 +151,7 @@ def test_start_up_is_counted_only_once_a_step_was_reported(metrics: Metrics) -> 
     assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="pending") == 5.0
     assert value(metrics.registry, "gangctl_spent_seconds_total", bucket="start_up") == 0
     stepped = later(silent, first_step=FIRST_STEP, spent=Spent(pending=5.0, start_up=3610.0, training=1.0))
-    other = Around().metrics()  # Whoever leads by now counts all of it.
+    other = FakeSources().metrics()  # The next leader counts all of it.
     other.round_began(silent)
     other.status_written(silent, stepped, 0.01)
     assert value(other.registry, "gangctl_spent_seconds_total", bucket="start_up") == 3610.0
@@ -159,8 +159,8 @@ def test_start_up_is_counted_only_once_a_step_was_reported(metrics: Metrics) -> 
 
 
 def test_gauges_grow_between_writes_and_end_with_the_gang_and_the_term() -> None:
-    around = Around()
-    metrics = around.metrics()
+    sources = FakeSources()
+    metrics = sources.metrics()
     now = time.time()
     training = gang(
         attempt=1,
@@ -180,10 +180,10 @@ def test_gauges_grow_between_writes_and_end_with_the_gang_and_the_term() -> None
     metrics.gang_gone("v")
     assert value(registry, "gangctl_gangs") == 1
     assert value(registry, "gangctl_gangs_oldest_seconds", phase="Gathering") == 0
-    around.leads = False  # It was frozen, and doesn't know yet that its term is over.
+    sources.leads = False  # It was frozen, and doesn't know yet that its term is over.
     assert samples(registry, "gangctl_gangs") == []
     metrics.term_ended()
-    around.leads = True
+    sources.leads = True
     assert samples(registry, "gangctl_gangs") == []
     metrics.round_began(training)
     assert value(registry, "gangctl_gangs") == 1
@@ -248,15 +248,17 @@ def test_no_label_value_is_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
 
 
 def test_the_counts_of_the_sources_are_exposed_unchanged() -> None:
-    around = Around(connections=3, refused={"Standby": 2, "Expired": 0}, stale={"Overtaken": 4}, spans={"dropped": 9})
-    metrics = around.metrics()
+    sources = FakeSources(
+        connections=3, refused={"Standby": 2, "Expired": 0}, stale={"Overtaken": 4}, spans={"dropped": 9}
+    )
+    metrics = sources.metrics()
     assert value(metrics.registry, "gangctl_hub_connections") == 3
     assert value(metrics.registry, "gangctl_hub_refusals_total", reason="Standby") == 2
     assert {"reason": "Expired"} in samples(metrics.registry, "gangctl_hub_refusals_total")
     assert value(metrics.registry, "gangctl_hub_stale_messages_total", reason="Overtaken") == 4
     assert value(metrics.registry, "gangctl_spans_total", outcome="dropped") == 9
     assert value(metrics.registry, "gangctl_leader") == 1
-    around.leads = False
+    sources.leads = False
     assert value(metrics.registry, "gangctl_leader") == 0
 
 

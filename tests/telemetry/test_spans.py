@@ -1,4 +1,4 @@
-"""Spans: whatever is stored, they are a tree in which everything is in its place, and the same for everybody."""
+"""The spans of any status are a tree, and the same in every process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.trace_context import trace_id, trace_parent
+from gangctl.core.facts.trace_context import root_span_id, trace_id, trace_parent
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs
 from tests.core.world import START
@@ -26,7 +26,7 @@ def test_the_spans_of_any_status_are_a_tree_and_each_lies_within_its_parent(made
         found = incident_spans(made, one)
         root, by_id = found[0], {span.span_id: span for span in found}
         assert len(by_id) == len(found), "an id twice"
-        assert (root.parent_id, root.span_id) == ("", root.trace_id[:16])
+        assert (root.parent_id, root.span_id) == ("", root_span_id(root.trace_id))
         seen: list[Span] = []
         for span in found:
             assert re.fullmatch("[0-9a-f]{32}", span.trace_id)

@@ -25,7 +25,7 @@ from tests.wait import until_async
 
 
 async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
-    """End a worker, and play all members until all run again; from the fault to the last start, in seconds."""
+    """End a worker and play all members until all run again. Returns the seconds from the fault to the last start."""
     attempt = here.world.jobs["uid-g"].status.attempt
     began = time.monotonic()
     end = wire.End(attempt, 0, 0, rank=1, exit_code=3)
@@ -44,7 +44,7 @@ async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
 
 
 async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> None:
-    """Wait until everybody was told so."""
+    """Wait until every member has this directive."""
     for member in members:
         while True:
             said = await member.hear()
@@ -61,12 +61,12 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
     )
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
         tracer = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
-        looks: list[float] = []
+        durations: list[float] = []
         async with (
-            running(world, decide, Timed(tracer, looks), tell=DirectiveCache().directive) as here,
+            running(world, decide, Timed(tracer, durations), tell=DirectiveCache().directive) as here,
             asyncio.TaskGroup() as tasks,
         ):
-            looking = tasks.create_task(tracer.run())
+            checking = tasks.create_task(tracer.run())
             members = await started(here)
             took = [await restart(here, members, seq) for seq in (10, 20, 30)]
             # A gang that reports no steps is done with a restart when the next one has begun.
@@ -74,14 +74,14 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
             if collector == "well":
                 await until_async("two root spans arrive", lambda: receiver.names["gang.restart"] == 2)
                 assert not receiver.differing()
-            looking.cancel()
+            checking.cancel()
         await tracer.close()
     assert max(took) < 2, "a collector that hangs would take 10 s"
-    assert max(looks) < 0.25
+    assert max(durations) < 0.25
 
 
 async def started(here: Running) -> list[Sidecar]:
-    """All members of the gang, which run attempt 1."""
+    """Start attempt 1, and return the members."""
     world = here.world
     await until_async("four pods are created", lambda: len(world.shown.get("uid-g", ())) == 4)
     now = time.time()
@@ -99,16 +99,16 @@ async def started(here: Running) -> list[Sidecar]:
 
 
 class Timed:
-    """Measures how long each look takes of the loop's time."""
+    """Measures how long the tracer takes in each round."""
 
-    def __init__(self, inner: IncidentTracer, looks: list[float]) -> None:
+    def __init__(self, inner: IncidentTracer, durations: list[float]) -> None:
         self._inner = inner
-        self._looks = looks
+        self._durations = durations
 
     def round_began(self, stored: GangJob) -> None:
         began = time.perf_counter()
         self._inner.round_began(stored)
-        self._looks.append(time.perf_counter() - began)
+        self._durations.append(time.perf_counter() - began)
 
     def decided(self, seconds: float) -> None:
         self._inner.decided(seconds)
@@ -130,16 +130,16 @@ def _incidents(world: FakeCluster) -> tuple[Incident, ...]:
 async def test_an_error_in_telemetry_is_logged_once_and_affects_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Mistaken(IncidentTracer):
-        """It is wrong."""
+    class Failing(IncidentTracer):
+        """It always fails."""
 
         def round_began(self, job: GangJob) -> None:
             raise LookupError(job.metadata.name)
 
     jobs = restarted()
     async with traced() as (tracer, receiver):
-        both = TelemetryFanout(Mistaken(tracer._exporter), tracer)  # noqa: SLF001
+        both = TelemetryFanout(Failing(tracer._exporter), tracer)  # noqa: SLF001
         for one in jobs:
             both.round_began(one)
         await until_async("the root span arrives", lambda: receiver.names["gang.restart"])
-    assert caplog.text.count("Mistaken has failed, which is a bug") == 1
+    assert caplog.text.count("Failing has failed, which is a bug") == 1

@@ -134,7 +134,7 @@ async def test_a_bad_setting_is_logged_in_one_line_and_turns_traces_off(
     for name, value in environment.items():  # the SDK reads some by itself
         monkeypatch.setenv(name, value)
     tracer = tracer_from_environment(environment)
-    # The capture hears a logger that nobody else hears: the SDK's own, once it is kept to itself.
+    # caplog also has the lines of the SDK's own logger.
     (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
     assert said in line
     assert line.startswith("traces are off: ")

@@ -23,7 +23,7 @@ def last(jobs: list[GangJob]) -> tuple[Span, ...]:
 
 
 def seen(span: Received) -> tuple[object, ...]:
-    """As core tells it."""
+    """The fields of :class:`Span`, as they were received."""
     link = span.links[0].trace_id.hex() if span.links else ""
     begin, end = span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9
     found = (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
@@ -170,7 +170,7 @@ async def test_the_trace_of_a_gang_that_disappears_and_returns_goes_on() -> None
         tracer.round_began(write_1)
         tracer.gang_gone("uid-g")
         tracer.gang_gone("uid-g")
-        tracer.gang_gone("nobody's")
+        tracer.gang_gone("unknown")
         await until_async("the span of the detection arrives", lambda: receiver.names["detect"])
         for job in (write_1, *rest):
             tracer.round_began(job)

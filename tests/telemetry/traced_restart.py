@@ -1,4 +1,4 @@
-"""Restarts that happen now, as the core writes them down, and where their spans go."""
+"""A restart that happens now, as the core stores it, and a tracer that exports it to a receiver."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.core.world import World
 from tests.telemetry.otlp_receiver import Receiver, receiving
 
 AGO = 30.0
-"""So many seconds ago it began: whoever looks now sees it complete, if nothing else is missing."""
+"""Seconds since it began: long enough to be complete now."""
 
 
 def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
-    """What is stored from before a fault until after the first step, each version once."""
-    world = World(now=float(round(time.time() - began)))  # As exact as it is stored.
+    """Every stored version of a gang, from before a fault until after the first step."""
+    world = World(now=float(round(time.time() - began)))  # Times are stored with this precision.
     world.listening_since = world.now - 3600
     world.submit(f"{{roles: [{{name: worker, replicas: 2}}], recovery: {{evidenceWindowSeconds: {window}}}}}")
     given.runs(world)
@@ -45,14 +45,14 @@ def restarted(window: int = 0, began: float = AGO) -> list[GangJob]:
 
 
 def stepped(world: World, step: int) -> None:
-    """Both made a step."""
+    """Both members report a step."""
     attempt = world.job.status.attempt
     for member in ("worker-0", "worker-1"):
         world.again(member, progress=Progress(attempt, step, 0, first_age_ms=0))
 
 
 def decided(world: World, found: list[GangJob]) -> None:
-    """What is stored next, if it is another one."""
+    """Decide, and add the stored object if it changed."""
     before = world.job
     world.decide()
     if world.job is not before:
@@ -60,13 +60,13 @@ def decided(world: World, found: list[GangJob]) -> None:
 
 
 def environment(receiver: Receiver, **more: str) -> dict[str, str]:
-    """Settings for a receiver, in a hurry."""
+    """Settings for a receiver, with a short delay."""
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "20"} | more
 
 
 @asynccontextmanager
 async def traced(**more: str) -> AsyncIterator[tuple[IncidentTracer, Receiver]]:
-    """Traces that are sent to a receiver that is well."""
+    """A tracer, and the receiver that it exports to."""
     async with receiving() as receiver:
         tracer = tracer_from_environment(environment(receiver, **more))
         try:
