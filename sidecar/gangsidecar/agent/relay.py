@@ -132,9 +132,7 @@ class Relay:
 
     # The framework's side.
 
-    def to_supervisor(
-        self, message: wire.Checkpoint | wire.Dropped | wire.Loaded | wire.Progress | wire.Request
-    ) -> bool:
+    def to_supervisor(self, message: wire.FrameworkMessage) -> bool:
         """Pass a message of the framework to the supervisor; False = none is connected that takes it."""
         return self._supervisor is not None and self._supervisor(wire.encode(message))
 

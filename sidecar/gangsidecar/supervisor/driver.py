@@ -11,7 +11,7 @@ import signal
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple, get_args
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -39,7 +39,7 @@ LAST_KILL_AGAIN_MS = 1_000
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
-_EVENTS = (wire.Directive, wire.Ping, wire.Checkpoint, wire.Dropped, wire.Loaded, wire.Progress, wire.Request)
+_RECEIVED = {wire.Directive, wire.Ping, wire.Scan, *get_args(wire.FrameworkMessage)}
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Driver:
         except wire.WireError as error:
             self._channel.close(now_ms(), f"malformed: {error}")
             return False
-        if not isinstance(message, (*_EVENTS, wire.Scan)):
+        if type(message) not in _RECEIVED:
             self._channel.close(now_ms(), f"a {type(message).__name__} is not for a supervisor")
             return False
         self._channel.understood()

@@ -277,10 +277,11 @@ class Ping:
     """The controller is there. It reaches the supervisor too, and resets its isolation timer."""
 
 
-Message = Union[Report, Directive, Scan, Scanned, Ping, Checkpoint, Dropped, Loaded, Progress, Request]
-"""Report and Scanned go from the supervisor to the controller, Directive, Scan and Ping the other way. Checkpoint
-(completed), Dropped, Loaded, Progress and Request are calls to the framework API, which the sidecar passes to the
-supervisor; the supervisor folds them into its report."""
+FrameworkMessage = Union[Checkpoint, Dropped, Loaded, Progress, Request]
+"""A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
+
+Message = Union[Report, Scanned, Directive, Scan, Ping, FrameworkMessage]
+"""Report and Scanned go from the supervisor to the controller; Directive, Scan and Ping go the other way."""
 
 
 def aged(report: Report, by_ms: int) -> Report:

@@ -19,7 +19,7 @@ class Identity:
     address: str = ""
 
 
-# Events. Directive, Ping, Checkpoint, Dropped, Loaded, Progress and Request come from the wire as they are.
+# Events. Directives, pings and the framework's messages come from the wire as they are.
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,7 @@ class Tick:
 Event = Union[
     wire.Directive,
     wire.Ping,
-    wire.Checkpoint,
-    wire.Dropped,
-    wire.Loaded,
-    wire.Progress,
-    wire.Request,
+    wire.FrameworkMessage,
     Exited,
     TreeGone,
     Started,
