@@ -26,8 +26,8 @@ ABORTED: Final = 1006
 _MAX_CLOSE_REASON: Final = 120
 """Bytes. A close frame has room for 123."""
 
-DirectiveFor = Callable[[GangJob, wire.Report], wire.Directive | None]
-"""The directive that follows from the stored object and a supervisor's own report; None if there is none."""
+DirectiveOf = Callable[[wire.Report], wire.Directive | None]
+"""The directive for the supervisor that sent a report, as follows from a stored object; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Connection:
         self._waiting[type(message).__name__] = wire.encode(message)
         self._wakeup.set()
 
-    def send_directive(self, job: GangJob, report: wire.Report, directive_for: DirectiveFor) -> None:
+    def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
         """Send the directive that follows from ``job`` and ``report``, unless this session has it already.
 
         Raises:
@@ -97,7 +97,7 @@ class Connection:
         before = self._directive
         if not self.has_reported or (before is not None and before.is_for(job, report)):
             return
-        directive = directive_for(job, report)
+        directive = directive_of(report)
         has_it = before is not None and before.session == report.session and before.directive == directive
         self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
         if directive is not None and not has_it:

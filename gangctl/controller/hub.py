@@ -25,7 +25,7 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity
-from gangctl.controller.connection import CloseFrame, Connection, DirectiveFor
+from gangctl.controller.connection import CloseFrame, Connection, DirectiveOf
 from gangctl.controller.messages import MessageError, received
 from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
 from gangctl.controller.reports import ReportChange, ReportStore
@@ -63,7 +63,7 @@ class Hub:
     def __init__(
         self,
         authenticate: Authenticate,
-        directive_for: DirectiveFor,
+        directives: Callable[[GangJob], DirectiveOf],
         wake: Callable[[str], None],
         wake_later: Callable[[str], None],
         leader: Leader = lambda: None,
@@ -72,7 +72,7 @@ class Hub:
 
         Args:
             authenticate: finds the member that a token belongs to.
-            directive_for: computes a member's directive.
+            directives: called once for each stored object; computes the directives of its members.
             wake: called with a gang's UID when one of its members has news.
             wake_later: the same, for news that come all the time.
             leader: None while this process leads; else the leader's URL, or empty if no leader is known.
@@ -81,15 +81,15 @@ class Hub:
         self.stale: Counter[str] = Counter(dict.fromkeys(StaleReason, 0))
         """How many messages came too late to change anything, by reason."""
         self._gate = UpgradeGate(authenticate, leader, self._refusals)
-        self._directive_for = directive_for
+        self._directives = directives
         self._wake = wake
         self._wake_later = wake_later
         self._leader = leader
         self._reports = ReportStore()
         self._connections: dict[str, Connection] = {}
         """By UID of the pod."""
-        self._jobs: dict[str, GangJob] = {}
-        """The newest stored object, by UID of the gang."""
+        self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
+        """By UID of the gang: the newest stored object, and the directives that follow from it."""
 
     @property
     def refused(self) -> Counter[str]:
@@ -141,9 +141,9 @@ class Hub:
     def publish(self, job: GangJob) -> None:
         """This object is stored: from now on directives follow from it."""
         uid = job.metadata.uid
-        if self._jobs.get(uid) is job:
+        if uid in self._jobs and self._jobs[uid][0] is job:
             return
-        self._jobs[uid] = job
+        self._jobs[uid] = job, self._directives(job)
         for connection in self._connections.values():
             if connection.identity.gang == uid:
                 self._direct(connection)
@@ -268,8 +268,8 @@ class Hub:
         if change is ReportChange.STALE:
             self.stale[StaleReason.OVERTAKEN] += 1
             return
-        job = self._jobs.get(report.gang)
-        if job is not None and report.attempt < job.status.attempt:
+        stored = self._jobs.get(report.gang)
+        if stored is not None and report.attempt < stored[0].status.attempt:
             self.stale[StaleReason.OLDER_ATTEMPT] += 1
         self._direct(connection)
         if change is ReportChange.STATE:
@@ -282,11 +282,12 @@ class Hub:
         if self._leader() is not None:  # It was frozen and has not noticed yet: another process directs them by now.
             return
         who = connection.identity
-        job, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
-        if job is None or report is None:
+        stored, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
+        if stored is None or report is None:
             return
+        job, directive_of = stored
         try:
-            connection.send_directive(job, report, self._directive_for)
+            connection.send_directive(job, report, directive_of)
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - no traceback needed
 
@@ -296,9 +297,9 @@ class Hub:
 
     def _set_log_context(self, connection: Connection) -> None:
         """What this connection's task logs carries its gang and the attempt that the gang is in by now."""
-        job = self._jobs.get(connection.identity.gang)
-        if job is not None:
-            logs.set_gang(job)
+        stored = self._jobs.get(connection.identity.gang)
+        if stored is not None:
+            logs.set_gang(stored[0])
 
     def _refuse(self, connection: Connection, reason: ConnectionRefusal, frame: CloseFrame) -> CloseFrame:
         who = connection.identity

@@ -26,13 +26,13 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
 from gangctl.controller import flags
-from gangctl.controller.directives import DirectiveCache
 from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.directive import Directives
 from gangctl.telemetry import logs
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -104,7 +104,7 @@ class Controller:
         self._wakes: Wakes | None = None
         """The wakes of this term; None while this process does not lead."""
         self._hub = Hub(
-            self._cluster.authenticate, DirectiveCache().directive, self._wake, self._wake_later, self._leader
+            self._cluster.authenticate, lambda job: Directives(job).of, self._wake, self._wake_later, self._leader
         )
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(

@@ -24,12 +24,12 @@ from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.controller import live
-from gangctl.controller.directives import DirectiveCache
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.directive import Directives
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
@@ -75,7 +75,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
     _set_on_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.authenticate, DirectiveCache().directive, wakes.wake, wakes.wake_later)
+    hub = Hub(cluster.authenticate, lambda job: Directives(job).of, wakes.wake, wakes.wake_later)
     tracer = tracer_from_environment()
     loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(tracer))
 

@@ -12,14 +12,13 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Refusal, RefusalReason
-from gangctl.controller.connection import DirectiveFor
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import Telemetry, TelemetryFanout
-from tests.controller.fake_sidecars import Served, Sidecar, held, job, report, served
+from tests.controller.fake_sidecars import DirectiveFor, Served, Sidecar, held, job, report, served
 
 
 @dataclass

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -14,10 +15,11 @@ import aiohttp
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller.connection import DirectiveFor
 from gangctl.controller.hub import Hub
 from gangctl.controller.upgrade import Authenticate
 from gangsidecar import wire
+
+DirectiveFor = Callable[[GangJob, wire.Report], wire.Directive | None]
 
 MEMBERS = {f"token-{at}": MemberIdentity("uid-g", f"worker-{at}", 0, f"pod-{at}") for at in range(8)}
 
@@ -140,6 +142,6 @@ async def serving(
         wake(gang)
 
     woken: list[str] = []
-    hub = Hub(identify or known, tell, woke, woke, leader)
+    hub = Hub(identify or known, lambda stored: partial(tell, stored), woke, woke, leader)
     async with hub.serve("127.0.0.1", 0, tls) as url:
         yield Served(hub, url, session, woken)

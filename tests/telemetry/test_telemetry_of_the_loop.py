@@ -11,8 +11,8 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.status import GangPhase
-from gangctl.controller.directives import DirectiveCache
 from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.directive import directive
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 from gangsidecar import wire
@@ -63,7 +63,7 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
         tracer = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
         durations: list[float] = []
         async with (
-            running(world, decide, Timed(tracer, durations), tell=DirectiveCache().directive) as here,
+            running(world, decide, Timed(tracer, durations), tell=directive) as here,
             asyncio.TaskGroup() as tasks,
         ):
             checking = tasks.create_task(tracer.run())

@@ -24,7 +24,7 @@ _OPEN: Final = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class RenderedMetrics:
     """Metrics in one format."""
 
     content_type: str
@@ -39,9 +39,9 @@ class Exposition:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._lock = asyncio.Lock()
-        self._kept: dict[str, Text] = {}
+        self._kept: dict[str, RenderedMetrics] = {}
 
-    async def text(self, accept: str) -> Text:
+    async def text(self, accept: str) -> RenderedMetrics:
         """The metrics. ``accept``: the request's header Accept."""
         content_type = OPEN_METRICS if _OPEN in accept.lower() else CONTENT_TYPE_PLAIN_0_0_4
         async with self._lock:
@@ -49,7 +49,7 @@ class Exposition:
             now = time.monotonic()
             if kept is None or now - kept.at > KEPT_SECONDS:
                 body = await asyncio.to_thread(_text, content_type, tuple(self._registry.collect()))
-                kept = self._kept[content_type] = Text(content_type, body, now)
+                kept = self._kept[content_type] = RenderedMetrics(content_type, body, now)
             return kept
 
 

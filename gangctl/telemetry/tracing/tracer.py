@@ -36,7 +36,7 @@ end of a restart, sending a batch and replacing a leader."""
 
 
 @dataclass(slots=True)
-class _Gang:
+class _GangSpans:
     """The exported spans of a gang's incidents."""
 
     job: GangJob
@@ -56,7 +56,7 @@ class IncidentTracer:
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
-        self._gangs: dict[str, _Gang] = {}
+        self._gangs: dict[str, _GangSpans] = {}
         """The gangs of this term, by UID."""
         self._unfinished: dict[str, list[Incident]] = {}
         """Their unfinished incidents, for gangs that have any."""
@@ -75,7 +75,7 @@ class IncidentTracer:
         gang = self._gangs.get(job.metadata.uid)
         if gang is None:
             now = clock.now()
-            gang = self._gangs[job.metadata.uid] = _Gang(job, _exported_before(job, now))
+            gang = self._gangs[job.metadata.uid] = _GangSpans(job, _exported_before(job, now))
             self._follow(gang, now)
         elif gang.job is not job:
             self._finish(gang, {trace_of(job, one) for one in job.status.incidents})
@@ -121,14 +121,14 @@ class IncidentTracer:
             if any(is_complete(gang.job, one, now) for one in found):
                 self._follow(gang, now)
 
-    def _finish(self, gang: _Gang, kept: set[str]) -> None:
+    def _finish(self, gang: _GangSpans, kept: set[str]) -> None:
         """Export the rest of all incidents whose traces are not ``kept``: nothing more will be known of them."""
         for incident in gang.unfinished:
             if trace_of(gang.job, incident) not in kept:
                 for span in incident_spans(gang.job, incident):
                     self._send(gang, span)
 
-    def _follow(self, gang: _Gang, now: float) -> None:
+    def _follow(self, gang: _GangSpans, now: float) -> None:
         """Export what has become final of unfinished incidents."""
         job, traces = gang.job, {trace_of(gang.job, one) for one in gang.job.status.incidents}
         gang.done &= traces
@@ -149,7 +149,7 @@ class IncidentTracer:
         else:
             self._unfinished.pop(job.metadata.uid, None)
 
-    def _send(self, gang: _Gang, span: Span) -> None:
+    def _send(self, gang: _GangSpans, span: Span) -> None:
         sent = gang.sent.setdefault(span.trace_id, set())
         if span.end is not None and span.span_id not in sent:
             sent.add(span.span_id)
