@@ -112,7 +112,7 @@ class FakeApi:
             self.history.append((self._version, plural, "BOOKMARK", value))
             self._told.notify_all()
 
-    async def tell(self, plural: str, kind: str, value: Object) -> None:
+    async def send_event(self, plural: str, kind: str, value: Object) -> None:
         """Send an event to the watches, whatever is stored."""
         async with self._told:
             self._version = next(self._versions)

@@ -64,7 +64,7 @@ def pod_disruption_budget(job: GangJob) -> dict[str, Any]:
         "spec": {
             "minAvailable": min_available(job),
             "selector": {"matchLabels": gang_selector(gang.uid)},
-            # A pod that isn't ready (its image can't be pulled) must not block a drain for ever.
+            # A pod that isn't ready (its image can't be pulled) must not block a drain.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }

@@ -26,12 +26,12 @@ class Authentication:
     pods: dict[str, KubePod] = field(default_factory=lambda: {f"pod-{at}": pod(at) for at in range(4)})
     gangs: dict[str, tuple[str, str]] = field(default_factory=lambda: {GANG: (NAMESPACE, "g")})
 
-    async def who(self, shown: str) -> MemberIdentity | Refusal:
+    async def authenticate(self, shown: str) -> MemberIdentity | Refusal:
         return await self.authenticator.authenticate(shown, self.pods.get, self.gangs.get)
 
-    async def why(self, shown: str) -> RefusalReason:
+    async def refusal_reason(self, shown: str) -> RefusalReason:
         """The reason of a refusal. Its text must not contain the token."""
-        found = await self.who(shown)
+        found = await self.authenticate(shown)
         assert isinstance(found, Refusal), found
         assert shown == "" or shown not in found.text
         return found.reason

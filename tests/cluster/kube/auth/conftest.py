@@ -14,7 +14,7 @@ from tests.cluster.kube.fakeapi import serving
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Authentication]:
+async def auth() -> AsyncIterator[Authentication]:
     async with serving() as (api, client):
         issuer = Issuer()
         api.faults.append(issuer)

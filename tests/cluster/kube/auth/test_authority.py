@@ -52,35 +52,35 @@ def test_a_sidecar_accepts_the_first_certificate_for_each_name_in_strict_mode(na
 def test_a_serving_certificate_is_renewed_after_two_thirds_of_its_life() -> None:
     assert rotate(FIRST, NAMES, NOW) == (FIRST, "")
     assert rotate(FIRST, NAMES, NOW + SERVING_LIFE * 0.66) == (FIRST, "")
-    later, why = rotate(FIRST, NAMES, NOW + SERVING_LIFE * 0.67)
-    assert why == "the serving certificate is due for renewal"
+    later, refusal_reason = rotate(FIRST, NAMES, NOW + SERVING_LIFE * 0.67)
+    assert refusal_reason == "the serving certificate is due for renewal"
     assert (later.ca, later.ca_key) == (FIRST.ca, FIRST.ca_key)
     assert later.key != FIRST.key
 
 
 def test_other_names_need_a_new_serving_certificate() -> None:
-    later, why = rotate(FIRST, ("gangctl.elsewhere.svc",), NOW)
-    assert why == "the serving certificate was for other names"
+    later, refusal_reason = rotate(FIRST, ("gangctl.elsewhere.svc",), NOW)
+    assert refusal_reason == "the serving certificate was for other names"
     assert later.ca == FIRST.ca
 
 
 def test_pods_that_trust_the_old_authority_accept_the_new_one(tmp_path: Any) -> None:
     old = fresh(AUTHORITY_LIFE * 0.7)
-    new, why = rotate(old, NAMES, datetime.now(UTC))
-    assert why == "the authority is due for renewal"
+    new, refusal_reason = rotate(old, NAMES, datetime.now(UTC))
+    assert refusal_reason == "the authority is due for renewal"
     assert new.ca.endswith(old.ca), "new pods trust both"
     assert accepts(new, old.ca, tmp_path)
     assert accepts(new, new.ca, tmp_path)
     newest = certificates(new.ca)[0].public_bytes(serialization.Encoding.PEM)
     assert accepts(new, newest, tmp_path)
-    again, why = rotate(new, ("gangctl.gangctl-system.svc",), datetime.now(UTC))
-    assert why == "the serving certificate was for other names"
+    again, refusal_reason = rotate(new, ("gangctl.gangctl-system.svc",), datetime.now(UTC))
+    assert refusal_reason == "the serving certificate was for other names"
     assert accepts(again, old.ca, tmp_path), "the next renewal keeps this"
 
 
 def test_an_expired_authority_is_replaced_and_no_longer_trusted() -> None:
-    new, why = rotate(FIRST, NAMES, NOW + AUTHORITY_LIFE + timedelta(days=1))
-    assert why == "the authority was broken or had expired"
+    new, refusal_reason = rotate(FIRST, NAMES, NOW + AUTHORITY_LIFE + timedelta(days=1))
+    assert refusal_reason == "the authority was broken or had expired"
     assert len(certificates(new.ca)) == 1
     assert new.ca != FIRST.ca
 
@@ -94,8 +94,8 @@ def test_an_expired_authority_is_replaced_and_no_longer_trusted() -> None:
     ],
 )
 def test_an_authority_without_its_key_is_replaced_and_stays_trusted(broken: CertificateBundle) -> None:
-    new, why = rotate(broken, NAMES, NOW)
-    assert why == "the authority was broken or had expired"
+    new, refusal_reason = rotate(broken, NAMES, NOW)
+    assert refusal_reason == "the authority was broken or had expired"
     assert new.ca.endswith(FIRST.ca)
     assert rotate(new, NAMES, NOW) == (new, "")
 
@@ -112,8 +112,8 @@ def test_an_authority_without_its_key_is_replaced_and_stays_trusted(broken: Cert
     ],
 )
 def test_a_broken_serving_certificate_is_replaced_by_the_same_authority(broken: CertificateBundle) -> None:
-    new, why = rotate(broken, NAMES, NOW)
-    assert why.startswith("the serving certificate was")
+    new, refusal_reason = rotate(broken, NAMES, NOW)
+    assert refusal_reason.startswith("the serving certificate was")
     assert (new.ca, new.ca_key) == (FIRST.ca, FIRST.ca_key)
     assert rotate(new, NAMES, NOW) == (new, "")
 

@@ -29,9 +29,9 @@ from tests.cluster.kube.auth.tokens import (
 )
 
 
-async def test_a_signed_token_authenticates_its_member(here: Authentication) -> None:
-    assert await here.who(token()) == WORKER
-    assert await here.who(token(3)) == MemberIdentity(GANG, "worker-3", 0, "pod-3")
+async def test_a_signed_token_authenticates_its_member(auth: Authentication) -> None:
+    assert await auth.authenticate(token()) == WORKER
+    assert await auth.authenticate(token(3)) == MemberIdentity(GANG, "worker-3", 0, "pod-3")
 
 
 def public_pem() -> bytes:
@@ -45,16 +45,16 @@ def signed_with_the_public_key() -> str:
     import hashlib  # noqa: PLC0415
     import hmac  # noqa: PLC0415
 
-    said = unsigned(claims(), {"alg": "HS256", "typ": "JWT", "kid": CLUSTER_KEY.name}).rstrip(".")
-    signature = hmac.new(public_pem(), said.encode(), hashlib.sha256).digest()
-    return f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    payload = unsigned(claims(), {"alg": "HS256", "typ": "JWT", "kid": CLUSTER_KEY.name}).rstrip(".")
+    signature = hmac.new(public_pem(), payload.encode(), hashlib.sha256).digest()
+    return f"{payload}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 def tampered() -> str:
     head, body, signature = token().split(".")
-    said = json.loads(base64.urlsafe_b64decode(body + "=="))
-    said["kubernetes.io"]["pod"] = {"name": "g-worker-1-0", "uid": "pod-1"}
-    return f"{head}.{base64.urlsafe_b64encode(json.dumps(said).encode()).rstrip(b'=').decode()}.{signature}"
+    payload = json.loads(base64.urlsafe_b64decode(body + "=="))
+    payload["kubernetes.io"]["pod"] = {"name": "g-worker-1-0", "uid": "pod-1"}
+    return f"{head}.{base64.urlsafe_b64encode(json.dumps(payload).encode()).rstrip(b'=').decode()}.{signature}"
 
 
 INVALID_TOKENS = [
@@ -97,9 +97,9 @@ INVALID_TOKENS = [
 
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 @pytest.mark.parametrize(("shown", "reason"), INVALID_TOKENS, ids=range(len(INVALID_TOKENS)))
-async def test_an_invalid_token_is_refused_with_its_reason(here: Authentication, shown: str, reason: str) -> None:
-    assert await here.why(shown) == reason
-    assert here.issuer.reviewed == []
+async def test_an_invalid_token_is_refused_with_its_reason(auth: Authentication, shown: str, reason: str) -> None:
+    assert await auth.refusal_reason(shown) == reason
+    assert auth.issuer.reviewed == []
 
 
 @pytest.mark.parametrize(
@@ -116,54 +116,54 @@ async def test_an_invalid_token_is_refused_with_its_reason(here: Authentication,
         (pod(name="x-worker-0-0"), "NotAMember"),
     ],
 )
-async def test_the_labels_of_a_pod_alone_are_not_trusted(here: Authentication, found: KubePod, reason: str) -> None:
-    here.pods["pod-0"] = found
-    here.gangs["uid-other"] = (NAMESPACE, "other")
-    assert await here.why(token()) == reason
-    assert isinstance(await here.who(token(1)), MemberIdentity), "other pods are not affected"
+async def test_the_labels_of_a_pod_alone_are_not_trusted(auth: Authentication, found: KubePod, reason: str) -> None:
+    auth.pods["pod-0"] = found
+    auth.gangs["uid-other"] = (NAMESPACE, "other")
+    assert await auth.refusal_reason(token()) == reason
+    assert isinstance(await auth.authenticate(token(1)), MemberIdentity), "other pods are not affected"
 
 
-async def test_a_gang_in_another_namespace_has_no_such_member(here: Authentication) -> None:
-    here.gangs[GANG] = ("other", "g")
-    assert await here.why(token()) == "NotAMember"
+async def test_a_gang_in_another_namespace_has_no_such_member(auth: Authentication) -> None:
+    auth.gangs[GANG] = ("other", "g")
+    assert await auth.refusal_reason(token()) == "NotAMember"
 
 
-async def test_a_terminating_pod_is_authenticated(here: Authentication) -> None:
-    here.pods["pod-0"] = pod(deleting=True)
-    assert await here.who(token()) == WORKER
+async def test_a_terminating_pod_is_authenticated(auth: Authentication) -> None:
+    auth.pods["pod-0"] = pod(deleting=True)
+    assert await auth.authenticate(token()) == WORKER
 
 
 async def test_an_unknown_pod_may_retry_and_a_deleted_pod_may_not(
-    here: Authentication, monkeypatch: pytest.MonkeyPatch
+    auth: Authentication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = here.pods.pop("pod-0")
-    found = await here.who(token())
+    late = auth.pods.pop("pod-0")
+    found = await auth.authenticate(token())
     assert isinstance(found, Refusal)
     assert (found.reason, found.retryable) == ("UnknownPod", True)
-    here.pods["pod-0"] = late
-    assert await here.who(token()) == WORKER
-    del here.pods["pod-0"]
-    found = await here.who(token())
+    auth.pods["pod-0"] = late
+    assert await auth.authenticate(token()) == WORKER
+    del auth.pods["pod-0"]
+    found = await auth.authenticate(token())
     assert isinstance(found, Refusal)
     assert (found.reason, found.retryable) == ("PodGone", False)
     monkeypatch.setattr(token_authenticator, "APPEARING_SECONDS", 0.0)
-    del here.pods["pod-1"]
-    assert await here.why(token(1)) == "PodGone", "the time in which it may appear is over"
+    del auth.pods["pod-1"]
+    assert await auth.refusal_reason(token(1)) == "PodGone", "the time in which it may appear is over"
 
 
-async def test_a_cached_token_is_refused_once_it_has_expired(here: Authentication) -> None:
+async def test_a_cached_token_is_refused_once_it_has_expired(auth: Authentication) -> None:
     short = sign(claims(exp=time.time() - 9.8))  # the clocks may be 10 s apart
-    assert await here.who(short) == WORKER
+    assert await auth.authenticate(short) == WORKER
     async with asyncio.timeout(5):
-        while await here.who(short) == WORKER:  # noqa: ASYNC110 - time has to pass
+        while await auth.authenticate(short) == WORKER:  # noqa: ASYNC110 - time has to pass
             await asyncio.sleep(0.02)
-    assert await here.why(short) == "Expired"
+    assert await auth.refusal_reason(short) == "Expired"
 
 
-async def test_the_caches_are_bounded(here: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_caches_are_bounded(auth: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_authenticator, "MAX_VERIFIED", 3)
     monkeypatch.setattr(token_authenticator, "MAX_UNKNOWN_PODS", 3)
     for at in range(12):
-        assert await here.who(sign(claims(at % 4, jti=str(at))))
-    assert len(here.authenticator._verified) == 3  # noqa: SLF001 - memory can't be seen otherwise
-    assert len(here.authenticator._unknown_until) == 3  # noqa: SLF001
+        assert await auth.authenticate(sign(claims(at % 4, jti=str(at))))
+    assert len(auth.authenticator._verified) == 3  # noqa: SLF001 - memory can't be seen otherwise
+    assert len(auth.authenticator._unknown_until) == 3  # noqa: SLF001

@@ -25,10 +25,10 @@ from tests.wait import until_async
 
 
 @pytest.mark.parametrize("useless", [[], [{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256", "kid": "rsa"}], [{}], [7]])
-async def test_tokens_are_reviewed_without_a_usable_key(here: Authentication, useless: list[Any]) -> None:
-    here.issuer.keys = useless
-    here.issuer.review = reviewed()
-    assert await here.who(token()) == WORKER
+async def test_tokens_are_reviewed_without_a_usable_key(auth: Authentication, useless: list[Any]) -> None:
+    auth.issuer.keys = useless
+    auth.issuer.review = reviewed()
+    assert await auth.authenticate(token()) == WORKER
 
 
 def reviewed(**changes: Any) -> dict[str, Any]:
@@ -45,17 +45,17 @@ NOT_PUBLISHED = status(403, "Forbidden", "the keys are not published")
 
 
 async def test_each_token_is_reviewed_once_a_minute_where_keys_are_not_published(
-    here: Authentication, monkeypatch: pytest.MonkeyPatch
+    auth: Authentication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.issuer.hidden, here.issuer.review = NOT_PUBLISHED, reviewed()
+    auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, reviewed()
     shown = token()
     for _ in range(5):
-        assert await here.who(shown) == WORKER
-    assert here.issuer.reviewed == [{"token": shown, "audiences": [AUDIENCE]}]
+        assert await auth.authenticate(shown) == WORKER
+    assert auth.issuer.reviewed == [{"token": shown, "audiences": [AUDIENCE]}]
     monkeypatch.setattr(token_review, "ACCEPTED_SECONDS", 0.0)
-    assert await here.who(sign(claims(jti="another"))) == WORKER
-    assert await here.who(sign(claims(jti="another"))) == WORKER
-    assert len(here.issuer.reviewed) in {2, 3}
+    assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
+    assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
+    assert len(auth.issuer.reviewed) in {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -72,31 +72,31 @@ async def test_each_token_is_reviewed_once_a_minute_where_keys_are_not_published
     ],
 )
 async def test_a_review_is_checked_like_a_token(
-    here: Authentication, answer: dict[str, Any] | None, reason: str
+    auth: Authentication, answer: dict[str, Any] | None, reason: str
 ) -> None:
-    here.issuer.hidden, here.issuer.review = NOT_PUBLISHED, answer
-    assert await here.why(token()) == reason
+    auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, answer
+    assert await auth.refusal_reason(token()) == reason
 
 
-async def test_a_token_that_cannot_be_a_members_is_not_reviewed(here: Authentication) -> None:
-    here.issuer.hidden, here.issuer.review = NOT_PUBLISHED, reviewed()
+async def test_a_token_that_cannot_be_a_members_is_not_reviewed(auth: Authentication) -> None:
+    auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, reviewed()
     for shown in ("", "garbage", "a.b.c", "é" * 40, unsigned(claims(), {"alg": "none", "kid": CLUSTER_KEY.name})):
-        await here.why(shown)
+        await auth.refusal_reason(shown)
     stranger = rsa_key()
-    assert await here.why(sign(claims(aud=["other"]), stranger)) == "WrongAudience"
-    assert await here.why(sign(claims(exp=int(time.time()) - 60), stranger)) == "Expired"
-    assert await here.why(sign(bound(pod={"name": "x", "uid": "unknown-pod"}), stranger)) == "UnknownPod"
-    assert here.issuer.reviewed == []
+    assert await auth.refusal_reason(sign(claims(aud=["other"]), stranger)) == "WrongAudience"
+    assert await auth.refusal_reason(sign(claims(exp=int(time.time()) - 60), stranger)) == "Expired"
+    assert await auth.refusal_reason(sign(bound(pod={"name": "x", "uid": "unknown-pod"}), stranger)) == "UnknownPod"
+    assert auth.issuer.reviewed == []
 
 
-async def test_the_number_of_waiting_reviews_is_bounded(here: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_waiting_reviews_is_bounded(auth: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_review, "MAX_WAITING", 10)
-    here.issuer.hidden, here.issuer.review = NOT_PUBLISHED, reviewed()
-    here.issuer.answering.clear()
-    asked = {asyncio.ensure_future(here.who(sign(claims(jti=str(at))))) for at in range(60)}
+    auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, reviewed()
+    auth.issuer.answering.clear()
+    asked = {asyncio.ensure_future(auth.authenticate(sign(claims(jti=str(at))))) for at in range(60)}
     await until_async("the tokens beyond the bound are refused", lambda: sum(one.done() for one in asked) == 50)
     refused = [one.result() for one in asked if one.done()]
     assert {(one.reason, one.retryable) for one in refused if isinstance(one, Refusal)} == {("CannotVerify", True)}
-    assert len(here.issuer.reviewed) <= token_review.CONCURRENCY
-    here.issuer.answering.set()
+    assert len(auth.issuer.reviewed) <= token_review.CONCURRENCY
+    auth.issuer.answering.set()
     assert sum(one == WORKER for one in await asyncio.gather(*asked)) == 10

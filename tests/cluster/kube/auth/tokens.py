@@ -65,7 +65,7 @@ def claims(at: int = 0, **changes: Any) -> dict[str, Any]:
     """The claims of the token of worker-AT's pod."""
     now = int(time.time())
     pod = {"name": f"g-worker-{at}-0", "uid": f"pod-{at}"}
-    said = {
+    payload = {
         "aud": [AUDIENCE],
         "exp": now + 3600,
         "iat": now,
@@ -80,23 +80,23 @@ def claims(at: int = 0, **changes: Any) -> dict[str, Any]:
             "serviceaccount": {"name": "default", "uid": "uid-default"},
         },
     }
-    return {name: one for name, one in {**said, **changes}.items() if one is not None}
+    return {name: one for name, one in {**payload, **changes}.items() if one is not None}
 
 
 def bound(**changes: Any) -> dict[str, Any]:
     """The same, with changes in ``kubernetes.io``."""
-    said = claims()
-    return {**said, "kubernetes.io": {**said["kubernetes.io"], **changes}}
+    payload = claims()
+    return {**payload, "kubernetes.io": {**payload["kubernetes.io"], **changes}}
 
 
-def sign(said: Mapping[str, Any], key: Key = CLUSTER_KEY, **headers: Any) -> str:
+def sign(payload: Mapping[str, Any], key: Key = CLUSTER_KEY, **headers: Any) -> str:
     """A token."""
-    return jwt.encode(dict(said), key.private, algorithm=key.algorithm, headers={"kid": key.name, **headers})
+    return jwt.encode(dict(payload), key.private, algorithm=key.algorithm, headers={"kid": key.name, **headers})
 
 
-def unsigned(said: dict[str, Any], header: dict[str, Any]) -> str:
+def unsigned(payload: dict[str, Any], header: dict[str, Any]) -> str:
     """A token without a signature."""
-    parts = [base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in (header, said)]
+    parts = [base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in (header, payload)]
     return ".".join((*parts, ""))
 
 

@@ -36,8 +36,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
     async with live_cluster(GANG, ("pods", pod("worker-0", 0))) as one:
-        said = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", pod="g-worker-0-0")
-        await one.cluster.emit(one.job, said)
+        restarting = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", pod="g-worker-0-0")
+        await one.cluster.emit(one.job, restarting)
         await until_async(
             "the Event is sent",
             lambda: one.cluster.event_counts == {"sent": 1, "combined": 0, "left_out": 0, "lost": 0},

@@ -1,4 +1,4 @@
-"""Gangs whose pods the golden files hold: one for each thing that the pod builder does."""
+"""The cases of the golden files: one for each change that the pod builder makes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CONTAINED = "securityContext: {allowPrivilegeEscalation: false, capabilities: {d
 
 @dataclass(frozen=True)
 class Case:
-    """What is built."""
+    """A pod to build."""
 
-    says: str
+    description: str
     job: GangJob
     create: CreatePod
     restart_all: bool = True
@@ -138,21 +138,21 @@ REPLACED = {
 CASES = {
     "minimal": Case("A role with one container.", job(MINIMAL), CreatePod("worker-1", 0)),
     "onfailure": Case(
-        "The same where nodes can't restart all containers.", job(MINIMAL), CreatePod("worker-1", 0), restart_all=False
+        "The same on nodes without RestartAllContainers.", job(MINIMAL), CreatePod("worker-1", 0), restart_all=False
     ),
-    "spare": Case("The pod of a spare is like any other.", job(SPARES), CreatePod("worker-2", 0)),
+    "spare": Case("The pod of a spare is like any other pod.", job(SPARES), CreatePod("worker-2", 0)),
     "torchrun": Case(
-        "Everything that a template may have is kept; a node that is required to be kept off is added to every term.",
+        "All fields of a template are kept; a node to avoid is added to every required term.",
         job(TORCHRUN),
         CreatePod("worker-0", 3, ("node-7",), required=True),
     ),
     "replaced": Case(
-        "A replacement keeps off two nodes and carries the trace of its incident.",
+        "A replacement avoids two nodes and has the trace of its incident.",
         job(MINIMAL, status=REPLACED),
         CreatePod("worker-0", 1, ("node-7", "node-8"), required=True),
     ),
     "preferred": Case(
-        "A node is kept off if possible.", job(MINIMAL), CreatePod("worker-0", 1, ("node-7",), required=False)
+        "A node to avoid as a preference.", job(MINIMAL), CreatePod("worker-0", 1, ("node-7",), required=False)
     ),
     "packed": Case(
         "Packed into one rack, as a requirement.",
@@ -160,9 +160,13 @@ CASES = {
         CreatePod("worker-0", 0),
     ),
     "spread": Case(
-        "Spread over nodes if possible, off one node; the planned grace is a pod's.",
+        "Spread over nodes as a preference, avoiding one node; the planned grace period is the pod's.",
         job(MINIMAL, "{placement: {strategy: Spread}, recovery: {plannedStopGracePeriodSeconds: 600}}"),
         CreatePod("worker-0", 1, ("node-7",)),
     ),
-    "variables": Case("$(VAR) is left to the supervisor in commands only.", job(VARIABLES), CreatePod("worker-0", 0)),
+    "variables": Case(
+        "The supervisor expands $(VAR) in commands, the kubelet in values of env.",
+        job(VARIABLES),
+        CreatePod("worker-0", 0),
+    ),
 }

@@ -42,7 +42,7 @@ def main(**container: Any) -> Case:
 @pytest.mark.parametrize("name", CASES)
 def test_a_pod_equals_its_golden_file(name: str, request: pytest.FixtureRequest) -> None:
     case, path = CASES[name], FOLDER / f"{name}.yaml"
-    text = f"# {case.says}\n" + yaml.safe_dump(built(case), sort_keys=False, width=120)
+    text = f"# {case.description}\n" + yaml.safe_dump(built(case), sort_keys=False, width=120)
     if request.config.getoption("--regenerate"):
         path.write_text(text)
     else:
@@ -132,7 +132,7 @@ def test_reserved_variables_win_and_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "text"),
     [
         (main(args="one"), "containers[0].args: 'one' instead of a list"),
         (main(args=["a", 1]), "containers[0].args[1]: 1 instead of a string"),
@@ -149,11 +149,11 @@ def test_reserved_variables_win_and_come_first() -> None:
         (Case("", job(VARIABLES), CreatePod("another-0", 0)), "gang llama has no role 'another'"),
     ],
 )
-def test_the_error_of_an_unusable_template_names_the_field(case: Case, said: str) -> None:
+def test_the_error_of_an_unusable_template_names_the_field(case: Case, text: str) -> None:
     with pytest.raises(Terminal) as refused:
         built(case)
-    assert said in str(refused.value)
-    assert said.startswith("gang llama") or str(refused.value).startswith("spec.roles[0].template.spec.")
+    assert text in str(refused.value)
+    assert text.startswith("gang llama") or str(refused.value).startswith("spec.roles[0].template.spec.")
 
 
 def test_mounts_beside_the_supervisors_directory_are_kept() -> None:

@@ -78,7 +78,7 @@ async def test_an_expired_version_makes_the_reflector_list_again(*, as_event: bo
         since = one.reflector.synced_since
         if as_event:
             gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-            await one.api.tell("nodes", "ERROR", gone)
+            await one.api.send_event("nodes", "ERROR", gone)
         else:
             # A deletion in the gap: no event ever reports it.
             del one.api.objects["nodes", "", "a"]

@@ -146,6 +146,6 @@ async def test_a_refresh_is_newer_than_a_delayed_watch() -> None:
         assert [found.lost for found in one.reflector.items.values() if found.name == "a"] == [True]
         # The late event of the watch is older than the list.
         gone["metadata"]["resourceVersion"] = str(earlier[-1][0])
-        await one.api.tell("nodes", "MODIFIED", gone)
+        await one.api.send_event("nodes", "MODIFIED", gone)
         await one.api.put("nodes", node("d"))
         await one.sees("a", "c", "d")
