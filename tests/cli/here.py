@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
+from tests.wait import until
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -34,16 +35,6 @@ LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; d
 def _heed_hangups() -> None:
     """Whoever runs the tests under nohup: what is tested is a terminal's child."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
-    """Wait until the condition gives something true, and give it."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise TimeoutError(f"not within {seconds:.0f} s: {what}")
 
 
 def manifest(command: Sequence[str] = LOOP, replicas: int = 3, **spec: Any) -> dict[str, Any]:
@@ -149,11 +140,11 @@ class Here:
     def runs_attempt(self, attempt: int, members: int = 3) -> None:
         """Wait until every worker is in this attempt."""
         until(
+            f"attempt {attempt} runs; {self.attempts()}",
             lambda: (
                 [seen[-1:] for seen in self.attempts().values()] == [[attempt]] * members
                 and len(self.workers()) == members
             ),
-            f"attempt {attempt} runs; {self.attempts()}",
         )
 
     def is_seen_running(self) -> bool:

@@ -20,7 +20,8 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import console
 from gangctl.cli.plain_output import PlainOutput
 from gangctl.cli.text import clean, duration, output_line
-from tests.cli.here import Here, manifest, until
+from tests.cli.here import Here, manifest
+from tests.wait import until
 
 NASTY = "[red]x[/red] \x1b[2J\r\n\u202e:smile:"
 NOW = 1_000_000.0
@@ -147,12 +148,12 @@ def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here) -> None:
                 seen.extend(os.read(ours, 1 << 16))
             return text in seen.decode(errors="replace")
 
-        until(lambda: sees("worker-0   0      "), "the member is drawn")
+        until("the member is drawn", lambda: sees("worker-0   0      "))
         folder.runs_attempt(1, 1)
         run.send_signal(signal.SIGINT)
-        until(lambda: sees("no process of g is left"), "the end is drawn")
-        until(lambda: sees("\x1b[?25h"), "the cursor is shown again")
-        until(lambda: sees("") and run.poll() is not None, "it ends")  # it may still wait for somebody to read
+        until("the end is drawn", lambda: sees("no process of g is left"))
+        until("the cursor is shown again", lambda: sees("\x1b[?25h"))
+        until("it ends", lambda: sees("") and run.poll() is not None)  # it may still wait for somebody to read
         assert run.returncode == 130
     os.close(ours)
 

@@ -21,11 +21,12 @@ from gangctl.cli.text import clean
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.telemetry.spans import incident_spans
-from tests.cli.here import Here, manifest, until
+from tests.cli.here import Here, manifest
 from tests.cli.kube import job as document
 from tests.cli.kube import shell
 from tests.cli.tracecases import CASES, NASTY, hostile, incident, is_open, job, linked
 from tests.cluster.kube.fakeapi import status
+from tests.wait import until
 
 URL = "https://jaeger.example.com"
 
@@ -232,7 +233,7 @@ def test_a_restart_on_this_machine_is_drawn_while_the_gang_runs(folder: Here) ->
         out = folder.gangctl("trace", "g").stdout
         return out if "─ start" in out else ""
 
-    drawn = until(drawn_with_its_start, "the controller knows when the last worker was started")
+    drawn = until("the controller knows when the last worker was started", drawn_with_its_start)
     assert drawn.startswith("g: attempt 1 to 2, ")
     assert "worker-1 (rank 1): ended by SIGKILL" in drawn
     run.signal(signal.SIGINT)

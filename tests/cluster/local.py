@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.pods import CreatePod
+from tests.wait import until_async
 
 DEADLINE = 20.0
 
@@ -40,27 +40,6 @@ def manifest(
             "spec": {"roles": [role], "recovery": {"replaceAfter": 100, "stopGracePeriodSeconds": 2}},
         }
     )
-
-
-async def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
-    """Wait until the condition gives something true, and give it."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = condition()
-            if found:
-                return found
-            await asyncio.sleep(0.01)
-
-
-def until_blocking(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
-    """The same, for tests without a loop."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise TimeoutError(f"{condition} wasn't so within {seconds} s")
 
 
 @dataclass
@@ -91,7 +70,7 @@ class Machine:
         """Create a pod and wait until both of its processes run, and its supervisor listens to signals."""
         await self.cluster.create_pod(self.job, CreatePod(member, incarnation))
         pod = await self.running(member)
-        await until(lambda: catches(pod.supervisor, signal.SIGTERM))
+        await until_async("the supervisor handles signals", lambda: catches(pod.supervisor, signal.SIGTERM))
         return pod
 
     def sessions(self, pod: PodRecord) -> int:
@@ -101,7 +80,7 @@ class Machine:
 
     async def running(self, member: str = "worker-0") -> PodRecord:
         """Wait until both processes of the member's newest pod run."""
-        pod: PodRecord = await until(lambda: self.whole(member))
+        pod: PodRecord = await until_async("both processes of the pod run", lambda: self.whole(member))
         return pod
 
     def whole(self, member: str) -> PodRecord | None:
@@ -121,7 +100,9 @@ class Machine:
         self.cluster = LocalCluster(self.state)
         watching = asyncio.create_task(self.cluster.watch(self.changes.append))
         try:
-            await until(lambda: self.cluster.listening_since or (watching.done() and watching.result()))
+            await until_async(
+                "the cluster watches", lambda: self.cluster.listening_since or (watching.done() and watching.result())
+            )
             yield self.cluster
         finally:
             watching.cancel()

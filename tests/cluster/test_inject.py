@@ -14,7 +14,8 @@ from gangctl.cluster.local import process
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import PodProcess, controller_pid, pod_of, processes
 from gangctl.cluster.local.ptrace import exit_with
-from tests.cluster.local import machine, until_blocking
+from tests.cluster.local import machine
+from tests.wait import until
 
 BUSY = "import threading\nthreading.Thread(target=lambda: print('up', flush=True)).start()\nwhile True: pass"
 ASLEEP = "import time, threading\nprint('up', flush=True)\ntime.sleep(600)"
@@ -72,7 +73,7 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
         assert processes(pod, PodProcess.SUPERVISOR) == (pod.supervisor,)
         assert processes(pod, PodProcess.SIDECAR) == (pod.sidecar,)
         assert processes(pod, PodProcess.WORKER) == (), "none was started yet"
-        with pytest.raises(Terminal, match="member 'worker-9' has no pod that runs; members with pods: worker-0"):
+        with pytest.raises(Terminal, match="no pod of member worker-9 runs; members with pods: worker-0"):
             pod_of(here.folder, "worker-9")
 
 
@@ -93,7 +94,7 @@ def test_the_controller_is_known_by_its_lock_and_a_stale_pid_is_not_taken_for_it
         holder.stdout.readline()
         assert controller_pid(state) == holder.pid
         holder.kill()
-        until_blocking(lambda: process.process_of(holder.pid) is None)
+        until("the process has ended", lambda: process.process_of(holder.pid) is None)
     with pytest.raises(Terminal, match="no controller runs"):
         controller_pid(state)
     with subprocess.Popen(["sleep", "600"]) as other:

@@ -12,7 +12,7 @@ import pytest
 
 from gangctl.cluster.local import process
 from gangctl.cluster.local.process import Process
-from tests.cluster.local import until, until_blocking
+from tests.wait import until, until_async
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_zombie_is_dead(tmp_path: Path) -> None:
     found = process.process_of(child.pid)
     assert found is not None
     child.kill()
-    until_blocking(lambda: not process.is_alive(found))
+    until("the process has ended", lambda: not process.is_alive(found))
     assert process.process_of(child.pid) is None
     assert not process.send(found, signal.SIGTERM)
     child.wait()
@@ -88,7 +88,9 @@ async def test_all_below_a_process_are_found_and_workers_by_their_mark(tmp_path:
     environment = {**os.environ, "GANG_POD_UID": "pod-of-this-test", "GANG_SUPERVISED": "1"}
     top = process.spawn(["sh", "-c", program], environment, tmp_path, tmp_path / "log")
     try:
-        below = await until(lambda: len(found := process.descendants(top)) == 2 and found)
+        below = await until_async(
+            "both descendants run", lambda: found if len(found := process.descendants(top)) == 2 else None
+        )
         assert set(process.marked("pod-of-this-test")) == {top, *below}
         assert process.marked("pod-of-this") == ()
         assert set(process.children(top)) == set(below)

@@ -43,8 +43,11 @@ def test_an_absolute_working_directory_stays() -> None:
         ({"env": [{"name": "A", "value": 1}]}, "env[0]: {'name': 'A', 'value': 1} instead of a name and a value"),
         ({"env": [{"value": "x"}]}, "env[0]: {'value': 'x'} instead of a name and a value"),
         ({"env": ["A=1"]}, "env[0]: 'A=1' instead of a name and a value"),
-        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, "env[0].valueFrom: nothing to take A from"),
-        ({"envFrom": [{"configMapRef": {"name": "c"}}]}, "envFrom: there is no ConfigMap and no Secret"),
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]},
+            "env[0].valueFrom: local mode can't resolve it; set a value for A",
+        ),
+        ({"envFrom": [{"configMapRef": {"name": "c"}}]}, "envFrom: local mode has no ConfigMaps and Secrets"),
     ],
 )
 def test_what_cannot_be_run_here_is_refused_with_its_path(container: dict[str, Any], said: str) -> None:
@@ -65,5 +68,5 @@ def test_what_has_no_effect_here_is_said() -> None:
     dumped = job.model_dump(by_alias=True, exclude_none=True)
     dumped["spec"]["roles"][0]["template"]["spec"] = spec
     first, second = ignored(GangJob.model_validate(dumped))
-    assert "local mode starts main only, not logs, fetch" in first
+    assert "local mode starts only container main, not logs, fetch" in first
     assert "nodeSelector have no effect in local mode" in second

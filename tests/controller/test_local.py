@@ -171,7 +171,7 @@ async def test_a_second_controller_names_the_first_one_and_ends(tmp_path: Path) 
         async with controller(here, stderr=asyncio.subprocess.PIPE) as second:
             _, said = await second.communicate()
             assert second.returncode == 1
-            assert f"has a controller already: process {first.pid}" in said.decode()
+            assert f"process {first.pid} is already the controller of" in said.decode()
 
 
 async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_until_it_can(tmp_path: Path) -> None:

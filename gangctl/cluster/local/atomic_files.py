@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whenever the process or the machine stops."""
+"""Atomic files: after a crash of the process or the machine, a file has either its old or its new content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADVICE: Final = {
 
 
 class Stamp(NamedTuple):
-    """Which version of a file this is: each write makes a new inode."""
+    """Version of a file: each write makes a new inode."""
 
     inode: int
     modified_ns: int
@@ -32,10 +32,10 @@ class Stamp(NamedTuple):
 
 
 def stamp(path: Path) -> Stamp | None:
-    """The version that is there now; None if there is none.
+    """The current version; None if there is no file.
 
     Raises:
-        OSError: it can't be told.
+        OSError: it can't be determined.
     """
     try:
         return _stamp(path.stat())
@@ -54,10 +54,10 @@ def read(path: Path) -> tuple[bytes, Stamp]:
 
 
 def write(path: Path, content: bytes, *, durable: bool) -> Stamp:
-    """Replace a file in one step; with ``durable``, it survives a power failure once this has returned.
+    """Replace a file atomically; with ``durable``, the new content survives a power failure once this has returned.
 
     Raises:
-        Retryable: it can't be written; what was there before is untouched.
+        Retryable: it can't be written; the old content is untouched.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -82,10 +82,10 @@ def write(path: Path, content: bytes, *, durable: bool) -> Stamp:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable which names are in a folder.
+    """Make the entries of a folder durable.
 
     Raises:
-        OSError: it can't be.
+        OSError: it failed.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -95,20 +95,20 @@ def sync_folder(path: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> Retryable:
-    """The error for people: path, cause and what to do about it."""
+    """The error with a message for users: path, cause and what to do."""
     advice = _ADVICE.get(error.errno or 0)
     return Retryable(
-        f"{path} can't be written: {error.strerror or error}; what was stored before is untouched"
+        f"{path} can't be written: {error.strerror or error}; the stored version is unchanged"
         + (f" ({advice})" if advice else "")
     )
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock; it ends with the process at the latest.
+    """Hold the lock of a file; it is released at the end of the process at the latest.
 
     Raises:
-        Retryable: the lock's file can't be made.
+        Retryable: the lock file can't be created.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,8 @@
-"""The local cluster: the controller's world on one machine. Gangs are folders, pods are processes.
+"""The local cluster: implements the cluster port on one machine. Gangs are folders, pods are processes.
 
-A controller that is killed leaves everything running. The next one reads the folders, adopts what lives, starts again
-what died meanwhile, and touches no worker. Changes by others (the command line) are noticed within 200 ms.
+If the controller is killed, everything keeps running. The next controller reads the folders, adopts the running
+processes, restarts those that died meanwhile, and must not touch a worker. Changes by other processes (the command
+line) are noticed within 200 ms.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from gangctl.core.policy.pods import CreatePod, DeletePod
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.2
-STARTING_AT_ONCE: Final = 2
-"""Pods that are created at the same time: more would only push each other, and the controller, off the processors."""
+POLL_SECONDS: Final = 0.2
+CONCURRENT_STARTS: Final = 2
+"""Maximum number of pods to create concurrently: more would compete for CPU with each other and the controller."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class _Gang:
     store: GangStore
     job: GangJob
     pods: dict[str, LocalPod]
-    """By name. Those of an earlier gang in the same folder are among them until they are gone."""
+    """Pods by name. They include pods of an earlier gang in the same folder until those are gone."""
 
 
 class LocalCluster:
@@ -62,13 +63,13 @@ class LocalCluster:
         self._gangs: dict[str, _Gang] = {}
         """By UID."""
         self._pods: dict[GangFolder, dict[str, LocalPod]] = {}
-        """By folder and name: pods outlive their gang for as long as they need to end."""
-        self._bad: dict[Path, Stamp | None] = {}
-        """Files that can't be read, so that each version is complained about once."""
+        """Pods by folder and name: a pod outlives its gang until it has ended."""
+        self._unreadable: dict[Path, Stamp | None] = {}
+        """Files that can't be read, so that each version is logged only once."""
         self._tokens: dict[str, MemberIdentity] = {}
-        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
-        self._keepers: asyncio.TaskGroup | None = None
-        self._changed: Callable[[str], None] = _nobody
+        self._starting = asyncio.Semaphore(CONCURRENT_STARTS)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._changed: Callable[[str], None] = _ignore
         self.listening_since = 0.0
 
     def gang(self, uid: str) -> GangJob | None:
@@ -81,7 +82,7 @@ class LocalCluster:
         return next((gang.job for gang in self._gangs.values() if gang.job.metadata.name == name), None)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
-        """All pods of the gang that are not gone."""
+        """All pods of the gang that exist."""
         gang = self._gangs.get(uid)
         pods = () if gang is None else gang.pods.values()
         return tuple(pod.shown for pod in pods if pod.record.gang == uid)
@@ -91,30 +92,30 @@ class LocalCluster:
         return frozenset()
 
     def pod_rejections(self, uid: str) -> tuple[str, ...]:
-        """None: what this machine can't run is refused before it is stored."""
+        """None: a gang that this machine can't run is rejected before it is stored."""
         del uid
         return ()
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
-        """Whose token this is."""
+        """The member that the token belongs to."""
         return self._tokens.get(token) or Refusal(
-            RefusalReason.UNKNOWN_POD, "the token is nobody's, or its pod is gone"
+            RefusalReason.UNKNOWN_POD, "the token belongs to no pod, or the pod is gone"
         )
 
     async def watch(self, changed: Callable[[str], None]) -> None:
-        """Keep every pod and look for changes until cancelled; processes are left running then.
+        """Keep all pods running and poll for changes until cancelled. Processes keep running then.
 
         Raises:
             Terminal: the state directory can't be used.
         """
         await asyncio.to_thread(self._programs.install)
         self._changed = changed
-        async with asyncio.TaskGroup() as self._keepers:
-            await self._look()
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._poll()
             self.listening_since = time.time()
             while True:
-                await asyncio.sleep(LOOK_SECONDS)
-                await self._look()
+                await asyncio.sleep(POLL_SECONDS)
+                await self._poll()
 
     async def write_status(self, job: GangJob, status: Status) -> GangJob:
         """Store the status; see the port."""
@@ -124,12 +125,12 @@ class LocalCluster:
         try:
             written = await asyncio.to_thread(gang.store.write_status, job, status)
         finally:
-            # Of a conflict as well: it was found by reading what is stored now.
+            # also after a conflict, which was found by reading the stored version
             _refresh(gang)
         return written
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a pod: first it is stored, then its processes are started.
+        """Create a pod: store it, then start its processes.
 
         Raises:
             Retryable: it can't be stored.
@@ -141,18 +142,18 @@ class LocalCluster:
             return
         async with self._starting:
             stored = await asyncio.to_thread(self._store_pod, gang.store.folder, job, create)
-            self._keep(gang, stored, {})
+            self._start_pod(gang, stored, {})
         self._changed(stored.gang)
 
     async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
-        """Begin to end a pod."""
+        """Start to terminate a pod."""
         gang = self._gangs.get(job.metadata.uid)
         pod = None if gang is None else gang.pods.get(delete.name)
         if pod is not None and pod.record.uid == delete.uid:
             await pod.delete(delete.grace_seconds)
 
     async def delete_gang(self, job: GangJob) -> None:
-        """Nothing: whoever started the gang on this machine removes it."""
+        """Do nothing: `gangctl run` removes the gang."""
 
     async def emit(self, job: GangJob, event: Event) -> None:
         """Append the event to the gang's ``events.jsonl``.
@@ -202,21 +203,21 @@ class LocalCluster:
             raise unwritable(pod.path, error) from error
         return stored
 
-    def _keep(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
+    def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
         folder = gang.store.folder.pod(stored.name)
         found = processes_of(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
         self._tokens[stored.token] = MemberIdentity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod
-        assert self._keepers is not None
-        self._keepers.create_task(self._kept(gang, pod), name=f"pod {stored.name}")
+        assert self._tasks is not None
+        self._tasks.create_task(self._run_pod(gang, pod), name=f"pod {stored.name}")
 
-    async def _kept(self, gang: _Gang, pod: LocalPod) -> None:
+    async def _run_pod(self, gang: _Gang, pod: LocalPod) -> None:
         try:
-            await pod.keep()
+            await pod.run()
         except Exception:
-            # One pod that can't be kept must not take the controller along, nor the other gangs.
-            log.exception("pod %s isn't kept any more; a restarted controller tries again", pod.record.name)
+            # a failure of one pod must not end the controller or other gangs
+            log.exception("pod %s is no longer managed; a restarted controller tries again", pod.record.name)
             return
         del gang.pods[pod.record.name]
         del self._tokens[pod.record.token]
@@ -224,8 +225,8 @@ class LocalCluster:
             if one.pods is gang.pods:
                 self._changed(uid)
 
-    async def _look(self) -> None:
-        """Find gangs that are new, changed or gone. What can't be looked at is taken to be as it was."""
+    async def _poll(self) -> None:
+        """Find gangs that are new, changed or gone. A gang that can't be read counts as unchanged."""
         known = {gang.store.folder: uid for uid, gang in self._gangs.items()}
         try:
             folders = [GangFolder(path) for path in self._state.gangs.iterdir()]
@@ -233,18 +234,18 @@ class LocalCluster:
         except FileNotFoundError:
             stamps = {}
         except OSError as error:
-            log.error("%s can't be looked at: %s", self._state.gangs, error)  # noqa: TRY400 - the sentence says it all
+            log.error("%s can't be read: %s", self._state.gangs, error)  # noqa: TRY400 - the message is complete
             return
         for folder in known.keys() | stamps.keys():
             uid, stamp = known.get(folder), stamps.get(folder)
             store = GangStore(folder) if uid is None else self._gangs[uid].store
             if stamp is None and uid is not None:
                 await self._drop(uid)
-            elif stamp not in {None, self._bad.get(folder.job), store.newest and store.newest[0]}:
+            elif stamp not in {None, self._unreadable.get(folder.job), store.newest and store.newest[0]}:
                 await self._read(uid, store)
 
     async def _read(self, known: str | None, store: GangStore) -> None:
-        """``known``: the UID of the gang that was in this file when it was last looked at."""
+        """Read a gang. ``known``: UID of the gang that was in this file at the last poll."""
         stamp = store.stamp()
         try:
             job = await asyncio.to_thread(store.read)
@@ -256,35 +257,35 @@ class LocalCluster:
                     await self._drop(known)
                 self._gangs[uid] = await self._adopt(store, job)
         except Terminal as error:
-            log.error("%s", error)  # noqa: TRY400 - the sentence says it all
-            self._bad[store.folder.job] = stamp
+            log.error("%s", error)  # noqa: TRY400 - the message is complete
+            self._unreadable[store.folder.job] = stamp
             return
         self._changed(uid)
 
     async def _adopt(self, store: GangStore, job: GangJob) -> _Gang:
-        """Keep the pods that are stored; those of an earlier gang of the same name are ended."""
+        """Adopt the stored pods; terminate those of an earlier gang of the same name."""
         gang = _Gang(store, job, self._pods.setdefault(store.folder, {}))
         records = await asyncio.to_thread(pod_record.load_all, store.folder)
         living = await asyncio.to_thread(find_processes) if records else {}
         for stored in records:
             if stored.name not in gang.pods:
-                self._keep(gang, stored, living)
+                self._start_pod(gang, stored, living)
                 if stored.gang != job.metadata.uid:
-                    await gang.pods[stored.name].give_up()
+                    await gang.pods[stored.name].abandon()
         for sentence in ignored(job):
             log.warning("gang %s: %s", job.metadata.name, sentence)
         return gang
 
     async def _drop(self, uid: str) -> None:
-        """The gang's folder or object is gone: its processes go, too."""
+        """Terminate the pods of a gang whose folder or object is gone."""
         gang = self._gangs.pop(uid)
         for pod in list(gang.pods.values()):
-            await pod.give_up()
+            await pod.abandon()
         self._changed(uid)
 
 
 def _refresh(gang: _Gang) -> None:
-    """Show what was last read or written, if it is still the same gang."""
+    """Use the version that was last read or written, if it is still the same gang."""
     newest = gang.store.newest
     if newest is not None and newest[1].metadata.uid == gang.job.metadata.uid:
         gang.job = newest[1]
@@ -298,5 +299,5 @@ def _append(path: Path, line: str) -> None:
         raise unwritable(path, error) from error
 
 
-def _nobody(_uid: str) -> None:
-    """Before anybody watches."""
+def _ignore(_uid: str) -> None:
+    """Do nothing: no caller watches yet."""

@@ -1,4 +1,4 @@
-"""One controller for each state directory: two would each start what the other has started already."""
+"""At most one controller for each state directory: a second one would start every process twice."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gangctl.cluster.local.layout import StateDirectory
 
 @contextmanager
 def only_controller(state: StateDirectory) -> Iterator[None]:
-    """Be the only one that keeps the pods of a state directory; the lock ends with the process at the latest.
+    """Hold the controller lock of a state directory; it is released at the end of the process at the latest.
 
     Raises:
-        Terminal: somebody else is; the text says which process.
+        Terminal: another process holds it; the message names the process.
         Retryable: the lock can't be written.
     """
     try:
@@ -29,7 +29,7 @@ def only_controller(state: StateDirectory) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
-            raise Terminal(f"{state.path} has a controller already: process {holder}") from None
+            raise Terminal(f"process {holder} is already the controller of {state.path}") from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield

@@ -1,7 +1,7 @@
-"""One GangJob in one file, with the API server's promises: durable, atomic, optimistically locked, seen by all.
+"""Stores one GangJob in one file, with the guarantees of an API server: durable, atomic, with optimistic locking.
 
-The file is the whole object. Who writes it holds ``gangjob.lock`` and compares the resourceVersion meanwhile. The
-controller writes the status alone, people (by the command line) the spec alone.
+The file contains the whole object. A writer holds ``gangjob.lock`` while it compares the resourceVersion and writes.
+The controller writes only the status, and the command line only the spec.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from gangctl.cluster.local.atomic_files import Stamp, locked, read, stamp, unwri
 from gangctl.cluster.local.layout import GangFolder
 
 ANNOTATION_DIRECTORY: Final = "gangctl.io/working-directory"
-"""Where ``gangctl run`` was started: relative paths of workers count from there."""
+"""The directory in which ``gangctl run`` was started: the base of relative paths of workers."""
 FINISHED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
 class GangStore:
-    """The stored object of one gang. Calls block for a disk write; call them from a thread."""
+    """The stored object of one gang. Calls may block for a disk write; call them from a thread."""
 
     def __init__(self, folder: GangFolder) -> None:
         self.folder = folder
         self.newest: tuple[Stamp, GangJob] | None = None
-        """What was last read or written here, with the version of the file."""
+        """The object that was last read or written, with the version of the file."""
         self._mutex = threading.RLock()
-        """Held while :attr:`newest` and the file are brought together, so that a late read never hides a write."""
+        """Protects :attr:`newest`, so that a late read never hides a write."""
 
     def stamp(self) -> Stamp | None:
-        """Which version of the file is there: cheap enough to look at often. None = none.
+        """The current version of the file, cheap enough for polling; None if there is no file.
 
         Raises:
-            OSError: it can't be told.
+            OSError: it can't be determined.
         """
         return stamp(self.folder.job)
 
     def read(self) -> GangJob:
-        """The object.
+        """The stored object.
 
         Raises:
-            Terminal: there is none, or the file isn't one.
+            Terminal: there is none, or the file isn't a GangJob.
         """
         with self._mutex:
             if self.newest is None or self.newest[0] != self.stamp():
@@ -57,10 +57,10 @@ class GangStore:
             return self.newest[1]
 
     def create(self, job: GangJob, working_directory: Path) -> GangJob:
-        """Store a new gang, with a UID of its own and no status.
+        """Store a new gang with a new UID and an empty status.
 
         Raises:
-            Conflict: there is a gang of this name.
+            Conflict: a gang of this name exists.
             Retryable: it can't be written.
         """
         folder = self.folder
@@ -70,7 +70,7 @@ class GangStore:
             raise unwritable(folder.pods, error) from error
         with self._mutex, locked(folder.lock):
             if folder.job.exists():
-                raise Conflict(f"there is a gang {job.metadata.name!r} already, in {folder.path}")
+                raise Conflict(f"gang {job.metadata.name!r} already exists in {folder.path}")
             given = job.metadata.model_dump()
             annotations = {**given.get("annotations", {}), ANNOTATION_DIRECTORY: str(working_directory)}
             metadata = changed(
@@ -83,29 +83,29 @@ class GangStore:
             return self._write(changed(job, metadata=metadata, status=Status()))
 
     def write_status(self, job: GangJob, status: Status) -> GangJob:
-        """Store the status, if the object is still ``job``; the object as it is stored then.
+        """Store the status if the stored object is still ``job``; return the stored object.
 
         Raises:
-            Conflict: it isn't any more.
+            Conflict: the stored object has changed.
             Retryable: it can't be written.
-            Terminal: the stored file isn't a GangJob any more.
+            Terminal: the stored file is no longer a GangJob.
         """
         with self._mutex, locked(self.folder.lock):
             found = self.read()
             ours, theirs = job.metadata, found.metadata
             if (theirs.uid, theirs.resource_version) != (ours.uid, ours.resource_version):
                 raise Conflict(
-                    f"gang {ours.name} was changed meanwhile: version {theirs.resource_version} instead of "
+                    f"gang {ours.name} has changed: it has version {theirs.resource_version} instead of "
                     f"{ours.resource_version}"
                 )
             return self._write(changed(found, metadata=_next(theirs), status=status))
 
     def update_spec(self, change: Callable[[Spec], Spec]) -> GangJob:
-        """Change the spec; a change raises the generation, none leaves the object as it is.
+        """Change the spec; a change increments the generation.
 
         Raises:
             Retryable: it can't be written.
-            Terminal: there is no such gang, or the change isn't valid.
+            Terminal: there is no such gang, or the new spec is invalid.
         """
         with self._mutex, locked(self.folder.lock):
             found = self.read()
@@ -117,7 +117,7 @@ class GangStore:
             try:
                 GangJob.model_validate_json(_content(wanted))
             except ValidationError as error:
-                raise Terminal(f"gang {metadata.name} can't be changed so: {_first(error)}") from None
+                raise Terminal(f"the new spec of gang {metadata.name} is invalid: {_first(error)}") from None
             return self._write(wanted)
 
     def _write(self, job: GangJob) -> GangJob:

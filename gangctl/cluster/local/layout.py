@@ -1,10 +1,10 @@
-"""Where everything of local mode lies, below one state directory (``.gangctl`` in the working directory by default).
+"""Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
 
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  sidecar.log  worker.log
 
-Sockets lie elsewhere: their whole path must fit in 107 bytes.
+Sockets are elsewhere, because their whole path must fit in 107 bytes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class PodFolder:
 
     @property
     def record(self) -> Path:
-        """The pod itself."""
+        """The stored pod."""
         return self.path / "pod.json"
 
     @property
     def token(self) -> Path:
-        """What its sidecar shows to the controller."""
+        """The token that the sidecar sends to the controller."""
         return self.path / "token"
 
     @property
     def program(self) -> Path:
-        """Its own copy of the supervisor: another release of gangctl doesn't change a pod that is there."""
+        """The pod's own copy of the supervisor, so that another release of gangctl doesn't change an existing pod."""
         return self.path / SUPERVISOR_PROGRAM
 
     @property
@@ -74,7 +74,7 @@ class GangFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by who writes the object."""
+        """Lock file that a writer of the object holds."""
         return self.path / "gangjob.lock"
 
     @property
@@ -84,7 +84,7 @@ class GangFolder:
 
     @property
     def pods(self) -> Path:
-        """One folder a pod."""
+        """Folder with one folder for each pod."""
         return self.path / "pods"
 
     def pod(self, name: str) -> PodFolder:
@@ -100,32 +100,32 @@ class StateDirectory:
 
     @property
     def lock(self) -> Path:
-        """Held by the controller for as long as it lives; contains its pid."""
+        """Lock file that the controller holds while it runs; contains its pid."""
         return self.path / "controller.lock"
 
     @property
     def run_lock(self) -> Path:
-        """Held by ``gangctl run`` for as long as it lives; contains its pid."""
+        """Lock file that ``gangctl run`` holds while it runs; contains its pid."""
         return self.path / "run.lock"
 
     @property
     def log(self) -> Path:
-        """What the controller says, appended to and never rotated."""
+        """Log of the controller; appended to and never rotated."""
         return self.path / "controller.log"
 
     @property
     def url(self) -> Path:
-        """Where sidecars find the controller."""
+        """URL of the controller, for sidecars."""
         return self.path / "controller.url"
 
     @property
     def live(self) -> Path:
-        """Where the controller's live endpoint listens, with the token for it; only the owner can read it."""
+        """Address and token of the controller's live endpoint; only the owner can read it."""
         return self.path / "live.json"
 
     @property
     def program(self) -> Path:
-        """The supervisor that new pods get a copy of."""
+        """The supervisor, copied into each new pod."""
         return self.path / SUPERVISOR_PROGRAM
 
     @property
@@ -135,14 +135,14 @@ class StateDirectory:
 
     @property
     def gangs(self) -> Path:
-        """One folder a gang."""
+        """Folder with one folder for each gang."""
         return self.path / "gangs"
 
     def gang(self, name: str) -> GangFolder:
         """Files of the gang of this name.
 
         Raises:
-            Terminal: it is no name of a gang (so no path can be smuggled in by it).
+            Terminal: the name is invalid, and might be a path.
         """
         if not _GANG_NAME.fullmatch(name):
             raise Terminal(
@@ -152,10 +152,10 @@ class StateDirectory:
 
 
 def runtime_directory() -> Path:
-    """The folder for sockets: short, ours, and closed to others.
+    """The folder for sockets: with a short path, owned by this user, closed to others.
 
     Raises:
-        Terminal: somebody else owns it.
+        Terminal: the folder can't be created, or is open to other users.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     path = Path(runtime) / "gangctl" if runtime else Path(tempfile.gettempdir()) / f"gangctl-{os.getuid()}"
@@ -163,7 +163,7 @@ def runtime_directory() -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise Terminal(f"{path}: sockets of local mode can't lie there: {error.strerror}") from error
+        raise Terminal(f"{path} can't be created for the sockets of local mode: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise Terminal(f"{path} must be a directory that only its owner, user {os.getuid()}, can enter; remove it")
     return path

@@ -1,4 +1,4 @@
-"""Whom to harm on purpose, for game days: the processes of a member's pod, and the controller."""
+"""Finds the processes of a member's pod, and the controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangctl.cluster.local.process import Process
 
 
 class PodProcess(StrEnum):
-    """Which processes of a pod."""
+    """A kind of process of a pod."""
 
     WORKER = "worker"
     SUPERVISOR = "supervisor"
@@ -20,7 +20,7 @@ class PodProcess(StrEnum):
 
 
 def pod_of(folder: GangFolder, member: str) -> PodRecord:
-    """The member's newest pod that is not over.
+    """The member's newest pod that has not ended.
 
     Raises:
         Terminal: there is none.
@@ -28,12 +28,12 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     found = [one for one in pod_record.load_all(folder) if one.member == member and not one.terminated]
     if not found:
         members = sorted({one.member for one in pod_record.load_all(folder)})
-        raise Terminal(f"member {member!r} has no pod that runs; members with pods: {', '.join(members) or 'none'}")
+        raise Terminal(f"no pod of member {member} runs; members with pods: {', '.join(members) or 'none'}")
     return max(found, key=lambda one: one.incarnation)
 
 
 def processes(pod: PodRecord, target: PodProcess) -> tuple[Process, ...]:
-    """The living processes of a pod. Of a worker: those that the supervisor started, not what is below them."""
+    """The running processes of a kind. For the worker: those that the supervisor started, without their children."""
     one = pod.sidecar if target is PodProcess.SIDECAR else pod.supervisor
     if one is None or not process.is_alive(one):
         return ()
@@ -44,13 +44,13 @@ def controller_pid(state: StateDirectory) -> int:
     """The pid of the controller of a state directory.
 
     Raises:
-        Terminal: none runs.
+        Terminal: no controller runs.
     """
     try:
         text = state.lock.read_text().strip()
     except OSError:
         text = ""
-    # The file outlives a killed controller, and pids are used again.
+    # the file outlives a killed controller, and pids are reused
     if not text.isdecimal() or not any("gangctl" in word for word in process.command_line(int(text))):
         raise Terminal(f"no controller runs for {state.path}")
     return int(text)

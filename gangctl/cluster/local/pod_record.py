@@ -1,4 +1,4 @@
-"""A local pod as it is stored: what it was made of, which processes it has, how far its life has come."""
+"""The stored record of a local pod: its spec, its processes and its state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gangctl.core.facts.world import Pod
 
 NODE = "localhost"
 ADDRESS = "127.0.0.1"
-_ADVICE = "its gang is left alone until the file is restored, or its processes are ended and the file is removed"
+_ADVICE = "the gang is not managed until you restore the file, or end its processes and remove the file"
 
 
 class PodRecord(Model):
-    """Everything that another controller process needs to go on with the pod."""
+    """Everything that another controller process needs to continue with the pod."""
 
     name: str
     uid: str
@@ -28,14 +28,14 @@ class PodRecord(Model):
     member: str
     incarnation: int
     created: float
-    """Seconds since the epoch, as all times here."""
+    """In seconds since the epoch, like all times here."""
     token: str
-    """What its sidecar shows to the controller."""
+    """Token that the sidecar sends to the controller."""
     sockets: str
     """The folder of its unix sockets."""
     command: tuple[str, ...]
     environment: dict[str, str]
-    """What its template adds to the controller's own environment."""
+    """Environment of the template, which is added to the controller's environment."""
     directory: str
     """The working directory of the worker."""
     grace_seconds: int = 30
@@ -43,14 +43,14 @@ class PodRecord(Model):
     sidecar: Process | None = None
     supervisor: Process | None = None
     started: float | None = None
-    """When its supervisor was last started; absent while there is none."""
+    """Time of the last start of the supervisor; absent while it does not run."""
     ended: float | None = None
-    """When its supervisor ended last; absent if it never did."""
+    """Time of the last end of the supervisor; absent if it never ended."""
     restarts: int = 0
-    """How often its supervisor was started again."""
+    """Number of restarts of the supervisor."""
     deleting: bool = False
     terminated: bool = False
-    """Nothing of it runs, and nothing will."""
+    """No process of the pod runs, and none will be started."""
     reason: str = ""
 
 
@@ -74,10 +74,10 @@ def changed(record: PodRecord, **changes: Unpack[RecordChanges]) -> PodRecord:
 
 
 def load(folder: PodFolder) -> PodRecord | None:
-    """The stored pod; None if there is none in this folder.
+    """The stored pod; None if the folder has none.
 
     Raises:
-        Terminal: the file can't be read, or isn't one.
+        Terminal: the file can't be read or isn't a pod.
     """
     try:
         content, _ = read(folder.record)
@@ -91,7 +91,7 @@ def load(folder: PodFolder) -> PodRecord | None:
 
 
 def load_all(folder: GangFolder) -> tuple[PodRecord, ...]:
-    """Every stored pod of a gang, by name.
+    """All stored pods of a gang, sorted by name.
 
     Raises:
         Terminal: one of them can't be read.
@@ -110,7 +110,7 @@ def save(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
 
 
 def projection(record: PodRecord) -> Pod:
-    """The pod as decide() sees it. A laptop schedules at once."""
+    """The pod as the core sees it. A local pod is scheduled at once."""
     return Pod(
         name=record.name,
         uid=record.uid,

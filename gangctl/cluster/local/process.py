@@ -1,6 +1,6 @@
-"""Processes on Linux that may be nobody's children: who they are, when they end, what is below them.
+"""Linux processes that need not be children of this one: their identity, their end, and their descendants.
 
-A pid alone says nothing, for pids are used again: a :class:`Process` is known by its start time and the boot as well.
+A pid does not identify a process, because pids are reused: a :class:`Process` also has its start time and the boot ID.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final, NamedTuple
 from gangctl.api.model import Model
 
 MARK: Final = "GANG_SUPERVISED=1"
-"""With GANG_POD_UID, in the environment of each process of a worker: the supervisor puts it there."""
+"""Set by the supervisor in the environment of each worker process, together with GANG_POD_UID."""
 _SHELL: Final = 'cd -- "$0" && exec "$@"'
 _PROC: Final = Path("/proc")
 
 
 class Process(Model):
-    """One process of one boot of the machine."""
+    """One process, identified across the reuse of pids and reboots."""
 
     pid: int
     start_time: int
-    """In clock ticks since the boot: field 22 of /proc/PID/stat."""
+    """In clock ticks since boot: field 22 of /proc/PID/stat."""
     boot: str
-    """The kernel's id of the boot."""
+    """The kernel's ID of the boot."""
 
 
 class _Stat(NamedTuple):
@@ -38,12 +38,12 @@ class _Stat(NamedTuple):
 
 
 def boot_id() -> str:
-    """The kernel's random id of this boot."""
+    """The kernel's random ID of this boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def process_of(pid: int) -> Process | None:
-    """The living process with this pid; a zombie is dead."""
+    """The running process with this pid; None for a zombie."""
     found = _stat(pid)
     return (
         None if found is None or found.state in "ZX" else Process(pid=pid, start_time=found.start_time, boot=boot_id())
@@ -51,7 +51,7 @@ def process_of(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether it is still that process, and no zombie."""
+    """Whether the process still runs and is no zombie."""
     found = _stat(process.pid)
     return (
         found is not None
@@ -62,10 +62,12 @@ def is_alive(process: Process) -> bool:
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path) -> Process:
-    """Start a program in a session of its own, so that it outlives us; output is appended to ``log``.
+    """Start a program in a new session, so that it outlives this process; its output is appended to ``log``.
+
+    If ``directory`` does not exist, the log says so and the program ends at once.
 
     Raises:
-        OSError: it can't be started. A ``directory`` that isn't there is said in the log, and the program ends at once.
+        OSError: it can't be started.
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -84,17 +86,17 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Pat
         )
     finally:
         os.close(descriptor)
-    # It can't be gone from /proc: nobody but us reaps it.
+    # it can't be gone from /proc, because only this process reaps it
     found = _stat(pid)
     return Process(pid=pid, start_time=0 if found is None else found.start_time, boot=boot_id())
 
 
 async def ended(process: Process) -> int | None:
-    """Wait for its end; the exit code (negative: the signal) if it was our child, else None: nobody tells strangers."""
+    """Wait for the end of a process. Return its exit code (negative: the signal), or None if it is no child of ours."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
-            # Looked at only now: from here on the descriptor is this process's, whatever becomes of its pid.
+            # checked only now: from here on, the descriptor refers to this process even if the pid is reused
             if is_alive(process):
                 await _readable(descriptor)
         finally:
@@ -103,10 +105,10 @@ async def ended(process: Process) -> int | None:
 
 
 def send(process: Process, signum: int) -> bool:
-    """Send a signal; False if the process is gone.
+    """Send a signal; return False if the process is gone.
 
     Raises:
-        PermissionError: it is another user's.
+        PermissionError: the process belongs to another user.
     """
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -124,7 +126,7 @@ def send(process: Process, signum: int) -> bool:
 
 
 def descendants(process: Process) -> tuple[Process, ...]:
-    """Everything below it, parents first; nothing if it is gone."""
+    """All descendants of a process, parents first; empty if it is gone."""
     if not is_alive(process):
         return ()
     below: dict[int, list[int]] = {}
@@ -139,22 +141,22 @@ def descendants(process: Process) -> tuple[Process, ...]:
 
 
 def children(process: Process) -> tuple[Process, ...]:
-    """Its own children."""
+    """The children of a process."""
     if not is_alive(process):
         return ()
     return _living(pid for pid in _pids() if (found := _stat(pid)) is not None and found.parent == process.pid)
 
 
 def marked(pod: str) -> tuple[Process, ...]:
-    """Processes of workers of this pod, by the mark in their environment, whoever their parents are now."""
+    """Worker processes of this pod, found by the mark in their environment, whatever their parents are now."""
     wanted = {f"GANG_POD_UID={pod}".encode(), MARK.encode()}
     return _living(pid for pid in _pids() if wanted <= set(_words(pid, "environ")))
 
 
 def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process]:
-    """Living processes by what ``matches`` makes of their command line; None = not this one.
+    """Running processes by the key that ``matches`` returns for their command line; None: no match.
 
-    Of several that match alike the oldest is taken: the others are forks of it that have not executed yet.
+    If several have the same key, the oldest is taken: the others are its forks that have not called exec yet.
     """
     found: dict[str, Process] = {}
     for pid in _pids():
@@ -169,7 +171,7 @@ def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that the process was started with; none if it is gone, or a zombie."""
+    """The command line of a process; empty if it is gone or a zombie."""
     return [os.fsdecode(word) for word in _words(pid, "cmdline")]
 
 
@@ -193,7 +195,7 @@ def _stat(pid: int) -> _Stat | None:
         content = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    # After the name, which is in parentheses and may hold anything.
+    # after the name, which is in parentheses and may contain anything
     fields = content.rpartition(b")")[2].split()
     return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
 

@@ -1,4 +1,4 @@
-"""The two programs of a pod: how they are installed and started. What they do is the other distribution's business."""
+"""Installs and starts the two programs of a pod, the sidecar and the supervisor, from the other distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Starts them, with the controller's own Python and environment."""
+    """Starts the programs with the controller's own Python and environment."""
 
     state: StateDirectory
 
@@ -51,7 +51,7 @@ class Programs:
         return spawn(command, os.environ, folder.path, folder.sidecar_log)
 
     def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> Process:
-        """Start the supervisor of a pod, which starts the worker when it is told to.
+        """Start the supervisor of a pod, which starts the worker on the controller's order.
 
         Raises:
             OSError: it can't be started.

@@ -1,10 +1,10 @@
-"""Make a running process exit with a chosen code: the one thing that no signal can do.
+"""Makes a running process exit with a chosen code, which no signal can do.
 
-It is stopped with ptrace(2), its next instruction becomes a system call, its registers the call ``exit_group(code)``,
-and it is let go. Linux on x86-64 and AArch64. The system must permit it: the same user (or root), and
-``/proc/sys/kernel/yama/ptrace_scope`` below 1 or CAP_SYS_PTRACE, for the process is not our child.
+The process is stopped with ptrace(2), its next instruction and registers are set to the system call
+``exit_group(code)``, and it is resumed. This works on Linux on x86-64 and AArch64. It needs the same user (or root),
+and, because the process is no child of this one, ``/proc/sys/kernel/yama/ptrace_scope`` = 0 or CAP_SYS_PTRACE.
 
-`gangctl inject` also runs this file inside containers, so it needs the standard library of Python 3.8 alone.
+`gangctl inject` also runs this file inside containers, so it must use only the standard library of Python 3.8.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _MAX_CODE: Final = 255
 
 
 class _Machine(NamedTuple):
-    """Where a processor keeps what a system call needs, as indexes into its 64-bit registers."""
+    """The registers of a system call on one processor, as indexes into its 64-bit registers."""
 
     registers: int
     instruction_pointer: int
     number: int
     argument: int
     no_restart: int | None
-    """A register that says, with -1 in it, that no interrupted system call is to be gone on with."""
+    """Register that must be -1 so that the kernel does not restart an interrupted system call."""
     exit_group: int
     instruction: int
-    """Of a system call, with what follows it in the word."""
+    """The system call instruction, with the rest of the word."""
 
 
 _MACHINES: Final = {
@@ -53,16 +53,16 @@ class _Vector(ctypes.Structure):
 
 
 def exit_with(pid: int, code: int) -> None:
-    """Make the process exit with ``code`` (0 to 255), at once and without running any handler of its own.
+    """Make the process exit with ``code`` (0 to 255) at once, without running its handlers.
 
     Raises:
-        Terminal: the system doesn't permit it, the processor isn't known, or the process is gone.
+        Terminal: the system forbids it, the processor is not supported, or the process is gone.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
-        raise Terminal(f"an exit code can't be injected on {platform.machine()}, only on {' and '.join(_MACHINES)}")
+        raise Terminal(f"an exit code can be injected only on {' and '.join(_MACHINES)}, not on {platform.machine()}")
     if not 0 <= code <= _MAX_CODE:
-        raise Terminal(f"{code} is no exit code: 0 to {_MAX_CODE}")
+        raise Terminal(f"{code} is no exit code: use 0 to {_MAX_CODE}")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
     libc.ptrace.restype = ctypes.c_long
@@ -78,7 +78,7 @@ def exit_with(pid: int, code: int) -> None:
         registers = (ctypes.c_uint64 * machine.registers)()
         vector = _Vector(ctypes.cast(registers, ctypes.c_void_p), ctypes.sizeof(registers))
         trace(_GETREGSET, _NT_PRSTATUS, ctypes.addressof(vector))
-        # A word of its code is overwritten: it never comes back to it.
+        # overwrites a word of its code, to which it never returns
         trace(_POKETEXT, registers[machine.instruction_pointer], machine.instruction)
         registers[machine.number] = machine.exit_group
         registers[machine.argument] = code
@@ -94,5 +94,7 @@ def _refused(pid: int, number: int) -> Terminal:
         return Terminal(f"process {pid} is gone")
     advice = ""
     if number == errno.EPERM:
-        advice = "; it needs the same user and /proc/sys/kernel/yama/ptrace_scope = 0 (or root), and no debugger on it"
+        advice = (
+            "; this needs the same user and /proc/sys/kernel/yama/ptrace_scope = 0 (or root), and no attached debugger"
+        )
     return Terminal(f"process {pid} can't be made to exit with a code: {os.strerror(number)}{advice}")

@@ -1,4 +1,4 @@
-"""Leave nothing running: end every process of a gang without a controller, as Ctrl-C does."""
+"""Ends all processes of a gang without a controller, as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from gangctl.cluster.local.termination import end_sidecar, end_worker, find_proc
 
 
 async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
-    """End every process of every pod of the gang of this name, and store that the pods were terminated.
+    """End all processes of the gang of this name, and store that its pods have terminated.
 
-    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status stays as it is: a controller that is started
-    later goes on from it with new pods. It returns when nothing is left.
+    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status is unchanged, so a controller that starts
+    later continues from it with new pods. The call returns when no process is left. If a record can't be read or
+    written, all other pods have been ended when the error is raised.
 
     Raises:
-        Terminal: a controller runs, which would start everything again; or a pod's record can't be read.
-        Retryable: a pod's record can't be written. Of records, every pod that can be ended has been ended then.
+        Terminal: a controller runs, which would restart everything; or the record of a pod can't be read.
+        Retryable: the record of a pod can't be written.
     """
     folder = state.gang(gang)
     with only_controller(state):
@@ -39,7 +40,7 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
 async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
     sidecar, supervisor = processes_of(pod, living)
     if supervisor is not None:
-        # It starts nothing after a SIGTERM. It would wait for the controller's last word; its worker need not.
+        # It starts nothing after a SIGTERM. It would wait for the controller's answer; its worker need not.
         process.send(supervisor, signal.SIGTERM)
     await end_worker(pod.uid, supervisor, grace)
     await kill_tree(pod.uid, supervisor)

@@ -1,4 +1,4 @@
-"""How the processes of a pod end: politely first, then by SIGKILL to all that is left, whosever children they are."""
+"""Terminates the processes of a pod: gracefully first, then with SIGKILL to all that are left, orphans included."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gangsidecar.wire import SUPERVISOR_PROGRAM
 
 SIDECAR_GRACE_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 1.0
-"""A tree may fork between a look and the kill: look and kill again; it may also sit in a driver."""
+"""A process tree may fork before it is killed, or be blocked in a driver: kill again after this time."""
 
 
 async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> None:
-    """SIGTERM to the supervisor; after ``grace`` seconds SIGKILL to it and to every process of its worker.
+    """Send SIGTERM to the supervisor; after ``grace`` seconds, SIGKILL to it and to all processes of its worker.
 
-    It returns when nothing of them is left, which takes for ever with a process that can't be killed.
+    It returns when none of them is left, so it never returns if a process can't be killed.
     """
     if supervisor is not None and process.send(supervisor, signal.SIGTERM):
         with suppress(TimeoutError):
@@ -31,7 +31,7 @@ async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> 
 
 
 async def kill_tree(pod: str, supervisor: Process | None) -> None:
-    """SIGKILL to the supervisor and everything of its worker, until nothing is left."""
+    """Send SIGKILL to the supervisor and all processes of its worker until none is left."""
     while left := await asyncio.to_thread(_tree, pod, supervisor):
         for one in left:
             process.send(one, signal.SIGKILL)
@@ -39,20 +39,20 @@ async def kill_tree(pod: str, supervisor: Process | None) -> None:
 
 
 async def end_worker(pod: str, supervisor: Process | None, grace: float) -> None:
-    """SIGTERM to everything of the worker, and wait up to ``grace`` seconds until nothing of it is left."""
+    """Send SIGTERM to all processes of the worker, and wait up to ``grace`` seconds until none is left."""
     asked: set[Process] = set()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace):
             while left := [one for one in await asyncio.to_thread(_tree, pod, supervisor) if one != supervisor]:
                 for one in set(left) - asked:
                     process.send(one, signal.SIGTERM)
-                    process.send(one, signal.SIGCONT)  # A stopped process can only end politely when it runs.
+                    process.send(one, signal.SIGCONT)  # a stopped process can't handle SIGTERM
                 asked.update(left)
                 await _ends(left)
 
 
 async def end_sidecar(sidecar: Process | None) -> None:
-    """SIGTERM, and SIGKILL if it doesn't listen."""
+    """Send SIGTERM to the sidecar, and SIGKILL if it does not end in time."""
     if sidecar is None or not process.send(sidecar, signal.SIGTERM):
         return
     try:
@@ -64,12 +64,12 @@ async def end_sidecar(sidecar: Process | None) -> None:
 
 
 def find_processes() -> dict[str, Process]:
-    """Every living sidecar and supervisor on this machine, whether somebody has recorded it or not."""
+    """All running sidecars and supervisors on this machine, recorded or not."""
     return process.running(_key)
 
 
 def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process | None, Process | None]:
-    """Sidecar and supervisor of a pod that live: as recorded, else as :func:`find_processes` found them."""
+    """The running sidecar and supervisor of a pod: as recorded, or as :func:`find_processes` found them."""
     return (
         _living(pod.sidecar) or found.get(f"sidecar {pod.sockets}"),
         _living(pod.supervisor) or found.get(f"supervisor {pod.uid}"),
@@ -89,7 +89,7 @@ def _key(line: Sequence[str]) -> str | None:
 
 
 async def _ends(left: Iterable[Process]) -> None:
-    """Wait until all of them have ended, or for a moment."""
+    """Wait until all have ended, at most AGAIN_SECONDS."""
     with suppress(TimeoutError):
         async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
             for one in left:

@@ -1,7 +1,7 @@
-"""From a role's template to a command on this machine: the part of a pod's spec that makes sense without a container.
+"""Makes a command for this machine from a role's pod template.
 
-Command, args, workingDir and env (name and value) of the worker's container are used; image, resources, volumes and
-other containers mean nothing here and are ignored, which :func:`ignored` says. What can't be ignored is refused.
+It uses command, args, workingDir and env (name and value) of the worker container. Image, resources, volumes and other
+containers have no effect; :func:`ignored` lists them. A template that needs what this machine lacks is rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WITHOUT_EFFECT: Final = ("volumes", "nodeSelector", "affinity", "tolerations", 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What the supervisor of a member starts, and in what surroundings."""
+    """The command of a worker, with its environment and directory."""
 
     words: tuple[str, ...]
     environment: dict[str, str]
@@ -32,10 +32,10 @@ class Command:
 
 
 def command(job: GangJob, member: str, inherited: Mapping[str, str]) -> Command:
-    """The worker of a member. ``inherited``: the environment that the template's is added to.
+    """The command of a member's worker. ``inherited``: the environment that the template's environment is added to.
 
     Raises:
-        Terminal: the member's role isn't in the job, or its template can't be run here.
+        Terminal: the role doesn't exist, or its template can't be run on this machine.
     """
     name, _ = parse_member_name(member)
     role = next((role for role in job.spec.roles if role.name == name), None)
@@ -57,53 +57,57 @@ def command(job: GangJob, member: str, inherited: Mapping[str, str]) -> Command:
 
 
 def refusals(job: GangJob) -> tuple[str, ...]:
-    """What of a job can't be run on this machine: each says the field, what was found and what to do."""
+    """Why a job can't be run on this machine: one message for each field, with what was found and what to do."""
     return tuple(text for at, role in enumerate(job.spec.roles) for text in _refusals(role, f"spec.roles[{at}]"))
 
 
 def ignored(job: GangJob) -> tuple[str, ...]:
-    """What of a job has no effect on this machine, as sentences."""
-    said: list[str] = []
+    """Parts of a job that have no effect on this machine, as messages."""
+    messages: list[str] = []
     for at, role in enumerate(job.spec.roles):
         path = f"spec.roles[{at}].template.spec"
         pod = role.template.spec.model_extra or {}
         others = [container.name for container in role.template.spec.containers if container is not role.worker]
         others += [str(_get(container, "name")) for container in _list(pod.get("initContainers"))]
         if others:
-            said.append(f"{path}: local mode starts {role.worker.name} only, not {', '.join(others)}")
+            messages.append(f"{path}: local mode starts only container {role.worker.name}, not {', '.join(others)}")
         found = [name for name in _WITHOUT_EFFECT if pod.get(name)]
         if found:
-            said.append(f"{path}: {', '.join(found)} have no effect in local mode")
-    return tuple(said)
+            messages.append(f"{path}: {', '.join(found)} have no effect in local mode")
+    return tuple(messages)
 
 
 def _refusals(role: Role, path: str) -> list[str]:
     at = role.template.spec.containers.index(role.worker)
     path = f"{path}.template.spec.containers[{at}]"
     container = role.worker.model_extra or {}
-    said = []
+    messages = []
     if not role.worker.command:
-        said.append(f"{path}.command: missing; the worker's command is needed, for the image's own is not known here")
+        messages.append(
+            f"{path}.command: missing; local mode needs the command, because it does not know the image's entry point"
+        )
     if not _are_strings(container.get("args", ())):
-        said.append(f"{path}.args: {container['args']!r:.80} instead of a list of strings")
+        messages.append(f"{path}.args: {container['args']!r:.80} instead of a list of strings")
     if not isinstance(container.get("workingDir", ""), str):
-        said.append(f"{path}.workingDir: {container['workingDir']!r:.80} instead of a string")
+        messages.append(f"{path}.workingDir: {container['workingDir']!r:.80} instead of a string")
     if container.get("envFrom"):
-        said.append(f"{path}.envFrom: there is no ConfigMap and no Secret in local mode; write the variables under env")
+        messages.append(f"{path}.envFrom: local mode has no ConfigMaps and Secrets; set the variables in env")
     for number, entry in enumerate(_list(container.get("env"))):
         name, value = _get(entry, "name"), _get(entry, "value")
         if _get(entry, "valueFrom") is not None:
-            said.append(f"{path}.env[{number}].valueFrom: nothing to take {name} from in local mode; give it a value")
+            messages.append(f"{path}.env[{number}].valueFrom: local mode can't resolve it; set a value for {name}")
         elif not isinstance(name, str) or not name or "=" in name or not isinstance(value, str | None):
-            said.append(f"{path}.env[{number}]: {entry!r:.80} instead of a name and a value, both strings")
+            messages.append(f"{path}.env[{number}]: {entry!r:.80} instead of a name and a value, both strings")
     grace = (role.template.spec.model_extra or {}).get("terminationGracePeriodSeconds", 30)
     if type(grace) is not int or grace < 0:
-        said.append(f"{path.rpartition('.')[0]}.terminationGracePeriodSeconds: {grace!r:.40} instead of whole seconds")
-    return said
+        messages.append(
+            f"{path.rpartition('.')[0]}.terminationGracePeriodSeconds: {grace!r:.40} instead of whole seconds"
+        )
+    return messages
 
 
 def _environment(entries: Any, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Names and values, with ``$(NAME)`` of what was defined before, as the kubelet does it."""
+    """Names and values; ``$(NAME)`` refers to variables defined before, as in the kubelet."""
     known: dict[str, str] = {}
 
     def expanded(match: re.Match[str]) -> str:

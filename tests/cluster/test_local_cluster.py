@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gangctl.cluster.errors import Conflict, Terminal
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.controller_lock import only_controller
+from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.teardown import teardown
+from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.policy.pods import CreatePod
+from tests.cluster.local import alive, left, machine, manifest
+from tests.wait import until_async
+
+
+def ids(pod: PodRecord) -> tuple[object, object]:
+    return pod.sidecar, pod.supervisor
+
+
+async def test_the_cluster_notices_changes_by_others_and_a_conflict_shows_the_new_object(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        uid = here.job.metadata.uid
+        stale = cluster.gang(uid)
+        assert stale is not None
+        here.store.update_spec(lambda spec: spec.model_copy(update={"suspend": True}))
+        with pytest.raises(Conflict):
+            await cluster.write_status(stale, stale.status.model_copy(update={"attempt": 1}))
+        fresh = cluster.gang(uid)
+        assert fresh is not None
+        assert fresh.spec.suspend
+        written = await cluster.write_status(fresh, fresh.status.model_copy(update={"attempt": 1}))
+        assert cluster.gang(uid) == written
+        here.changes.clear()
+        here.store.update_spec(lambda spec: spec.model_copy(update={"restart_token": "again"}))
+        await until_async("the cluster reports a change", lambda: here.changes)
+        found = cluster.gang(uid)
+        assert found is not None
+        assert (found.spec.restart_token, found.status.attempt) == ("again", 1)
+
+
+async def test_removing_the_object_of_a_gang_ends_its_processes(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        await here.create()
+        uid = here.job.metadata.uid
+        here.changes.clear()
+        here.folder.job.unlink()
+        await until_async("the gang is gone", lambda: cluster.gang(uid) is None and uid in here.changes)
+        await until_async("no process is left", lambda: not left(here.state))
+
+
+async def test_a_new_gang_never_gets_the_pods_of_an_old_one_of_the_same_name(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        old, pod = here.job, await here.create()
+        here.folder.job.unlink()
+        new = here.store.create(manifest(), tmp_path)
+        await until_async("the new gang is seen", lambda: cluster.gang(new.metadata.uid))
+        assert cluster.gang(old.metadata.uid) is None
+        assert not here.pods
+        await until_async("the supervisor has ended", lambda: not alive(pod.supervisor))
+
+        async def created() -> None:
+            while not here.pods:
+                here.changes.clear()
+                await cluster.create_pod(new, CreatePod("worker-0", 0))
+                await until_async("the cluster shows a change or a pod", lambda: here.changes or here.pods)
+
+        async with asyncio.timeout(20):
+            await created()
+        assert (await here.running()).gang == new.metadata.uid
+
+
+async def test_a_corrupt_object_is_not_managed_and_other_gangs_continue(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with machine(tmp_path) as here:
+        other = here.state.gang("broken")
+        other.path.mkdir()
+        other.job.write_text("{")
+        async with here.controlled():
+            await here.create()
+            assert "isn't a stored GangJob" in caplog.text
+            assert caplog.text.count(str(other.job)) == 1, "it is said once"
+            assert other.job.read_text() == "{"
+
+
+async def test_a_corrupt_pod_record_prevents_a_second_pod_beside_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with machine(tmp_path) as here:
+        async with here.controlled():
+            pod = await here.create()
+        path = here.folder.pod(pod.name).record
+        good = path.read_bytes()
+        path.write_text("{")
+        async with here.controlled() as cluster:
+            assert cluster.gang(here.job.metadata.uid) is None
+            assert "isn't a pod" in caplog.text
+            assert alive(pod.supervisor)
+        path.write_bytes(good)
+
+
+async def test_events_are_appended_to_a_file(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        await cluster.emit(here.job, Event(EventType.WARNING, "ExitCode", "worker-0 ended with 3", "worker-0"))
+        await cluster.emit(here.job, Event(EventType.NORMAL, "Running", "attempt 2 starts"))
+        assert [line.count("reason") for line in here.folder.events.read_text().splitlines()] == [1, 1]
+
+
+async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here:
+        async with here.controlled():
+            pods = [await here.create(member) for member in ("worker-0", "worker-1")]
+            with (
+                only_controller(here.state),
+                pytest.raises(Terminal, match=f"controller already: process {os.getpid()}"),
+            ):
+                await teardown(here.state, "g", 0.0)
+        marks = {**os.environ, "GANG_POD_UID": pods[0].uid, "GANG_SUPERVISED": "1"}
+        fled = process.spawn(["sh", "-c", "trap '' TERM; sleep 600 & wait; wait"], marks, tmp_path, tmp_path / "log")
+        assert pods[1].supervisor is not None
+        process.send(pods[1].supervisor, signal.SIGSTOP)
+        await teardown(here.state, "g", 0.2)
+        assert not left(here.state)
+        assert not alive(fled)
+        assert process.marked(pods[0].uid) == ()
+        await process.ended(fled)
+        assert [pod.terminated for pod in pod_record.load_all(here.folder)] == [True, True]
+        await teardown(here.state, "g", 0.0)
+        async with here.controlled():
+            assert [(pod.terminated, pod.reason) for pod in here.pods] == [(True, "TornDown")] * 2
+            assert not left(here.state), "what was torn down stays so"
