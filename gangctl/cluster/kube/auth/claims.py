@@ -51,7 +51,7 @@ class _Registered(Raw):
     nbf: float = 0.0
 
 
-def read(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
+def parse_claims(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
     """The pod that a token is bound to, if the token is valid for ``audience`` at ``now`` (seconds since the epoch).
 
     A token with a second audience is refused: a server of that audience could use it here.

@@ -17,7 +17,7 @@ import jwt
 
 from gangctl.api.names import pod_name
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.auth.claims import LEEWAY_SECONDS, TokenClaims, read
+from gangctl.cluster.kube.auth.claims import LEEWAY_SECONDS, TokenClaims, parse_claims
 from gangctl.cluster.kube.auth.jwks import ALGORITHMS, JWKS
 from gangctl.cluster.kube.auth.token_review import TokenReviewer
 from gangctl.cluster.kube.client import Client
@@ -136,7 +136,7 @@ class TokenAuthenticator:
 
     def _signed(self, token: str, key: jwt.PyJWK, now: float) -> TokenClaims | Refusal:
         try:
-            # read() checks times and audience, and gives a better reason than PyJWT.
+            # parse_claims() checks times and audience, and gives a better reason than PyJWT.
             checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
             decoded = jwt.decode(token, key, algorithms=[key.algorithm_name], issuer=self._jwks.issuer, options=checks)
         except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
@@ -145,7 +145,7 @@ class TokenAuthenticator:
             return Refusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
         except _UNREADABLE as error:
             return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
-        return read(decoded, self._audience, now)
+        return parse_claims(decoded, self._audience, now)
 
     async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """Ask the API server, but only about a token that could be a member's."""
@@ -153,7 +153,7 @@ class TokenAuthenticator:
             decoded = jwt.decode(token, options={"verify_signature": False})
         except _UNREADABLE as error:
             return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
-        unverified = read(decoded, self._audience, time.time())
+        unverified = parse_claims(decoded, self._audience, time.time())
         if isinstance(unverified, Refusal):
             return unverified
         if find(unverified.uid) is None:

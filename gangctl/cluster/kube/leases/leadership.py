@@ -2,18 +2,19 @@
 
 The rule: two candidates must never lead at the same instant, whatever is delayed, lost, frozen or set wrong. Let
 
-    sent        = time before a candidate's last successful write was sent
-    first_seen  = time at which a candidate first saw the record as it is now
+    sent        = time just before candidate c sent its last successful write
+    first_seen  = time at which c first saw the record as it is now
+    validity    = 0 if the holder has released the record, otherwise max(the record's duration, c's own duration)
 
 Then
 
     leads(c)      <=>  now < sent + renew_deadline
-    claimable(c)  <=>  c holds the record, or now >= first_seen + duration
+    claimable(c)  <=>  c leads, or c holds the record, or now >= first_seen + validity
 
-Proof: another candidate replaces only a record that it has seen unchanged for ``duration``. It first saw that record
-after it was stored, and so after ``sent``. If the holder has written since, the write fails. The margin
-``duration - renew_deadline > 0`` also covers clocks that run at different speeds. No candidate compares the wall time
-of another one. (The rule is client-go's, but client-go leads until it has noticed the deadline; here the deadline is
+Proof: another candidate replaces only a record that it has seen unchanged for at least ``duration``. It first saw that
+record after it was stored, and so after ``sent``. If the holder has written since, that write fails. The margin
+``duration - renew_deadline > 0`` also covers clocks that run at different speeds. No candidate uses the wall time of
+another one. (The rule is client-go's, but client-go leads until it has noticed the deadline; here the deadline is
 checked before each write.)
 
 A candidate can't know the holder of a Lease that was deleted before the candidate's first look, so it takes a Lease

@@ -62,7 +62,7 @@ class KubeLease:
             found = await self._client.request("GET", f"{self._folder}/{self._name}", timeout=self._seconds)
         except NotFound:
             return None
-        return parse(found)
+        return parse_lease(found)
 
     async def write(self, over: LeaseRecord | None, holder: str, duration: int, address: str) -> LeaseRecord:
         """Replace the record ``over`` (None: there is no Lease yet) and return the stored one.
@@ -77,12 +77,14 @@ class KubeLease:
         method, path = ("POST", self._folder) if over is None else ("PUT", f"{self._folder}/{self._name}")
         body = json.dumps(document).encode()
         try:
-            return parse(await self._client.request(method, path, body=body, timeout=self._seconds, unguarded=True))
+            return parse_lease(
+                await self._client.request(method, path, body=body, timeout=self._seconds, unguarded=True)
+            )
         except NotFound as error:
             raise Conflict(f"the Lease {self._name} was deleted meanwhile: {error}") from error
 
 
-def parse(text: bytes) -> LeaseRecord:
+def parse_lease(text: bytes) -> LeaseRecord:
     """The record in the API server's answer. The API server has checked the types of its fields.
 
     Raises:

@@ -38,7 +38,7 @@ Raises:
 
 
 @dataclass(slots=True)
-class _Gang:
+class _GangAdmission:
     job: GangJob
     roles: str
     """Hash of the roles."""
@@ -66,7 +66,7 @@ class PodAdmission:
         self._dry_run = dry_run
         self._has_pods = has_pods
         self._changed = changed
-        self._gangs: dict[str, _Gang] = {}
+        self._gangs: dict[str, _GangAdmission] = {}
         self._due = asyncio.Event()
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
@@ -116,21 +116,21 @@ class PodAdmission:
                 except TimeoutError:
                     continue
 
-    def _gang(self, job: GangJob) -> _Gang:
+    def _gang(self, job: GangJob) -> _GangAdmission:
         uid = job.metadata.uid
         gang = self._gangs.get(uid)
         if gang is None:
-            gang = self._gangs[uid] = _Gang(job, roles_hash(job.spec.roles))
+            gang = self._gangs[uid] = _GangAdmission(job, roles_hash(job.spec.roles))
             self._due.set()
         elif gang.job.metadata.generation != job.metadata.generation:
             roles = roles_hash(job.spec.roles)
             if roles != gang.roles:
-                gang = self._gangs[uid] = _Gang(job, roles)
+                gang = self._gangs[uid] = _GangAdmission(job, roles)
                 self._due.set()
         gang.job = job
         return gang
 
-    async def _check(self, uid: str, gang: _Gang) -> None:
+    async def _check(self, uid: str, gang: _GangAdmission) -> None:
         before = gang.rejections
         try:
             found = {role.name: await self._answer(gang.job, role.name) for role in gang.job.spec.roles}

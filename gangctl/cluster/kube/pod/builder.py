@@ -34,7 +34,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_containers, sidecar_volumes
-from gangctl.cluster.kube.pod.worker_container import worker_container
+from gangctl.cluster.kube.pod.worker_container import supervised_container
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
@@ -65,7 +65,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     for key in _NAMED:
         refuse_reserved_names(entries[key], f"{path}.spec.{key}")
     worker = role.template.spec.containers.index(role.worker)
-    entries["containers"][worker] = worker_container(
+    entries["containers"][worker] = supervised_container(
         entries["containers"][worker],
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,

@@ -45,7 +45,7 @@ def escape_dollars(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def worker_container(
+def supervised_container(
     container: dict[str, Any], path: str, *, uid: str, create: CreatePod, restart_all: bool
 ) -> dict[str, Any]:
     """The worker's container with the supervisor as its entry point.

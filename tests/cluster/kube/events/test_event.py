@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,10 @@ from tests.core import given
 from tests.core.world import World
 
 
+def built(event: Event, job: GangJob = JOB) -> dict[str, Any]:
+    return event_object(job, event, pod_uid="", now=1.0, instance="test")
+
+
 def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
     """With the real core: the plan that reports the old pod already has the new one."""
     here = World()
@@ -28,7 +33,7 @@ def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
     restarting = [event for event in plan.events if event.reason == Reason.RESTARTING]
     assert [event.pod for event in restarting] == ["g-worker-1-0"]
     trace = here.job.status.incidents[0].trace_id
-    made = event_object(here.job, restarting[0], pod_uid="", now=1.0, instance="test")
+    made = built(restarting[0], here.job)
     assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: trace}
     assert made["note"].count(trace) == 1
     assert made["note"].endswith(f" (trace {trace})")
@@ -37,28 +42,22 @@ def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
 
 def test_the_note_ends_with_the_trace_id_and_the_annotation_has_it() -> None:
     for message in ("worker-0 ended with 3", f"worker-0 ended with 3 (trace {TRACE})"):
-        made = event_object(
-            JOB, replace(PENDING, message=message, trace_id=TRACE), pod_uid="", now=1.0, instance="test"
-        )
+        made = built(replace(PENDING, message=message, trace_id=TRACE))
         assert made["note"] == f"worker-0 ended with 3 (trace {TRACE})"
         assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: TRACE}
-    assert "annotations" not in event_object(JOB, PENDING, pod_uid="", now=1.0, instance="test")["metadata"]
+    assert "annotations" not in built(PENDING)["metadata"]
 
 
 @pytest.mark.parametrize("text", ["ü" * 1000, "a" * 1100, "👩‍💻" * 300, "\x1b" * 900, "a" * 980 + "漢" * 9])
 def test_a_long_note_is_cut_and_keeps_its_trace_id(text: str) -> None:
-    note = event_object(JOB, replace(PENDING, message=text, trace_id=TRACE), pod_uid="", now=1.0, instance="test")[
-        "note"
-    ]
+    note = built(replace(PENDING, message=text, trace_id=TRACE))["note"]
     assert len(note.encode()) <= NOTE_BYTES
     assert note.endswith(f"… (trace {TRACE})")
     assert NOTE_BYTES - len(note.encode()) < 16
 
 
 def test_a_note_escapes_control_characters() -> None:
-    note = event_object(
-        JOB, replace(PENDING, message="a\x1b[2Jb\r\nc\u202ed [red]e[/red] <b>"), pod_uid="", now=1.0, instance="test"
-    )["note"]
+    note = built(replace(PENDING, message="a\x1b[2Jb\r\nc\u202ed [red]e[/red] <b>"))["note"]
     assert note == r"a\x1b[2Jb\x0d\x0ac\u202ed [red]e[/red] <b>"
 
 

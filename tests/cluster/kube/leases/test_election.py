@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.leases.lease import lease_object, parse
+from gangctl.cluster.kube.leases.lease import lease_object, parse_lease
 from tests.cluster.kube.leases.elections import elections
 
 
@@ -136,6 +136,6 @@ async def test_no_candidate_takes_a_cleared_lease_before_its_holder_has_noticed(
         assert them.store.record is not None
         cleared = lease_object(them.store.record, "", 15, "", 0.0)
         cleared["metadata"]["resourceVersion"] = "by-hand"
-        them.store.record = parse(json.dumps(cleared).encode())
+        them.store.record = parse_lease(json.dumps(cleared).encode())
         await them.run_well(40)
         assert len(them.leaders()) == 1

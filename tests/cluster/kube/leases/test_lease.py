@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.leases.lease import ADDRESS, lease_object, parse
+from gangctl.cluster.kube.leases.lease import ADDRESS, lease_object, parse_lease
 
 
 def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
@@ -20,7 +20,7 @@ def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
             "strategy": "OldestEmulationVersion",
         },
     }
-    over = parse(json.dumps(stored).encode())
+    over = parse_lease(json.dumps(stored).encode())
     same = lease_object(over, "a", 15, "wss://a", 1e9)
     assert same["metadata"]["labels"] == {"team": "ml"}
     assert same["metadata"]["annotations"] == {"note": "x", ADDRESS: "wss://a"}
@@ -37,4 +37,4 @@ def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
 def test_an_answer_that_is_no_lease_can_be_retried() -> None:
     for answer in (b"<html>a proxy's page</html>", b"[]", b"{}", b'{"metadata": null}'):
         with pytest.raises(Retryable, match="no Lease"):
-            parse(answer)
+            parse_lease(answer)
