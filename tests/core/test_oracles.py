@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
+from gangctl.api.status import Cause
 from gangctl.core.facts import barrier, ranks
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
@@ -29,6 +30,9 @@ def test_the_core_agrees_with_its_oracles(data: st.DataObject) -> None:
     the_same_members_get_the_ranks(gang)
     if gang.status.incidents:
         the_incident_has_the_same_cause_and_outcome(gang)
+        seen = [cause.judged(gang.spec, fault) for fault in faults(gang)]
+        if seen:
+            the_incident_has_the_same_cause_and_outcome(_put_down_to(gang, data.draw(st.sampled_from(seen)), data))
 
 
 def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
@@ -51,6 +55,20 @@ def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
         end = ladder.rung(gang) is ladder.Rung.END
         assert changed(settlement.cause, tied=()) == changed(expected, tied=())
         assert (settlement.outcome, settlement.charged) == oracles.outcome(facts(gang), expected, again_and_again=end)
+
+
+def _put_down_to(gang: Gang, one: Cause, data: st.DataObject) -> Gang:
+    """Return the gang whose incident has a stored cause like this one, told a little differently."""
+    like = changed(
+        one,
+        time=one.time + data.draw(st.sampled_from([-30, 0, 30])),
+        rank=data.draw(st.sampled_from([one.rank, 7])),
+        rule=data.draw(st.sampled_from([one.rule, None])),
+        member=data.draw(st.sampled_from([one.member, "worker-0"])),
+    )
+    first, *others = gang.status.incidents
+    status = changed(gang.status, incidents=(changed(first, cause=like), *others))
+    return Gang(gang.now, changed(gang.job, status=status), gang.observed)
 
 
 def facts(gang: Gang) -> Facts:

@@ -1,4 +1,4 @@
-"""What must always hold: the six invariants of the design, asserted where they could break, and that time adds up (7).
+"""What must always hold: the invariants of docs/correctness.md, asserted where they could break.
 
 They look at how it really was (the fake kernel's processes, every status that was stored), not at what the code under
 test believes. A pod counts as lost only after the whole grace: before that, two attempts at once are a violation.
@@ -6,13 +6,14 @@ test believes. A pod counts as lost only after the whole grace: before that, two
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
 from gangctl.core.facts.numbering import Numbering
+from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
 from gangctl.core.record.stragglers import LISTED
@@ -31,6 +32,35 @@ _PHASES = {
     Verb.RUN: {GangPhase.RUNNING},
     Verb.FINISH: set(GangPhase),
 }
+
+
+class Change(NamedTuple):
+    """A change of the phase or of the attempt."""
+
+    source: GangPhase
+    target: GangPhase
+    raises: bool
+    """The attempt goes up."""
+
+    @classmethod
+    def of(cls, old: Status, new: Status) -> Change | None:
+        """Return what changes between two statuses that are stored one after the other."""
+        same = (old.phase, old.attempt) == (new.phase, new.attempt)
+        return None if same else cls(old.phase, new.phase, new.attempt != old.attempt)
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        attempt = "the next" if self.raises else "the same"
+        return f"from {self.source or 'New'} to {self.target} of {attempt} attempt"
+
+
+CHANGES = frozenset(
+    Change(source, row.target, row.attempt is Attempt.NEXT)
+    for row in TRANSITIONS
+    for source in row.sources
+    if source is not row.target or row.attempt is Attempt.NEXT
+)
+"""Every change that the lifecycle's table allows. A row from a phase to itself of the same attempt changes neither."""
 
 
 class ViolationError(AssertionError):
@@ -122,6 +152,8 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     require(new.attempt <= old.attempt + 1, 2, f"attempt {new.attempt} follows attempt {old.attempt}")
     require(is_allowed(old, new), 2, f"no transition leads from {old.phase} to {new.phase}")
     require(old.phase not in TERMINAL or new.phase is old.phase, 5, f"{old.phase} was left for {new.phase}")
+    change = Change.of(old, new)
+    require(change is None or change in CHANGES, 8, f"no row of the lifecycle's table leads {change}")
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:

@@ -6,7 +6,7 @@ The core and the machine in it are the real ones. Everything else is what :mod:`
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Directive, Found, Phase, Ping, Report, Scan, Scanned
 from tests.simulation import invariants
 from tests.simulation.engine import Engine
+from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup, setups
 from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, Up, seconds
 
@@ -51,6 +52,8 @@ class Universe:
     lost: frozenset[str] = frozenset()
     disk: tuple[Saved, ...] = ()
     ghost: Ghost = field(default_factory=Ghost)
+    changes: Counter[Change] = field(default_factory=Counter, compare=False)
+    """How often each change of the lifecycle was stored."""
     newest_leader: int = 0
     skew: int = 0
     """How far the wall clocks have been set, in milliseconds."""
@@ -94,6 +97,9 @@ class Universe:
         """A status write arrives and is not refused."""
         old = self.status
         invariants.stored(self, leader, old, status)
+        change = Change.of(old, status)
+        if change is not None:
+            self.changes[change] += 1
         self.status = self.engine.stored(status)
         self.version += 1
         stored = (status.attempt, str(status.phase))
