@@ -78,6 +78,7 @@ def setups() -> dict[str, Setup]:
                     "barrierTimeoutSeconds": 120,
                     "replaceAfter": 3,
                 },
+                activeDeadlineSeconds=3600,
             ),
             local=True,
         ),

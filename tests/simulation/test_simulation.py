@@ -11,15 +11,34 @@ from hypothesis import strategies as st
 
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
+from tests.simulation.invariants import CHANGES, Change
 from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
-from tests.simulation.seeds import PAUSES, drawn
+from tests.simulation.seeds import PAUSES, Life, drawn
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 
 INJECTIONS = st.lists(
     st.builds(Injection, st.sampled_from(PAUSES), st.sampled_from(list(FAULTS)), st.integers(0, 15)), max_size=12
 )
+
+
+MINUTES, KILL, SUSPEND = "minutes pass", "a worker is killed", "the user suspends or resumes"
+KILLED = tuple(Injection(30, KILL, target) for target in range(5))
+LOST = (Injection(0, "a node is lost", 0), Injection(0, "a node is lost", 1))
+STUCK = (
+    Injection(0, "pods can or can't be started"),
+    *(Injection(0, "a pod is deleted", target) for target in range(3)),
+)
+RARE = (
+    Life("roles", 0, (Injection(5, MINUTES, 3),) * 14, 0, warm=True),
+    Life("roles", 0, (*STUCK, *((Injection(5, MINUTES, 3),) * 14)), 0, warm=True),
+    Life("roles", 0, (*KILLED, *((Injection(30, MINUTES, 3),) * 5)), 0, warm=True),
+    Life("roles", 0, (*KILLED[:4], Injection(20, SUSPEND), Injection(20, SUSPEND)), 0, warm=True),
+    Life("duo", 0, (*LOST, Injection(2, "all workers finish"), Injection(2, "half a minute passes")), 0, warm=True),
+)
+"""Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
+hold, a suspension while Held, and success while pods are replaced."""
 
 
 @pytest.mark.parametrize("setup", list(setups()))
@@ -37,10 +56,17 @@ def test_whatever_goes_wrong_the_invariants_hold(setup: str, capsys: pytest.Capt
         print(f"\n  {setup}: {seen['lives']} lives, {seen['moves']} moves, {seen['attempts']} attempts ", end="")
 
 
-def test_seeds_that_every_run_looks_at(capsys: pytest.CaptureFixture[str]) -> None:
-    moves = sum(drawn(seed).run().moves for seed in range(700))
+def test_700_seeds_hold_the_invariants_and_reach_every_change_of_the_lifecycle(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [life.run() for life in (*RARE, *(drawn(seed) for seed in range(700)))]
+    seen: Counter[Change] = Counter()
+    for run in runs:
+        seen += run.universe.changes
     with capsys.disabled():
-        print(f"\n  700 seeds, {moves} moves ", end="")
+        print(f"\n  700 seeds, {sum(run.moves for run in runs)} moves")
+        print("\n".join(f"  {seen[change]:6} {change}" for change in sorted(CHANGES, key=str)))
+    assert set(seen) == CHANGES
 
 
 def test_every_kind_of_fault_can_find_a_target_and_change_the_world() -> None:
