@@ -34,7 +34,7 @@ RARE = (
     Life("roles", 0, (Injection(5, MINUTES, 3),) * 14, 0, warm=True),
     Life("roles", 0, (*STUCK, *((Injection(5, MINUTES, 3),) * 14)), 0, warm=True),
     Life("roles", 0, (*KILLED, *((Injection(30, MINUTES, 3),) * 5)), 0, warm=True),
-    Life("roles", 0, (*KILLED[:4], Injection(20, SUSPEND), Injection(20, SUSPEND)), 0, warm=True),
+    Life("roles", 0, (*KILLED, Injection(0, SUSPEND), Injection(20, SUSPEND)), 0, warm=True),
     Life("duo", 0, (*LOST, Injection(2, "all workers finish"), Injection(2, "half a minute passes")), 0, warm=True),
 )
 """Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
