@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Cause
+from gangctl.api.incident import Cause
 from gangctl.core.facts import barrier, ranks
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
