@@ -23,7 +23,7 @@ from tests.wait import until_async
 
 TRACE = "0123456789abcdef0123456789abcdef"
 HOSTILE = "the framework asked: \x1b[2J\r\n\u202e" + "漢" * 1000
-RESTARTING = Event(EventType.WARNING, "Restarting", HOSTILE, "worker-1", TRACE)
+RESTARTING = Event(EventType.WARNING, "Restarting", HOSTILE, "worker-1", "g-worker-1-0", TRACE)
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_status_shows_why_a_gang_restarted_and_what_was_thrown_away(folder: Here
     details = folder.gangctl("status", "g").stdout
     assert "exit code 3 [Process, charged]" in details
     assert "the controller does not answer" in details
-    assert "because: every worker that counts has ended with 0" in details
+    assert "because: every worker that the success policy counts has ended with exit code 0" in details
     near = folder.gangctl("status", "gg")
     assert near.returncode == 2
     assert "did you mean g?" in near.stderr

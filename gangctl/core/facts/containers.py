@@ -55,5 +55,5 @@ def container_end(pod: Pod, time: float) -> Fault:
         pod.incarnation,
         node=pod.node or None,
         level=Level.CONTAINER,
-        message="its container was killed for lack of memory" if oom else "its container has ended, and was restarted",
+        message="its container was killed because memory ran out" if oom else "its container ended and was restarted",
     )

@@ -147,7 +147,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
             yield fault(
                 Reason.DEVICE_LOST,
-                f"device {device.name} ({device.resource}) is {device.health}",
+                f"device {device.name} ({device.resource}) is {device.health.lower()}",
                 device=device.name,
                 resource=device.resource,
                 health=device.health,
@@ -198,7 +198,7 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             rank=request.rank,
             node=pod.node if request.exclude_node else None,
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
-            message=f"the framework asked: {request.reason}",
+            message=f"the framework asked for a restart: {request.reason}",
         )
     if report.missing_step is not None and report.missing_attempt == attempt:
         yield Fault(
@@ -206,7 +206,7 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             pod.member,
             heard.at,
             pod.incarnation,
-            message=f"it can't see checkpoint step {report.missing_step}",
+            message=f"it does not see checkpoint step {report.missing_step}",
         )
 
 
@@ -214,11 +214,14 @@ def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
     reason = Reason.EXIT_CODE
     text = f"exit code {end.exit_code}"
     if end.oom:
-        reason, text = Reason.OOM_KILLED, "killed for lack of memory"
+        reason, text = Reason.OOM_KILLED, "killed because memory ran out"
     elif end.signal is not None:
         reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
     elif end.hidden:
-        reason, text = Reason.EXIT_CODE_HIDDEN, f"exit code {end.exit_code} of the launcher, the child's is not known"
+        reason, text = (
+            Reason.EXIT_CODE_HIDDEN,
+            f"exit code {end.exit_code} of the launcher; that of its child is unknown",
+        )
     elif end.message and end.exit_code in {126, 127}:
         reason = Reason.START_FAILED
     return Fault(
@@ -240,7 +243,7 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     status = gang.status
     report = None if heard is None else heard.report
     if report is not None and not has_joined(report, status.attempt):
-        new = "its supervisor has started anew and knows nothing of the attempt"
+        new = "its supervisor restarted and does not know the attempt"
         end = container_end(pod, gang.now)
         yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif report is not None and has_stopped_itself(report, status.attempt):
@@ -249,7 +252,7 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.member,
             gang.now,
             pod.incarnation,
-            message="its worker was stopped in the pod, without its controller",
+            message="its worker was stopped inside the pod, not by the controller",
         )
     elif report is None or report.phase is Phase.READY:
         if (
@@ -259,7 +262,7 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
         ):
             message = fitness.silent_over_restarts(pod)
         elif gang.now >= start_deadline(gang, pod):
-            message = f"its worker did not report that it was started within {START_SECONDS:.0f} s"
+            message = f"its worker did not report its start within {START_SECONDS:.0f} s"
         else:
             return
         yield Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)

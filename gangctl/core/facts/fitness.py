@@ -55,7 +55,10 @@ def defect(gang: Gang, member: str) -> Defect | None:
     if member not in gang.pods and not gang.is_fresh(member):
         return Defect(Reason.POD_DELETED, GONE)
     if has_twin(gang, member):
-        return Defect(Reason.POD_DELETED, "an earlier pod of the same name is gone from the cluster and still speaks")
+        return Defect(
+            Reason.POD_DELETED,
+            "an earlier pod of the same name is gone from the cluster, but its supervisor still reports",
+        )
     pod, report = gang.pods.get(member), gang.report(member)
     if pod is None:
         return None
@@ -70,7 +73,7 @@ def defect(gang: Gang, member: str) -> Defect | None:
 def unusable(gang: Gang, pod: Pod) -> Defect | None:
     """Why nothing runs in the pod any more, or nothing will soon; None if it goes on."""
     if gang.on_lost_node(pod):
-        return _defect(Reason.NODE_LOST, f"node {pod.node} doesn't answer")
+        return _defect(Reason.NODE_LOST, f"node {pod.node} does not answer")
     if pod.deleting:
         return _defect(Reason.POD_DELETED, "its pod is being deleted")
     if pod.terminated:
@@ -95,7 +98,7 @@ def is_silent_over_restarts(pod: Pod) -> bool:
 
 def silent_over_restarts(pod: Pod) -> str:
     """The same in words."""
-    return f"{pod.restarts} container restarts without a word of its supervisor"
+    return f"its container restarted {pod.restarts} times, and its supervisor has not reported"
 
 
 def must_report_by(gang: Gang, member: str) -> float | None:
@@ -124,7 +127,7 @@ def has_twin(gang: Gang, member: str) -> bool:
 def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     if sick is not None:
-        return _defect(Reason.DEVICE_LOST, f"device {sick.name} is unhealthy")
+        return _defect(Reason.DEVICE_LOST, f"device {sick.name} ({sick.resource}) is unhealthy")
     return unusable(gang, pod)
 
 

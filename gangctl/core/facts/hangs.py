@@ -44,7 +44,7 @@ def hang(gang: Gang) -> Fault | None:
     last = min(told, key=lambda one: (one[2].step, one[0]), default=None)
     member = next(iter(gang.holders.values())) if last is None else last[1]
     step = "no step was reported" if last is None else f"its last step was {last[2].step}"
-    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank has made progress; {step}")
+    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
 
 
 def _told(gang: Gang) -> list[tuple[float, str, Progress]]:

@@ -20,7 +20,10 @@ def succeed_while_gathering(gang: Gang, status: Status) -> Plan:
     """The gang had succeeded when its barrier settled, whatever its teardown looked like."""
     status = transitions.succeed(gang, incidents.finished(gang, status, "Succeeded"))
     return write(
-        gang, status, Reason.SUCCEEDED, "every worker that counts had ended with 0 before anything was stopped"
+        gang,
+        status,
+        Reason.SUCCEEDED,
+        "every worker that the success policy counts had ended with exit code 0 before any was stopped",
     )
 
 

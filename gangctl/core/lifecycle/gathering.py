@@ -18,6 +18,7 @@ from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report_by
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
+from gangctl.core.facts.text import listed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import fail, succeed_while_gathering
 from gangctl.core.lifecycle.held import hold
@@ -47,7 +48,7 @@ def gathering(gang: Gang) -> Plan:
     place = scheduling.gives_up_at(gang)
     if place is not None and gang.now >= place:
         seconds = gang.spec.recovery.scheduling_timeout_seconds
-        because = f"no place was found in the cluster within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+        because = f"not every pod was scheduled within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
         return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
@@ -60,7 +61,8 @@ def gathering(gang: Gang) -> Plan:
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
     if settlement is not None and is_being_told(gang, settlement):
-        because = f"attempt {gang.status.attempt} waits to be told why the container of {settlement.cause.member} ended"
+        member = settlement.cause.member
+        because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     if settlement is not None:
         more = _level(gang, settlement)
@@ -83,10 +85,8 @@ def _wait(
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
         refreshed = noted(gang, refreshed)
-    who = ", ".join(
-        [*(f"pod {name} to stop" for name in blocking[:5]), *(f"{place} to be ready" for place in missing[:5])]
-    )
-    because = f"attempt {gang.status.attempt} waits for {who or 'stronger evidence'}"
+    what = _awaited(gang, blocking, missing) or "stronger evidence"
+    because = f"attempt {gang.status.attempt} waits for {what}"
     trouble = scheduling.trouble(gang)
     because += f"; {trouble}" if trouble else ""
     if refreshed is not gang.status or scheduling.is_to_be_said(gang, trouble):
@@ -107,17 +107,38 @@ def _wait(
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
+def _awaited(gang: Gang, blocking: tuple[str, ...], missing: list[str]) -> str:
+    """What the barrier waits for: each member is named once."""
+    stopping = _stopping(gang, blocking)
+    starting = [name for name in _holders(gang, missing) if name not in stopping]
+    parts = [(stopping, "to stop"), (starting, "to be ready")]
+    return " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
+
+
+def _stopping(gang: Gang, blocking: tuple[str, ...]) -> list[str]:
+    """The pods that may still run a worker, in words: a member stands for its current pod."""
+    current = {f"{name}.{gang.incarnation(name)}": name for name in gang.members}
+    earlier = sorted({name.rpartition(".")[0] for name in blocking if name not in current} - {""})
+    unnamed = [f"every pod {name}" for name in blocking if "." not in name]
+    pods_of = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(earlier)}"
+    return [*(current[name] for name in blocking if name in current), *([pods_of] if earlier else []), *unnamed]
+
+
+def _holders(gang: Gang, missing: list[str]) -> list[str]:
+    return [gang.holders[place] for place in missing]
+
+
 def _give_up_replacing(gang: Gang) -> Plan:
     """A replacement has taken too long while the others wait and hold their devices."""
     seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
-    because = f"a replacement was not ready within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+    because = f"a replacement pod was not ready within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
     if how == "Suspend":
         return give_back(gang, because)
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
 def _replace(gang: Gang, unfit: dict[str, Defect], *, create: bool) -> Plan:
-    who = ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
+    who = listed([f"{name} ({why.message})" for name, why in sorted(unfit.items())])
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
         status = noted(gang, status)
@@ -127,13 +148,12 @@ def _replace(gang: Gang, unfit: dict[str, Defect], *, create: bool) -> Plan:
             gang,
             status,
             Reason.GANG_RECREATED,
-            f"every pod is replaced: most members can't go on: {who}",
+            f"every pod is replaced because most members need a new one: {who}",
             create=create,
         )
     status = replacement.replaced(gang, status, unfit)
-    return write(
-        gang, status, Reason.POD_REPLACED, f"new pods while the others wait: {who}", create=create, requeue_after=1.0
-    )
+    because = f"{who} {'gets a new pod' if len(unfit) == 1 else 'get new pods'}, and the other members wait"
+    return write(gang, status, Reason.POD_REPLACED, because, create=create, requeue_after=1.0)
 
 
 def _level(gang: Gang, settlement: Settlement) -> Plan | None:
@@ -148,14 +168,16 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
         suspects = why if cause.member in gang.members else {}
         status = transitions.recreate(gang, replacement.recreated(gang, status, suspects))
-        return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced: {settlement.because}")
+        return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced; cause: {settlement.because}")
     known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
     if bad:
         status = replacement.replaced(gang, status, bad)
-        who = f"{', '.join(bad)} get{'s a new pod' if len(bad) == 1 else ' new pods'}"
-        return write(gang, status, Reason.POD_REPLACED, f"{who}: {settlement.because}", requeue_after=1.0)
+        because = (
+            f"{listed(list(bad))} {'gets a new pod' if len(bad) == 1 else 'get new pods'}; cause: {settlement.because}"
+        )
+        return write(gang, status, Reason.POD_REPLACED, because, requeue_after=1.0)
     return None
 
 
@@ -174,19 +196,22 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     status = gang.status
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
-    who = ", ".join([*missing, *blocking]) or "the gang"
+    late = _stopping(gang, blocking)
+    who = listed([*late, *(name for name in _holders(gang, missing) if name not in late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}
     if count == 1:
         status = replacement.replaced(gang, status, unready)
-        told = f"new pods for {', '.join(unready)}" if unready else "nobody is missing, so no pod is replaced yet"
-        because = f"{who} did not answer within {seconds} s: {told}"
+        told = f"{'a new pod is' if len(unready) == 1 else 'new pods are'} created for {listed(list(unready))}"
+        if not unready:
+            told = "every member is ready, so no pod is replaced yet"
+        because = f"{who} did not answer within {seconds} s; {told}"
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
         status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
         return write(
-            gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again: every pod is replaced"
+            gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again; every pod is replaced"
         )
     because = f"{who} did not answer within {seconds} s, and new pods did not help"
     return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)

@@ -32,9 +32,9 @@ def held(gang: Gang) -> Plan:
     if gang.spec.restart_token != status.observed_restart_token:
         opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
-        return write(gang, status, Reason.RESTARTING, f"restartToken was changed: attempt {status.attempt} gathers")
+        return write(gang, status, Reason.RESTARTING, f"restartToken was changed; attempt {status.attempt} gathers")
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:
-        because = f"it was held for {gang.spec.recovery.hold_timeout_seconds} s and nobody came"
+        because = f"it was held for {gang.spec.recovery.hold_timeout_seconds} s, and restartToken was not changed"
         return write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
     return wait(gang, status.message, [end], pods.actions(gang, status, create=False))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.text import counted
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import write
@@ -18,4 +19,9 @@ def new(gang: Gang) -> Plan:
         status = transitions.submit_suspended(gang, gang.status)
         return write(gang, status, Reason.SUSPENDED, "it was submitted suspended")
     status = transitions.submit(gang, gang.status)
-    return write(gang, status, Reason.SUBMITTED, f"{len(gang.members)} pods are created for attempt {status.attempt}")
+    return write(
+        gang,
+        status,
+        Reason.SUBMITTED,
+        f"attempt {status.attempt} needs {counted(len(gang.members), 'pod')}, which are created now",
+    )

@@ -16,7 +16,9 @@ from gangctl.api.status import Status
 from gangctl.core.facts import hangs
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
+from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.text import listed
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
@@ -46,10 +48,10 @@ def running(gang: Gang) -> Plan:
     spares = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holders.values()}
     if spares:
         status = replacement.replaced(gang, gang.status, spares)
-        return write(gang, status, Reason.POD_REPLACED, f"spares get new pods: {', '.join(sorted(spares))}")
+        return write(gang, status, Reason.POD_REPLACED, _replaced_spares(spares))
     status = replacement.refreshed(gang, gang.status)
     if status is not gang.status:
-        return write(gang, status, Reason.RUNNING, "a pod that was waited for is gone")
+        return write(gang, status, Reason.RUNNING, "an earlier pod, which may have run a worker, is gone")
     return note(gang, hung)
 
 
@@ -57,7 +59,9 @@ def succeed(gang: Gang) -> Plan:
     """The gang has ended as its success policy says."""
     status = progressed(gang, timings.timed(gang, gang.status, more=False))
     status = transitions.succeed(gang, status)
-    return write(gang, status, Reason.SUCCEEDED, "every worker that counts has ended with 0")
+    return write(
+        gang, status, Reason.SUCCEEDED, "every worker that the success policy counts has ended with exit code 0"
+    )
 
 
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
@@ -70,7 +74,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     gentle = all(is_gentle(gang, fault) for fault in found)
     opened = incidents.opened(_with(gang, status), cause, level(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
-    return _gathering(gang, status, f"{describe(cause)} in attempt {gang.status.attempt}", events)
+    return _gathering(gang, status, describe(cause), events)
 
 
 def restart_by_hand(gang: Gang) -> Plan:
@@ -114,19 +118,29 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     more = ""
     if replacement.most(gang, unfit):
         status = transitions.restart_with_new_pods(gang, replacement.recreated(gang, status, unfit))
-        more = "; most members can't go on, so every pod is replaced"
+        more = "; every pod is replaced because most members need a new one"
     else:
         status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
         if unfit:
-            more = "; new pods for " + ", ".join(f"{name} ({why.message})" for name, why in sorted(unfit.items()))
-    because = f"{what}: every worker stops, attempt {status.attempt} gathers{more}"
+            own = status.incidents[0].cause.member  # What is wrong with it is said already.
+            names = [name if name == own else f"{name} ({why.message})" for name, why in sorted(unfit.items())]
+            more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
+    because = (
+        f"attempt {gang.status.attempt} ends: {what}; all workers stop, and attempt {status.attempt} gathers{more}"
+    )
     goes_on = settle(_with(gang, status)).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
+def _replaced_spares(spares: dict[str, Defect]) -> str:
+    names = listed([f"{name} ({why.message})" for name, why in sorted(spares.items())])
+    return f"spare {names} gets a new pod" if len(spares) == 1 else f"spares {names} get new pods"
+
+
 def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
-    text = f"the cause of attempt {last.attempt} was {describe(last.cause)}; {'' if last.charged else 'not '}charged"
+    charged = "charged" if last.charged else "not charged"
+    text = f"attempt {last.attempt} had another cause: {describe(last.cause)}; {charged} to the budget"
     member, trace = last.cause.member, trace_of(gang.job, last)
     pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
     return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)

@@ -62,11 +62,12 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         ),
     )
     where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
-    events = (*_spare_events(gang, assignment), *_step_events(gang, rejected))
+    steps = tuple(_step_events(gang, rejected))
     if settlement is None:
         because = f"attempt {status.attempt} starts {where}"
-        return write(gang, status, Reason.RUNNING, because, events=events, requeue_after=1.0)
-    because = f"attempt {status.attempt} starts {where} after {settlement.because}"
+        return write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
+    events = (*_spare_events(gang, assignment), *steps)
+    because = f"attempt {status.attempt} starts {where}; cause of the restart: {settlement.because}"
     return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
 
 
@@ -104,7 +105,11 @@ def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]
     turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
     extra = () if scan is None else (AskScan(asked, scan),)
-    what = "the checkpoints to be listed" if unknown is restore.Unknown.NOT_SCANNED else "a restore point to be found"
+    what = (
+        "the checkpoints to be listed"
+        if unknown is restore.Unknown.NOT_SCANNED
+        else "a restore point that every rank can load"
+    )
     because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
     return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
 
@@ -139,7 +144,7 @@ def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
     for place, member in assignment.items():
         before = gang.holders[place]
         if member != before:
-            text = f"{member} takes the place of {before} as {place}"
+            text = f"{member} takes the rank of {place}" + ("" if before == place else f", which {before} had")
             yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
 
 
@@ -147,5 +152,5 @@ def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Eve
     """Which steps don't exist any more from now on."""
     for entry in rejected:
         if entry not in gang.status.rejected_steps:
-            text = f"step {entry.step} of tier {entry.tier} is not used any more, until it is written again"
+            text = f"step {entry.step} of tier {entry.tier} is not used until it is written again"
             yield Event(EventType.WARNING, Reason.STEP_REJECTED, text)

@@ -30,7 +30,9 @@ def is_to_be_suspended(gang: Gang) -> bool:
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
     asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
-    because = f"{asked}: every worker stops (with the planned grace), pods are deleted; attempt and restore point stay"
+    because = (
+        f"{asked}; all workers stop, with the planned grace, and the pods are deleted; attempt and restore point stay"
+    )
     status = transitions.suspend(gang, _stopped(gang))
     return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)
 
@@ -60,14 +62,16 @@ def suspended(gang: Gang) -> Plan:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
     if status.given_back and (is_to_be_suspended(gang) or gang.spec.restart_token != status.observed_restart_token):
         status = changed(status, given_back=False)
-        return write(gang, status, Reason.SUSPENDED, "suspended; somebody wants it to go on", requeue_after=1.0)
+        return write(
+            gang, status, Reason.SUSPENDED, "suspended; its spec was changed so that it goes on", requeue_after=1.0
+        )
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
     left = any(not (pod.deleting and gang.on_lost_node(pod)) for pod in gang.observed.pods)
     gone = not left and not barrier.blocking(gang)
     if gang.spec.suspend or status.given_back or not gone:
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
-        because = "suspended" if gone else "suspended; old pods are waited for"
+        because = "suspended" if gone else "suspended; it waits for its old pods to end"
         deletions = tuple(
             action
             for action in pods.endings(gang, all_of_them=True)
@@ -83,7 +87,7 @@ def suspended(gang: Gang) -> Plan:
             time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
         )
         status = incidents.entered(gang, status, entry)
-    return write(gang, status, Reason.RESUMED, f"resumed: new pods are created for attempt {attempt}")
+    return write(gang, status, Reason.RESUMED, f"resumed; new pods are created for attempt {attempt}")
 
 
 def _is_terminated(gang: Gang, uid: str) -> bool:

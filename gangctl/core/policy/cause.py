@@ -19,6 +19,7 @@ from gangctl.core.facts.containers import has_ended
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.text import counted
 from gangctl.core.policy import budget, ladder
 from gangctl.core.policy.rules import default_action, verdict
 
@@ -115,18 +116,18 @@ def settle(gang: Gang) -> Settlement:
     what = describe(cause)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
-        because = f"{describe(ending)}; rule {ending.rule} says FailJob: {ending.why}"
+        because = f"{describe(ending)}; rule {ending.rule} has action FailJob: {ending.why}"
         return Settlement(ending, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
     exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
     if charged and ladder.rung(gang) is ladder.Rung.END:
-        because = f"{what}; again and again from the same restore point without progress, nothing is left to try"
+        because = f"{what}; restarts from the same restore point make no progress, and nothing is left to try"
         return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, because, not_before=not_before)
     if charged and not budget.allows(gang.spec, gang.status, gang.now):
         used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
-        because = f"{what}; the budget is used up: {used} restarts in {window} s"
+        because = f"{what}; the budget is used up: {counted(used, 'restart')} in {window} s"
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
     rule = f"rule {cause.rule}: " if cause.rule else ""
-    because = f"{what}; {'charged' if charged else 'not charged'} ({rule}{cause.why})"
+    because = f"{what}; {'charged' if charged else 'not charged'} to the budget ({rule}{cause.why})"
     return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)
 
 
@@ -148,9 +149,9 @@ def is_being_told(gang: Gang, settlement: Settlement) -> bool:
 
 def describe(cause: Cause | Fault) -> str:
     """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``."""
-    who = cause.member or "the gang"
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
-    return f"{who}{rank}: {cause.message or cause.reason}"
+    text = cause.message or str(cause.reason)
+    return f"{cause.member}{rank}: {text}" if cause.member else text
 
 
 def _outranks(new: Cause, old: Cause) -> bool:

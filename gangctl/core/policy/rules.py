@@ -45,8 +45,11 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
             return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
     action = default_action(fault.reason)
     if action is Action.IGNORE:
-        return Verdict(action, why=f"no rule matches; {fault.reason} is a disruption and is not charged")
-    return Verdict(action, why="no rule matches, so it is counted")
+        what = (
+            "a restart by hand" if fault.reason is Reason.RESTART_REQUESTED else f"{fault.reason} is a disruption and"
+        )
+        return Verdict(action, why=f"no rule matches; {what} is not charged")
+    return Verdict(action, why="no rule matches, so it counts")
 
 
 def default_action(reason: str) -> Action:

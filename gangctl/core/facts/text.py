@@ -1,0 +1,20 @@
+"""Text: lists and counts in the sentences that users read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+LISTED: Final = 5
+"""Names in a sentence; the rest is counted."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names as ``a``, ``a and b`` or ``a, b and c``; of many the first ones, and how many more there are."""
+    shown = [*names[:LISTED], *([f"{len(names) - LISTED} more"] if len(names) > LISTED else [])]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, as ``1 pod`` or ``2 pods``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
