@@ -142,12 +142,6 @@ def remove(world: World, member: str) -> None:
     del world.pods[world.newest(member)]
 
 
-def delete(world: World) -> None:
-    """Somebody deletes the gang, and the cluster begins to delete what belongs to it."""
-    metadata = world.job.metadata.model_copy(update={"deletion_timestamp": world.now})
-    world.job = world.job.model_copy(update={"metadata": metadata})
-
-
 def controller(world: World) -> None:
     """A new controller knows nothing but what is stored, until somebody speaks."""
     world.unheard |= world.heard

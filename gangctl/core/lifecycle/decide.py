@@ -38,8 +38,6 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
 
 
 def _decided(gang: Gang) -> Plan:
-    if gang.job.metadata.deletion_timestamp is not None:
-        return Plan("the gang is being deleted, and its pods go with it")
     if gang.status.phase is GangPhase.RUNNING and has_succeeded(gang):
         return succeed(gang)
     deadline = active_deadline(gang)
