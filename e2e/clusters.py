@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from e2e.cluster import programs, toolchain
+from e2e.cluster import programs, toolchain, versions
 from e2e.cluster.lab import Lab, sweep
 from e2e.cluster.processes import Process
 from e2e.cluster.progress import announce, timed
@@ -104,11 +104,34 @@ class Cluster:
         return image.name
 
 
+def build(*, torch: bool) -> None:
+    """Build the programs and images that tests on a cluster need: the first time, this takes many minutes.
+
+    Raises:
+        Missing: the machine lacks something that cannot be installed or built.
+    """
+    foreign = bool(os.environ.get("KUBECONFIG")) and not (_home() / "lab.json").exists()
+    programs.ready(programs.CLIENTS if foreign else programs.ALL)
+    if foreign and "GANGCTL_E2E_IMAGES" in os.environ:
+        return
+    toolchain.require_root()
+    toolchain.install_packages(*versions.PACKAGES)
+    images = Images()
+    for name in ("controller", "sidecar", "examples", *(["examples-torch"] if torch else [])):
+        images.made(name)
+
+
+def _home() -> Path:
+    """The folder of a cluster of our own that may run: that of KUBECONFIG, else that of `make e2e-up`."""
+    given = os.environ.get("KUBECONFIG")
+    return Path(given).resolve().parent if given else KEPT
+
+
 @contextmanager
 def open_cluster() -> Iterator[Cluster]:
     """The cluster for this run: that of KUBECONFIG, else the one of `make e2e-up`, else a new one for this run."""
-    given = os.environ.get("KUBECONFIG", "")
-    home = Path(given).resolve().parent if given else KEPT
+    given = os.environ.get("KUBECONFIG")
+    home = _home()
     if (home / "lab.json").exists() and (lab := Lab(home)).control_plane.machine.init is not None:
         announce(f"using the cluster of our own in {home}")
         yield Cluster(lab.kubeconfig, programs.ready(), lab)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -29,6 +28,17 @@ CLUSTER = pytest.StashKey[Cluster]()
 def pytest_configure() -> None:
     """Let SIGTERM end a run as Ctrl-C does, with everything taken down."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the selected tests need before the first one begins: a first build takes longer than its timeout."""
+    fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    if "cluster" in fixtures and not session.config.option.collectonly:
+        with uncaptured(session.config):
+            try:
+                clusters.build(torch="torch" in fixtures)
+            except Missing as error:
+                pytest.exit(f"e2e: {error}", returncode=2)
 
 
 @contextmanager
@@ -118,14 +128,13 @@ def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG
 
 @pytest.fixture(scope="session")
 def torch(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    """The image with PyTorch; the first build takes minutes."""
+    """The image with PyTorch, loaded on all nodes."""
     with uncaptured(request.config):
         return cluster.image("examples-torch")
 
 
 @pytest.fixture
 def submit(
-    request: pytest.FixtureRequest,
     shared_dir: Path,  # noqa: ARG001 - it must outlive the gang
     gangctl_installed: Installed,  # noqa: ARG001 - a controller must look after the gang
     cluster: Cluster,
@@ -135,8 +144,6 @@ def submit(
     submitted: list[Gang] = []
 
     def do(document: dict[str, Any]) -> Gang:
-        if "examples-torch" in json.dumps(document):
-            request.getfixturevalue("torch")
         gang = Gang(cluster.kubectl, namespace, document["metadata"]["name"])
         submitted.append(gang)
         return gang.apply(document)

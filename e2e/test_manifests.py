@@ -107,6 +107,6 @@ def test_kubectl_explains_lists_and_waits(submit: Submit, shared_dir: Path) -> N
     assert listed[1].split()[:2] == ["brief", "Succeeded"]
     wide = gang.kubectl("get", "gj", "-n", gang.namespace, "-o", "wide").splitlines()[0]
     assert "REASON" in wide
-    assert "seconds" in gang.kubectl("explain", "gj.spec.recovery.stopGracePeriodSeconds")
+    assert "SIGKILL" in gang.kubectl("explain", "gj.spec.recovery.stopGracePeriodSeconds")
     events = json.loads(gang.kubectl("get", "events", "-n", gang.namespace, "-o", "json"))["items"]
     assert any(event["involvedObject"]["kind"] == "GangJob" for event in events)

@@ -21,12 +21,12 @@ from e2e.cluster.progress import timed
 
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
-
+ALL = (*versions.KUBERNETES_PROGRAMS, *versions.PROGRAMS)
 CLIENTS = ("kubectl", "helm")
 """What the tests need for a cluster that is not our own."""
 
 
-def ready(wanted: Collection[str] = (*versions.KUBERNETES_PROGRAMS, *versions.PROGRAMS)) -> Path:
+def ready(wanted: Collection[str] = ALL) -> Path:
     """Build the wanted programs that are missing; the folder that has them.
 
     Raises:
