@@ -1,6 +1,6 @@
 """The CustomResourceDefinition, made from the types.
 
-``python -m gangctl.api.crd`` prints it; with ``--check FILE`` it says whether FILE is up to date instead.
+``python -m gangctl.api.crd`` prints it; with ``--check FILE`` it checks whether FILE is up to date.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROLES_RULE: Final = {
     "message": "the roles can only be changed while the gang is suspended: set suspend to true, then change them",
     "fieldPath": ".roles",
 }
-"""On the spec. A rule about a change: nothing that one manifest alone could break."""
+"""A transition rule on the spec, which a single manifest can't violate."""
 
 COLUMNS: Final = (
     ("PHASE", "string", ".status.phase", "Summary of where the gang is", 0),
-    ("READY", "string", ".status.ready", "Members that are ready or run, of those needed", 0),
+    ("READY", "string", ".status.ready", "Members that are ready or run, of those required", 0),
     ("ATTEMPT", "integer", ".status.attempt", "Number of the current try of the whole gang", 0),
     ("RESTARTS", "integer", ".status.restarts.counted", "Restarts that were charged to the budget", 0),
     ("STEP", "integer", ".status.progress.step", "Highest step reported in this attempt", 0),
@@ -41,9 +41,9 @@ COLUMNS: Final = (
 
 
 def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition, ready to be applied."""
+    """The CustomResourceDefinition, ready to apply."""
     schema = _published(gangjob_schema())
-    # The API server knows these better: it owns metadata, and has checked version and kind before it looks here.
+    # the API server owns metadata, and checks version and kind before it applies this schema
     schema["properties"]["metadata"] = {"type": "object"}
     for name in ("apiVersion", "kind"):
         del schema["properties"][name]["enum"]
@@ -79,7 +79,7 @@ def crd() -> dict[str, Any]:
 
 
 def crd_yaml() -> str:
-    """The text of the file in ``crds/``."""
+    """Content of the file in ``crds/``."""
     return HEADER + yaml.safe_dump(crd(), sort_keys=False, width=120, allow_unicode=True)
 
 
@@ -89,7 +89,7 @@ def _column(name: str, kind: str, path: str, description: str, priority: int) ->
 
 
 def _published(node: Schema) -> Schema:
-    """A copy without the keys that are for gangctl itself."""
+    """A copy without the keys for gangctl itself."""
     return {
         key: [_published(one) if isinstance(one, dict) else copy.deepcopy(one) for one in value]
         if isinstance(value, list)
@@ -102,7 +102,7 @@ def _published(node: Schema) -> Schema:
 
 
 def main() -> int:
-    """Prints the CRD, or says whether a file holds it; the exit code is 1 if it doesn't."""
+    """Print the CRD, or check a file; the exit code is 1 if the file is stale."""
     parser = argparse.ArgumentParser(prog="python -m gangctl.api.crd", description="The CRD of the GangJob.")
     parser.add_argument("--check", metavar="FILE", type=Path, help="say whether FILE is up to date")
     file = parser.parse_args().check

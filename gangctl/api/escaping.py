@@ -1,4 +1,4 @@
-"""Text from a cluster or a user, fit to be shown: nothing in it can move a cursor, colour or fake a line."""
+"""Escapes text from a cluster or a user, so that it can't move the cursor, set colours or fake a line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import unicodedata
 from typing import Final
 
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Categories of characters that control rather than show: escapes, line breaks, changes of direction."""
+"""Categories of control characters: escapes, line breaks, changes of direction."""
 _JOINERS: Final = frozenset("\u200c\u200d")
-"""They belong to the spelling of Persian and to emoji of several parts."""
+"""Used in the spelling of Persian and in compound emoji."""
 
 
 def escaped(text: str) -> str:
-    r"""The text with every control character written out, as in ``\x1b``; always one line that can be encoded."""
+    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(letter) for letter in text)

@@ -1,7 +1,7 @@
-"""Manifests: YAML text to a GangJob, or to everything that is wrong with it, in the user's own words.
+"""Loads a manifest: YAML text to a GangJob, or to all problems in it, in terms of the YAML.
 
-The API server's rules hold here as well: types are not guessed (``replicas: "4"`` is no number), what is unknown is
-refused, and nothing is null, since what is off is absent.
+The rules are the API server's: types are not converted (``replicas: "4"`` is no number), unknown fields are rejected,
+and null is not a value, because a field that is off is absent.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["ManifestError", "Problem", "load"]
 
 
 def load(text: str, filename: str) -> GangJob:
-    """The one GangJob in ``text``. Documents of other kinds beside it are left to others.
+    """The only GangJob in ``text``; documents of other kinds are ignored.
 
     A status in it is ignored, as the API server does.
 
     Args:
-        text: YAML, or JSON, which is YAML too.
-        filename: Only for messages.
+        text: YAML or JSON.
+        filename: Used only in messages.
 
     Raises:
-        ManifestError: with all problems that were found, not only the first.
+        ManifestError: with all problems, not only the first.
     """
     try:
         documents = read(text)
@@ -68,7 +68,7 @@ def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
 
 
 class _Check:
-    """Validates one document and gathers its problems, at most one for each place and reason."""
+    """Validates one document and collects its problems, at most one for each place and reason."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -83,19 +83,19 @@ class _Check:
         return self._problems.values()
 
     def gangjob(self) -> GangJob | None:
-        """The GangJob, or none if there are problems."""
+        """The GangJob, or None if there are problems."""
         value = copy.deepcopy(self._document.value)
         if not isinstance(value, dict):
-            self._add((), shown(value), f"a map with apiVersion, kind, metadata and spec, as a {KIND} has")
+            self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null
             value["metadata"] = {name: one for name, one in value["metadata"].items() if one is not None}
         for location in list(_nulls(value.get("spec"), ("spec",))):
-            self._add(location, "null", "a value, or no such field: what is off is absent")
+            self._add(location, "null", "a value, or no field: a field that is off is absent")
         job = self._validated(value)
         if job is None:
-            # Without the fields that are wrong by themselves, the rules between the others can be looked at.
+            # without the invalid fields, the rules between the other fields can be checked
             for location in self._wrong:
                 _remove(value, location)
             self._validated(value, only_rules=True)
@@ -123,14 +123,14 @@ class _Check:
             self._add(location, "nothing", allowed(node))
         elif error["type"] == "extra_forbidden":
             self._add_unknown(location, node, parent)
-        elif error["type"] != "too_short" or self._length(location) < node["minItems"]:  # only good items were counted
+        elif error["type"] != "too_short" or self._length(location) < node["minItems"]:  # only valid items were counted
             self._add_value(location, node)
 
     def _add_rule(self, location: Location, constraint: Constraint) -> None:
         reads = [(*location, *(part for part in name.split(".") if part)) for name in constraint.fields]
         beyond = [one for one in reads if one != location]
         if any(wrong[: len(one)] == one or one[: len(wrong)] == wrong for one in beyond for wrong in self._wrong):
-            return  # what it reads is wrong already: it would only confuse
+            return  # a field that it reads is invalid already: a second message would only confuse
         self._add(reads[0], self._shown_scalar(reads[0]), why=constraint.message, wrong=False)
 
     def _add_value(self, location: Location, node: Schema) -> None:
@@ -145,7 +145,7 @@ class _Check:
         name = str(location[-1])
         known = [one for one, field in parent.get("properties", {}).items() if RESERVED not in field]
         if RESERVED in node:
-            self._add(location, "a field that is reserved", why=node[RESERVED])
+            self._add(location, "a reserved field", why=node[RESERVED])
         elif name in known:
             self._add(location, "a field of another kind", why=node[ONLY])
         else:
@@ -185,9 +185,9 @@ class _Check:
 
 
 def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
-    """Where pydantic's location lies in the manifest, the schema there, and the schema of what holds it.
+    """The location in the manifest of pydantic's location, its schema, and the schema of its parent.
 
-    Pydantic names the kind of a union in the location; a manifest doesn't.
+    Pydantic's location has the kind of a union; a manifest doesn't.
     """
     node = parent = gangjob_schema()
     location: Location = ()
@@ -203,7 +203,7 @@ def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
 
 
 def _nulls(value: Any, at: Location) -> Iterator[Location]:
-    """Where the spec holds null; a pod template may, as Kubernetes lets it."""
+    """Locations of null in the spec, except in pod templates, where Kubernetes allows it."""
     match value:
         case None:
             yield at
@@ -216,7 +216,7 @@ def _nulls(value: Any, at: Location) -> Iterator[Location]:
 
 
 def _remove(value: Any, location: Location) -> None:
-    """Takes out what is at the location, or the list that it is an item of."""
+    """Remove the value at the location, or the list that it is an item of."""
     while location and isinstance(location[-1], int):
         location = location[:-1]
     for part in location[:-1]:

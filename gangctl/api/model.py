@@ -1,4 +1,4 @@
-"""What all API types share: frozen values, camelCase in YAML, nothing unknown, rules between fields, RFC 3339 times."""
+"""The base of all API types: frozen values, camelCase in YAML, no unknown fields, rules, RFC 3339 times."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from gangctl.api.escaping import escaped
 
 BROKEN = "gangctl_constraint"
-"""The error type of a broken :class:`Constraint`; its context holds all that are broken in one value."""
+"""Error type of a violated :class:`Constraint`; its context has all violated constraints of one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What must hold between the fields of one type: for manifests in Python, for the API server in CEL."""
+    """A rule between the fields of one type: in Python for manifests, in CEL for the API server."""
 
     message: str
-    """What must hold and why, in a sentence without a full stop; the user sees it."""
+    """The rule and its reason for the user: a sentence without a full stop."""
     holds: Callable[[Any], bool]
-    """On a value of the type whose single fields are all valid."""
+    """The check, on a value whose fields are all valid by themselves."""
     cel: str
-    """The same with ``self``; empty where the schema itself says it (a list-map has no two equal keys)."""
+    """The same check in CEL, with ``self``; empty if the schema itself ensures it (the keys of a list-map are
+    unique)."""
     fields: tuple[str, ...]
-    """YAML names of what it reads, the one to be pointed at first."""
+    """YAML names of the fields that it reads; errors point at the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A field that is kept for later: declared, so that the API server refuses it instead of dropping it silently."""
+    """A reserved field: declared, so that the API server rejects it instead of dropping it silently."""
 
     json_schema: Mapping[str, Any]
     message: str
@@ -51,12 +52,12 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Values that users of Kubernetes expect here, each with the reason why there is none of it."""
+    """Values that Kubernetes users expect but that are not allowed here, each with the reason."""
 
     reasons: Mapping[str, str]
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Only the schema knows: validation refuses what is no member of the enum anyway."""
+        """Add the values to the schema only: validation rejects them anyway, because the enum does not have them."""
         return {**handler(core_schema), "x-refused": dict(self.reasons)}
 
 
@@ -80,7 +81,7 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The type's schema with what pydantic doesn't know of: constraints and reserved fields."""
+        """The schema of the type, extended by constraints and reserved fields."""
         made = handler(core_schema)
         schema = handler.resolve_ref_schema(made)
         schema["x-constraints"] = [
@@ -93,7 +94,7 @@ class Model(BaseModel):
 
 
 def kind(field: str, default: str) -> Discriminator:
-    """Tells the kinds of a union apart by ``field``; without it the value is of the default kind."""
+    """The discriminator of a union: ``field``, or the default kind if it is absent."""
 
     def tag(value: Any) -> str | None:
         found = value.get(field, default) if isinstance(value, Mapping) else getattr(value, field, None)
@@ -113,7 +114,7 @@ def _seconds(value: Any) -> float:
         case datetime():
             seconds = _moment(value)
         case int() | float() if not isinstance(value, bool):
-            seconds = round(float(value), 6)  # Its string has no more: it is to be read back as the same number.
+            seconds = round(float(value), 6)  # the precision of its string, so that it is read back as the same number
         case _:
             raise ValueError("a time is a string like 2026-01-31T12:00:00Z")
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
@@ -133,13 +134,13 @@ def rfc3339(seconds: float) -> str:
 
 
 SENTENCE: Final = 1024
-"""Characters of the longest sentence: an API server refuses a status with a longer one."""
+"""Maximum characters of a sentence: the API server rejects a status with a longer one."""
 
 
 def sentence(text: str, end: str = "") -> str:
-    """As a :data:`Sentence` keeps it: one line without control characters, cut with an ellipsis, never its ``end``.
+    """Return the text as a :data:`Sentence` stores it: one escaped line, cut with an ellipsis, but never its ``end``.
 
-    Doing it twice is harmless. It is for what is copied into a model: copies aren't validated.
+    This is idempotent. Use it for text that is copied into a model, because copies aren't validated.
     """
     return _cut(escaped(text), SENTENCE - len(end)) + end
 
@@ -149,17 +150,17 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _shown(limit: int) -> Callable[[Any], Any]:
-    """For what people read: whoever chose it can't reach their terminals by it."""
+    """For text that people read: escapes control characters, because it may come from outside."""
     return lambda value: _cut(escaped(value), limit) if isinstance(value, str) else value
 
 
 def _exact(limit: int) -> Callable[[Any], Any]:
-    """For what is used and compared: as it is, but writable."""
+    """For text that is used and compared: unchanged except that it can be encoded."""
 
     def exact(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        return _cut(value.encode(errors="replace").decode(), limit)  # a file's name may hold bytes that are no UTF-8
+        return _cut(value.encode(errors="replace").decode(), limit)  # a file name may have bytes that are no UTF-8
 
     return exact
 
@@ -173,25 +174,25 @@ Timestamp = Annotated[
 """Seconds since the epoch in Python, an RFC 3339 string in JSON."""
 
 YEAR = 31_536_000
-"""In seconds: the longest duration that a field takes."""
+"""The longest duration of a field, in seconds."""
 
 Seconds = Annotated[int, Field(ge=0, le=YEAR)]
-"""A duration of up to a year, in whole seconds."""
+"""A duration of at most a year, in whole seconds."""
 PositiveSeconds = Annotated[int, Field(ge=1, le=YEAR)]
-"""The same for what can't be nothing."""
+"""A duration that must not be zero."""
 
 Label = Annotated[str, BeforeValidator(_shown(63)), Field(max_length=63)]
-"""A short name in a status. It is cut with an ellipsis rather than refused: a status must always be writable. Control
-characters in it are written out, as in ``\\x1b``: names come from nodes, devices and frameworks."""
+"""A short name in a status. A longer one is cut with an ellipsis, because a status must always be writable. Control
+characters are escaped, as in ``\\x1b``, because names come from nodes, devices and frameworks."""
 Name = Annotated[str, BeforeValidator(_shown(253)), Field(max_length=253)]
-"""A name or an address of Kubernetes in a status; the same holds."""
+"""A Kubernetes name or address in a status, cut and escaped like a Label."""
 Sentence = Annotated[str, BeforeValidator(_shown(SENTENCE)), Field(max_length=SENTENCE)]
-"""What gangctl says to people in a status; the same holds."""
+"""A message for people in a status, cut and escaped like a Label."""
 Text = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
-"""A path or a marker that a member reported: as long as any text of a report, so never cut; compared and used as it
-is, so whoever shows it escapes it."""
+"""A path or a marker that a member reported. It is compared and used unchanged, and never cut, because reports have the
+same limit. It must be escaped when it is shown."""
 
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,14}$", max_length=15)]
-"""No dash in it: so a member's name can be read in one way only."""
+"""Without dashes, so that the name of a member can be parsed unambiguously."""
 RuleName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$", max_length=63)]
 TierName = Annotated[str, Field(pattern=r"^[a-z][-a-z0-9]{0,14}$", max_length=15)]

@@ -1,4 +1,4 @@
-"""Names of members and pods, labels and annotations. A name says everything that identity needs but the UIDs."""
+"""Names of members and pods, labels and annotations. Together with the UIDs, a name identifies a pod."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Final
 LABEL_GANG: Final = "gangctl.io/gang"
 """Name of the GangJob."""
 LABEL_UID: Final = "gangctl.io/uid"
-"""UID of the GangJob: a second gang of the same name is another gang."""
+"""UID of the GangJob: a new gang of the same name is another gang."""
 LABEL_ROLE: Final = "gangctl.io/role"
 LABEL_INDEX: Final = "gangctl.io/index"
 LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 
 ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
-"""On a pod: of which roles it was made (see :func:`gangctl.api.roles_hash.roles_hash`)."""
+"""On a pod: hash of the roles that it was made from (see :func:`gangctl.api.roles_hash.roles_hash`)."""
 ANNOTATION_TRACEPARENT: Final = "gangctl.io/traceparent"
-"""On a pod: the W3C trace context of the incident that it was created in."""
+"""On a pod: W3C trace context of the incident that it was created in."""
 ANNOTATION_TRACE_ID: Final = "gangctl.io/trace-id"
-"""On an Event: the trace of the incident that it belongs to."""
+"""On an Event: ID of the trace of the incident that it belongs to."""
 
 MAX_GANG_NAME: Final = 42
 MAX_ROLE_NAME: Final = 15
 MAX_MEMBERS: Final = 10_000
-"""Members of a gang, spares included."""
+"""Maximum number of members of a gang, including spares."""
 MAX_INCARNATION: Final = 99_999
-"""What the length of names is reckoned with: a replacement every ten seconds takes eleven days to get there."""
+"""The incarnation that the limits of names allow for: one replacement every ten seconds would take eleven days."""
 MAX_POD_NAME: Final = 63
-"""A pod's name is its host name, and a host name is a DNS label."""
+"""A pod's name is its host name, which is a DNS label."""
 
 _NUMBER: Final = "0|[1-9][0-9]{0,5}"
 _ROLE: Final = f"[a-z][a-z0-9]{{0,{MAX_ROLE_NAME - 1}}}"
@@ -38,7 +38,7 @@ _POD: Final = re.compile(rf"(?P<gang>[a-z0-9].*)-(?P<role>{_ROLE})-(?P<index>{_N
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """What a pod's name says."""
+    """The parts of a pod's name."""
 
     gang: str
     member: str
@@ -51,21 +51,21 @@ def member_name(role: str, index: int) -> str:
 
 
 def parse_member_name(name: str) -> tuple[str, int]:
-    """Role and index of a member's name; a role's name has no dash, so there is one way to read it.
+    """Role and index of a member's name; a role's name has no dash, so this is unambiguous.
 
     Raises:
-        ValueError: it isn't a member's name.
+        ValueError: it is no name of a member.
     """
     match = _MEMBER.fullmatch(name)
     if match is None:
-        raise ValueError(f"{name!r:.80} is no member's name: expected ROLE-INDEX")
+        raise ValueError(f"{name!r:.80} is no name of a member: expected ROLE-INDEX")
     return match["role"], int(match["index"])
 
 
 def pod_name(gang: str, member: str, incarnation: int) -> str:
-    """``llama-worker-3-0``: creating it twice is refused by its name, so creation is idempotent.
+    """``llama-worker-3-0``: creation is idempotent, because the API server rejects a second pod of the same name.
 
-    At most 63 characters up to incarnation 99,999, because the API refuses a GangJob whose names could exceed that.
+    It has at most 63 characters up to incarnation 99,999: a GangJob whose names could exceed that is rejected.
     """
     return f"{gang}-{member}-{incarnation}"
 
@@ -83,12 +83,12 @@ def parse_pod_name(name: str) -> PodName:
 
 
 def longest_pod_name(gang: str, role: str, members: int) -> int:
-    """The length of the longest pod name that a role of ``members`` members can get, with its incarnation at 99,999."""
+    """Length of the longest pod name of a role with ``members`` members, at incarnation 99,999."""
     return len(pod_name(gang, member_name(role, max(members - 1, 0)), MAX_INCARNATION))
 
 
 def pod_labels(gang: str, uid: str, member: str, incarnation: int) -> dict[str, str]:
-    """The labels that gangctl puts on a pod: each value fits a label, and together they are the pod's identity."""
+    """The labels that gangctl sets on a pod. Together they are the identity of the pod."""
     role, index = parse_member_name(member)
     return {
         LABEL_GANG: gang,
@@ -100,5 +100,5 @@ def pod_labels(gang: str, uid: str, member: str, incarnation: int) -> dict[str, 
 
 
 def gang_selector(uid: str) -> dict[str, str]:
-    """The labels that select all pods of one gang."""
+    """Label selector of all pods of one gang."""
     return {LABEL_UID: uid}

@@ -1,4 +1,4 @@
-"""What is wrong with a manifest, in words: where, what was found, what is allowed."""
+"""Problems of a manifest in words: where, what was found, what is allowed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Final
 from gangctl.api.schema import REFUSED
 
 _SHOWN: Final = 60
-"""Characters of a value that are repeated in a message."""
+"""Maximum characters of a value in a message."""
 _LISTED: Final = 12
-"""Values of an enum that are named in a message."""
+"""Maximum number of enum values in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a manifest."""
+    """One problem of a manifest."""
 
     path: str
     """As in YAML: ``spec.roles[0].replicas``; empty = the whole document."""
     found: str = ""
     expected: str = ""
     why: str = ""
-    """A sentence beyond found and expected: the rule that is broken, the name that may be meant."""
+    """A sentence beyond found and expected: the violated rule, or a similar name."""
     line: int | None = None
-    """In the file, from 1."""
+    """Line in the file, from 1."""
 
     def __str__(self) -> str:
         parts = [f"found {self.found}" if self.found else "", f"expected {self.expected}" if self.expected else ""]
@@ -35,7 +35,7 @@ class Problem:
 
 
 class ManifestError(ValueError):
-    """A manifest can't be used. Its text has one line for each problem, ready to be shown."""
+    """A manifest is invalid. The message has one line for each problem."""
 
     def __init__(self, filename: str, problems: Iterable[Problem]) -> None:
         self.filename = filename
@@ -57,7 +57,7 @@ def path_of(location: Iterable[str | int]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message repeats it: short, and without line breaks."""
+    """A value for a message: short and without line breaks."""
     match value:
         case dict():
             return "a map"
@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
 
 
 def allowed(node: Mapping[str, Any]) -> str:
-    """What the schema of a field allows, as a noun."""
+    """What the schema of a field allows, as a noun phrase."""
     match node:
         case {"enum": values}:
             good = [str(one) for one in values if one not in node.get(REFUSED, ())]

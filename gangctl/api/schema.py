@@ -1,8 +1,8 @@
 """The structural schema of the GangJob, made from the pydantic types.
 
-What the CRD, the reference and the errors of manifests are made from. It follows Kubernetes' rules for structural
-schemas: each node has one type, there is no $ref and no anyOf, and a union is one object whose kinds are told apart by
-its first field. Keys that begin with ``x-gangctl-`` are for gangctl itself and don't get into the CRD.
+The CRD, the reference and the errors of manifests are made from it. It follows Kubernetes' rules for structural
+schemas: each node has one type, without $ref and anyOf, and a union is one object with a discriminator as its first
+field. Keys that start with ``x-gangctl-`` are for gangctl itself and not part of the CRD.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gangctl.api.gangjob import GangJob
 Schema = dict[str, Any]
 
 KINDS = "x-gangctl-kinds"
-"""On a union: the field that tells its kinds apart."""
+"""On a union: its discriminator."""
 ONLY = "x-gangctl-only"
-"""On a field of a union: which kind it belongs to, in a sentence."""
+"""On a field of a union: the kind that it belongs to, as a sentence."""
 REFUSED = "x-gangctl-refused"
-"""On a field: values that are refused with a reason of their own."""
+"""On a field: values that are rejected with a specific reason."""
 RESERVED = "x-gangctl-reserved"
-"""On a field: it is kept for later, and this is for what."""
+"""On a field: it is reserved, with the message."""
 RULES = "x-kubernetes-validations"
 
 _TEMPLATE = "spec.roles[].template"
-"""Below it nothing gets a default: a template is kept as written."""
+"""Fields below it get no defaults: a template is kept as written."""
 _LIST_MAPS: Mapping[str, list[str]] = {
     "spec.roles": ["name"],
     "spec.checkpoint.tiers": ["name"],
@@ -47,12 +47,12 @@ def gangjob_schema() -> Schema:
 
 
 def reserved_message(name: str, what: str) -> str:
-    """Why a reserved field is refused."""
+    """Why a reserved field is rejected."""
     return f"{name} is not yet supported: it is reserved for {what}"
 
 
 class _Builder:
-    """Turns pydantic's schema, with its definitions, into the structural one."""
+    """Converts pydantic's schema, with its definitions, to the structural one."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
@@ -76,7 +76,7 @@ class _Builder:
         return {"description": description, **node} if description else node
 
     def _resolved(self, raw: Schema) -> Schema:
-        """Without a reference and without "or null": what is off is absent."""
+        """Resolve references, and remove "or null", because a field that is off is absent."""
         if "anyOf" in raw:
             (only,) = (one for one in raw["anyOf"] if one.get("type") != "null")
             raw = {**only, **{key: value for key, value in raw.items() if key not in {"anyOf", "default"}}}
@@ -139,7 +139,7 @@ class _Builder:
         return node
 
     def _union(self, raw: Schema, path: str) -> Schema:
-        """One object for all kinds: CEL says which of its fields belong to which kind."""
+        """One object for all kinds, with CEL rules about which fields belong to which kind."""
         kinds = list({one["$ref"]: self._resolved(one) for one in raw["oneOf"]}.values())
         (tag,) = set.intersection(
             *({key for key, value in one["properties"].items() if _is_tag(value)} for one in kinds)
@@ -167,7 +167,7 @@ class _Builder:
                     raise ValueError(f"{path}: two kinds have a field {name}")
                 shown = f" Default: {_shown(node['default'])}." if "default" in node else ""
                 only = f" Only with {tag} {' or '.join(mine)}."
-                # The API server would add a field's default to every other kind too: the whole union has one instead.
+                # The API server would add a field's default to all kinds: the whole union gets one default instead.
                 value = node.pop("default", None)
                 if value is not None and default in mine:
                     whole[name] = value

@@ -1,6 +1,6 @@
-"""The signals of Linux by name. A fixed table: a manifest is as valid on a Mac as it is on the cluster.
+"""Linux signals by name. The table is fixed, so that a manifest is equally valid on a Mac and on a cluster.
 
-Source: signal(7), the numbers of x86 and ARM, which is where gangs run.
+Source: signal(7), numbers of x86 and ARM.
 """
 
 from __future__ import annotations
@@ -43,4 +43,4 @@ SIGNALS: Final = MappingProxyType(
         "SIGSYS": 31,
     }
 )
-"""Name to number. Real-time signals have no names of their own: match them by exit code, 128+n."""
+"""Name to number. Real-time signals have no names: match them by exit code, 128+n."""

@@ -1,7 +1,7 @@
-"""YAML text to plain JSON values, with the line of each. Stricter than YAML: what JSON has no word for is a problem.
+"""Parses YAML text to plain JSON values, with the line of each. A value that JSON doesn't have is a problem.
 
-Problems are collected, not raised, so that a user sees all of them at once. Aliases are expanded under a limit, so a
-small text can't become a huge value.
+Problems are collected, not raised, so that a user sees all of them at once. The expansion of aliases is limited, so
+that a small text can't become a huge value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import yaml
 Location = tuple[str | int, ...]
 
 MAX_BYTES: Final = 1 << 20
-"""Of a text; an API server takes little more."""
+"""Limit for a text; an API server accepts little more."""
 MAX_VALUES: Final = 100_000
-"""Of a document, with its aliases expanded."""
+"""Limit for a document, after the expansion of its aliases."""
 MAX_DEPTH: Final = 64
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -30,7 +30,7 @@ _NOT_JSON: Final = {
 
 
 class UnreadableError(ValueError):
-    """The text is no YAML at all, or far too large; the message says where."""
+    """The text is no YAML or exceeds a limit; the message has the place."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Something in a document that JSON has no word for."""
+    """A value in a document that JSON doesn't have."""
 
     location: Location
     found: str
@@ -52,15 +52,15 @@ class Document:
 
     value: Any = None
     lines: dict[Location, int] = field(default_factory=dict)
-    """The line of each value, or of its key; the first line is 1."""
+    """Line of each value or of its key, from 1."""
     flaws: list[Flaw] = field(default_factory=list)
 
 
 def read(text: str) -> tuple[Document, ...]:
-    """All documents of the text that aren't empty.
+    """All non-empty documents of the text.
 
     Raises:
-        UnreadableError: it is no YAML, or over a limit.
+        UnreadableError: the text is no YAML or exceeds a limit.
     """
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise UnreadableError(f"the text has more than {MAX_BYTES} bytes")
@@ -78,7 +78,7 @@ def read(text: str) -> tuple[Document, ...]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves dates alone: in Kubernetes they are strings."""
+    """Keeps dates as strings, as Kubernetes does."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -92,7 +92,7 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 class _Reader:
-    """Turns the nodes of one document into values."""
+    """Converts the nodes of one document to values."""
 
     def __init__(self) -> None:
         self._document = Document()

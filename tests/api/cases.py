@@ -1,39 +1,12 @@
-"""Good and bad manifests, and what finds the mistake: the schema, its CEL rules, or only gangctl."""
+"""Good and bad manifests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from tests.api.manifests import manifest, role, with_container, with_role
-
-
-class Check(StrEnum):
-    """The check that finds the mistake: one of the API server, or only gangctl's."""
-
-    SCHEMA = "schema"
-    CEL = "CEL"
-    LIST_MAP = "list-map"
-    GANGCTL = "gangctl"
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A manifest that must be refused."""
-
-    name: str
-    manifest: dict[str, Any]
-    path: str
-    says: str
-    """Part of the message."""
-    found_by: Check
-    cel: str = ""
-    """Part of the CEL rule's message."""
-
-
-def _rules(*rules: dict[str, Any]) -> dict[str, Any]:
-    return manifest(podFailurePolicy={"rules": list(rules)})
+from tests.api.bad_manifest import Bad, Check
+from tests.api.manifests import manifest, role, with_container, with_role, with_rules
+from tests.api.policy_cases import BAD_POLICIES
 
 
 def _tier(**fields: Any) -> dict[str, Any]:
@@ -59,13 +32,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "a success policy of its default kind without a type": manifest(successPolicy={}),
     "a budget of its default kind without a type": manifest(recovery={"budget": {"maxRestarts": 3}}),
     "an unlimited budget": manifest(recovery={"budget": {"type": "Unlimited"}}),
-    "a rule pasted from a Job with exit codes": _rules(
+    "a rule pasted from a Job with exit codes": with_rules(
         {"action": "FailJob", "onExitCodes": {"containerName": "trainer", "operator": "NotIn", "values": [0, 1]}}
     ),
-    "a rule pasted from a Job with pod conditions": _rules(
+    "a rule pasted from a Job with pod conditions": with_rules(
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     ),
-    "a rule with both": _rules({"action": "Count", "onExitCodes": _CODES, "onPodConditions": [{"type": "X"}]}),
+    "a rule with both": with_rules({"action": "Count", "onExitCodes": _CODES, "onPodConditions": [{"type": "X"}]}),
     "a hold with its timeout": manifest(recovery={"onExhausted": "Hold", "holdTimeoutSeconds": 1}),
     "a layout of one's own": _directory(layout="Pattern", pattern="step-{step}", complete="DONE"),
     "a member tier": _tier(scope="Member"),
@@ -89,6 +62,7 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 BAD = (
+    *BAD_POLICIES,
     Bad(
         "a string for a number",
         with_role(replicas="4"),
@@ -118,7 +92,7 @@ BAD = (
     Bad("null", manifest(checkpoint=None), "spec.checkpoint", "found null", Check.GANGCTL),
     Bad(
         "an unknown signal",
-        _rules({"action": "Count", "onSignals": ["SIGKILLED"]}),
+        with_rules({"action": "Count", "onSignals": ["SIGKILLED"]}),
         "spec.podFailurePolicy.rules[0].onSignals[0]",
         "did you mean SIGKILL?",
         Check.SCHEMA,
@@ -145,119 +119,6 @@ BAD = (
         "could never succeed",
         Check.CEL,
         "could never succeed",
-    ),
-    Bad(
-        "a Job's FailIndex",
-        _rules({"action": "FailIndex", "onExitCodes": _CODES}),
-        "spec.podFailurePolicy.rules[0].action",
-        "run together or not at all",
-        Check.CEL,
-        "run together or not at all",
-    ),
-    Bad(
-        "a rule that matches nothing",
-        _rules({"action": "Count", "roles": ["worker"]}),
-        "spec.podFailurePolicy.rules[0]",
-        "at least one of",
-        Check.CEL,
-        "at least one of",
-    ),
-    Bad(
-        "In with 0",
-        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [0, 1]}}),
-        "spec.podFailurePolicy.rules[0].onExitCodes.values",
-        "must not contain 0",
-        Check.CEL,
-        "must not contain 0",
-    ),
-    Bad(
-        "unsorted exit codes",
-        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [2, 1]}}),
-        "spec.podFailurePolicy.rules[0].onExitCodes.values",
-        "sorted",
-        Check.CEL,
-        "sorted",
-    ),
-    Bad(
-        "an exit code twice",
-        _rules({"action": "Count", "onExitCodes": {"operator": "In", "values": [1, 1]}}),
-        "spec.podFailurePolicy.rules[0].onExitCodes.values",
-        "without duplicates",
-        Check.LIST_MAP,
-    ),
-    Bad(
-        "two rules of one name",
-        _rules(
-            {"name": "a", "action": "Count", "onSignals": ["SIGHUP"]},
-            {"name": "a", "action": "Count", "onSignals": ["SIGINT"]},
-        ),
-        "spec.podFailurePolicy.rules",
-        "same name",
-        Check.CEL,
-        "same name",
-    ),
-    Bad(
-        "a rule for no role",
-        _rules({"action": "Count", "roles": ["x"], "onSignals": ["SIGHUP"]}),
-        "spec.podFailurePolicy.rules",
-        "must name roles",
-        Check.CEL,
-        "must name roles",
-    ),
-    Bad(
-        "success of no role",
-        manifest(successPolicy={"type": "Roles", "roles": ["x"]}),
-        "spec.successPolicy.roles",
-        "must name roles",
-        Check.CEL,
-        "must name roles",
-    ),
-    Bad(
-        "a field of another kind",
-        manifest(successPolicy={"type": "Never", "roles": ["worker"]}),
-        "spec.successPolicy.roles",
-        "type Roles only",
-        Check.CEL,
-        "type Roles only",
-    ),
-    Bad(
-        "a field of another kind than the default",
-        manifest(successPolicy={"roles": ["worker"]}),
-        "spec.successPolicy.roles",
-        "type Roles only",
-        Check.CEL,
-        "type Roles only",
-    ),
-    Bad(
-        "a kind without its field",
-        manifest(successPolicy={"type": "Roles"}),
-        "spec.successPolicy.roles",
-        "found nothing",
-        Check.CEL,
-    ),
-    Bad(
-        "a budget for nothing",
-        manifest(recovery={"budget": {"type": "Unlimited", "maxRestarts": 3}}),
-        "spec.recovery.budget.maxRestarts",
-        "type Windowed only",
-        Check.CEL,
-        "type Windowed only",
-    ),
-    Bad(
-        "a placement of none",
-        manifest(placement={"mode": "Required"}),
-        "spec.placement.mode",
-        "strategy Pack or Spread only",
-        Check.CEL,
-        "strategy Pack or Spread only",
-    ),
-    Bad(
-        "a timeout for no hold",
-        manifest(recovery={"holdTimeoutSeconds": 1}),
-        "spec.recovery.holdTimeoutSeconds",
-        "onExhausted: Hold",
-        Check.CEL,
-        "onExhausted: Hold",
     ),
     Bad(
         "a member tier in a directory",

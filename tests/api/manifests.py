@@ -113,6 +113,10 @@ def with_role(**fields: Any) -> dict[str, Any]:
     return made
 
 
+def with_rules(*rules: dict[str, Any]) -> dict[str, Any]:
+    return manifest(podFailurePolicy={"rules": list(rules)})
+
+
 def with_container(**fields: Any) -> dict[str, Any]:
     """The minimal manifest with these fields of its container instead."""
     made = copy.deepcopy(MINIMAL)

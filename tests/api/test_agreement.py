@@ -9,7 +9,8 @@ import yaml
 
 from gangctl.api.signals import SIGNALS
 from tests.api.apiserver import RULES, cel_errors, change_errors, defaulted, list_errors, nodes, schema, schema_errors
-from tests.api.cases import BAD, GOOD, Bad, Check
+from tests.api.bad_manifest import Bad, Check
+from tests.api.cases import BAD, GOOD
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, role, with_role
 
 

@@ -166,7 +166,7 @@ def test_null_in_the_spec_is_refused_with_what_to_do() -> None:
     said = refusal(manifest(recovery={"isolationTimeoutSeconds": None}))
     assert said == (
         "demo.yaml:1: spec.recovery.isolationTimeoutSeconds: found null, "
-        "expected a value, or no such field: what is off is absent"
+        "expected a value, or no field: a field that is off is absent"
     )
 
 

@@ -65,7 +65,7 @@ def test_labels_are_valid_in_kubernetes(role: str, index: int, incarnation: int)
 
 @pytest.mark.parametrize("name", ["", "worker", "worker-", "worker-01", "Worker-1", "a-b-1", "worker-1 ", "worker--1"])
 def test_what_is_no_members_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no member's name"):
+    with pytest.raises(ValueError, match="no name of a member"):
         parse_member_name(name)
 
 

@@ -99,4 +99,4 @@ def test_a_member_that_does_not_exist_is_said(
     assert main(["classify", job, "--exit-code", "1", "--member", member]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: --member")
-    assert said in err or "no member's name" in err
+    assert said in err or "no name of a member" in err

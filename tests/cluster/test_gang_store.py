@@ -138,7 +138,7 @@ def test_a_missing_gang_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../other", "a/b", "", "UPPER", "x" * 43, "-a"])
 def test_no_path_is_smuggled_in_by_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Terminal, match="no name of a gang"):
+    with pytest.raises(Terminal, match="not a valid name of a gang"):
         StateDirectory(tmp_path).gang(name)
 
 
