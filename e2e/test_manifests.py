@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from e2e.gangs import Gang, sleepers
-from tests.api.cases import BAD, GOOD, Bad, Check
+from tests.api.bad_manifest import Bad, Check
+from tests.api.cases import BAD, GOOD
 
 Submit = Callable[[dict[str, Any]], Gang]
 pytestmark = pytest.mark.usefixtures("gangctl_installed")
