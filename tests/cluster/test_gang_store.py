@@ -45,7 +45,7 @@ def test_a_created_gang_has_a_uid_a_generation_and_where_it_was_started(store: G
 
 def test_a_gang_of_the_same_name_is_not_created_twice(store: GangStore, tmp_path: Path) -> None:
     before = store.read()
-    with pytest.raises(Conflict, match="gang .g. already exists"):
+    with pytest.raises(Conflict, match="gang 'g' already exists"):
         store.create(manifest(replicas=7), tmp_path)
     assert GangStore(store.folder).read() == before
 
