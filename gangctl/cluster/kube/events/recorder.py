@@ -140,7 +140,7 @@ class EventRecorder:
         self.counts.lost += dropped
         if dropped or sending:
             log.warning(
-                "this controller no longer leads: %d queued events are dropped, %d are being sent and may get lost",
+                "this controller no longer leads; events dropped from the queue: %d, perhaps lost in sending: %d",
                 dropped,
                 sending,
             )

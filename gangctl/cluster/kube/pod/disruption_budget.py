@@ -124,7 +124,7 @@ class DisruptionBudgets:
         if job.metadata.uid not in {owner.get("uid") for owner in owners}:
             if (KIND, name) in {(owner.get("kind"), owner.get("name")) for owner in owners}:
                 raise Retryable(f"the PodDisruptionBudget {name} of an earlier gang hasn't been deleted yet")
-            raise Terminal(f"a PodDisruptionBudget {name} exists that doesn't belong to the gang; rename it")
+            raise Terminal(f"a PodDisruptionBudget {name} exists that doesn't belong to the gang; delete or rename it")
         wanted = min_available(job)
         if stored["spec"].get("minAvailable") == wanted:
             return
