@@ -61,7 +61,7 @@ class Sender:
     def put(self, message: Message) -> None:
         """Leave it for the thread."""
         if self._pid != os.getpid():
-            self._begin()  # In a forked process the thread isn't there, and its locks may be held for ever.
+            self._begin()  # In a forked process the thread isn't there, and its locks may never be released.
         if isinstance(message, LoadedCall):
             self._loaded = self._loaded or message
         else:

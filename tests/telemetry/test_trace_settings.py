@@ -74,8 +74,8 @@ BAD = {
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "9" * 10_000},
         "not a whole number above 0 and at most 1000000",
     ),
-    "a delay for ever": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "1e300"}, "OTEL_BSP_SCHEDULE_DELAY is '1e300'"),
-    "a timeout for ever": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1e300"}, "OTLP_TIMEOUT is '1e300'"),
+    "an endless delay": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "1e300"}, "OTEL_BSP_SCHEDULE_DELAY is '1e300'"),
+    "an endless timeout": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1e300"}, "OTLP_TIMEOUT is '1e300'"),
     "a session that isn't there": (
         ENDPOINT | {"OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER": "x"},
         "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER is set",
