@@ -1,17 +1,17 @@
-"""Restart latency on a real cluster, beside the two other ways, and what a restart asks of the API server.
+"""Restart latency on a real cluster, compared with two other ways, and API requests of a restart.
 
     make bench                                          what docs/benchmarks.md quotes
     python -m bench.cluster --members 4 --restarts 10   one size
 
-It starts a cluster of its own (as root; see e2e/), installs the chart and submits gangs of sleepers, whose own start
-costs nothing. Three ways, on the same pods in the same run:
+It starts its own cluster (as root; see e2e/), installs the chart and submits gangs of sleepers, whose start costs
+nothing. Three ways, on the same pods in the same run:
 
-* *in place*: a worker is killed; gangctl stops all workers and starts them again inside their containers;
+* *in place*: a worker is killed; gangctl restarts all workers inside their containers;
 * *containers*: every supervisor is killed, so that the kubelet restarts the containers (RestartAllContainers);
-* *pods*: a rule says level Gang, so that every pod is deleted and made anew.
+* *pods*: a rule has level Gang, so that every pod is deleted and recreated.
 
-The total is from just before the kill to the last worker's exec, as the incident tells it; requests are those that the
-API server has counted, without what it counts in the same time when nothing happens.
+The total is from just before the kill to the exec of the last worker, according to the incident. Requests are those
+counted by the API server, minus its count for the same time in an idle cluster.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ NAMESPACE: Final = "bench"
 DEADLINE_SECONDS: Final = 600.0
 IDLE_SECONDS: Final = 20.0
 SETTLED_SECONDS: Final = 2.0
-"""After a restart, before the next."""
+"""Pause between two restarts."""
 OTHERS: Final = 3
-"""How often the two slower ways are measured."""
+"""Number of measurements of the two slower ways."""
 MANY: Final = 200
 """Pods for the controller's own figures."""
 OURS: Final = frozenset({"gangjobs", "pods", "events", "poddisruptionbudgets", "tokenreviews", "secrets"})
-"""Resources that gangctl asks for; Leases are the election's, which goes on all the time."""
+"""Resources that gangctl requests; without Leases, which the election renews all the time."""
 _COUNTED: Final = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
@@ -74,7 +74,7 @@ class Bench:
     members: int
 
     def requests(self) -> Counter[str]:
-        """What the API server has answered since it was started, by verb and resource."""
+        """Requests that the API server has answered since its start, by verb and resource."""
         found: Counter[str] = Counter()
         for match in _COUNTED.finditer(self.cluster.kubectl("get", "--raw", "/metrics")):
             labels = dict(_LABEL.findall(match["labels"]))
@@ -83,13 +83,13 @@ class Bench:
         return found
 
     def idle(self) -> Counter[str]:
-        """Requests in :data:`IDLE_SECONDS` in which nothing happens."""
+        """Requests in :data:`IDLE_SECONDS` of an idle cluster."""
         before = self.requests()
-        time.sleep(IDLE_SECONDS)  # a span of time is what is measured
+        time.sleep(IDLE_SECONDS)  # measures a period of time
         return self.requests() - before
 
-    def fault(self, harm: Callable[[], None], attempt: int) -> float:
-        """Do harm, wait until the attempt runs; when it was done, in seconds since the epoch.
+    def fault(self, inject: Callable[[], None], attempt: int) -> float:
+        """Inject a fault and wait until the attempt runs. Return the time of the fault in seconds since the epoch.
 
         The watch stands before: a kubectl that starts meanwhile would take the processors from what is measured.
         """
@@ -105,13 +105,13 @@ class Bench:
             waiting = pool.submit(self._watch, holds)
             stands.wait(DEADLINE_SECONDS)
             done = time.time()
-            harm()
+            inject()
             waiting.result()
-        time.sleep(SETTLED_SECONDS)  # what the restart has caused is over by then, and belongs to it
+        time.sleep(SETTLED_SECONDS)  # by then, all requests of the restart are done
         return done
 
     def restarts(self, faults: list[float]) -> list[Restart]:
-        """What came of these faults, the last ones that there were."""
+        """The restarts after these faults, the latest ones."""
         newest = self._watch(_is_told)["status"]["incidents"][: len(faults)]
         return [_restart(incident, fault) for incident, fault in zip(reversed(newest), faults, strict=True)]
 
@@ -127,7 +127,7 @@ class Bench:
 
 
 def _is_told(job: dict[str, Any]) -> bool:
-    """Whether the newest incident says when its last worker was started: that comes with the next status write."""
+    """Whether the newest incident has the start of its last worker, which the next status write adds."""
     return "start" in job["status"]["incidents"][0]["milliseconds"]
 
 
@@ -155,13 +155,13 @@ def resident(process: Process) -> float:
 
 
 def cpu(process: Process) -> float:
-    """Seconds of processor time that it has used."""
+    """CPU time of a process in seconds."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def submitted(cluster: Cluster, members: int, folder: str) -> Bench:
-    """A gang of so many sleepers that runs."""
+    """A running gang with this number of sleepers."""
     rules = [{"name": "all-anew", "action": "Ignore", "level": "Gang", "onSignals": ["SIGUSR1"]}]
     recovery = {"budget": {"type": "Unlimited"}, "replaceAfter": 100}
     document = sleepers("bench", replicas=members, directory=folder, recovery=recovery)
@@ -180,10 +180,10 @@ def removed(bench: Bench) -> None:
 
 
 def in_place(bench: Bench, restarts: int) -> int:
-    """The row of the way that gangctl is for; the attempt that runs then."""
+    """Print the row of restarts in place; return the attempt that runs afterwards."""
     uids = list(bench.gang.uids().values())
     workers = [process_faults.worker(uid) for uid in uids]
-    bench.fault(lambda: workers[0].send(signal.SIGKILL), 2)  # it warms up
+    bench.fault(lambda: workers[0].send(signal.SIGKILL), 2)  # warm-up
     idle = bench.idle()
     before, began = bench.requests(), time.monotonic()
     faults = []
@@ -216,7 +216,7 @@ def _send_all(processes: list[Process], number: signal.Signals) -> None:
 
 
 def other_ways(bench: Bench, attempt: int) -> None:
-    """The rows of restarting containers, and of recreating pods."""
+    """Print the rows of container restarts and of recreated pods."""
     taken: dict[str, list[float]] = {"containers": [], "pods": []}
     for way, found in taken.items():
         faults = []
@@ -237,11 +237,11 @@ def other_ways(bench: Bench, attempt: int) -> None:
 
 
 def controller_with(cluster: Cluster, pods: int, folder: str) -> None:
-    """The controller's and the sidecars' own figures."""
+    """Print the figures of the controller and the sidecars."""
     bench = submitted(cluster, pods, folder)
     controllers = [one for one in everything() if "gangctl.controller.kube" in one.command and one.inner_pid == 1]
     before, began = [cpu(one) for one in controllers], time.monotonic()
-    time.sleep(IDLE_SECONDS)  # a span of time is what is measured
+    time.sleep(IDLE_SECONDS)  # measures a period of time
     seconds = time.monotonic() - began
     leader = max(zip(controllers, before, strict=True), key=lambda one: cpu(one[0]) - one[1])
     share = (cpu(leader[0]) - leader[1]) / seconds

@@ -1,11 +1,11 @@
-"""What one decision costs, by the size of the gang: each report that tells something wakes it.
+"""What one decision costs, by the size of the gang: each report with news triggers one.
 
     python bench/decide.py                         the table of the docs
     python bench/decide.py --members 10000
 
-A gang in memory, no cluster: pods that are there, supervisors that were all heard. *running* is the usual round, when
-nothing is wrong; *gathering* the one that waits for the last member, *start* the one that finds it ready, *fault* the
-one that finds an exit code. Median of some rounds, in milliseconds, on one core.
+The gang is in memory, without a cluster: all pods exist, and all supervisors have reported. *running* is the normal
+decision without a fault, *gathering* waits for the last member, *start* finds it ready, *fault* finds an exit code.
+Medians in milliseconds, on one core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOW = 1_000_000.0
 SIZES = (64, 1000, 4000)
 ROUNDS = 7
 REPLACED = 100
-"""So many members have been replaced before: the common case has some."""
+"""Number of members that were replaced before, as is common."""
 
 
 def job(members: int) -> GangJob:
@@ -56,7 +56,7 @@ def job(members: int) -> GangJob:
 
 
 def observed(members: int, phase: Phase, attempt: int) -> Observed:
-    """Everybody is there and was heard a moment ago."""
+    """All pods exist, and all supervisors have just reported."""
     numbers = [(at, int(at < REPLACED)) for at in range(members)]
     pods = tuple(
         Pod(f"g-worker-{at}-{n}", f"pod-{at}", f"worker-{at}", n, f"node-{at}", NOW - 900, NOW - 900, NOW - 890)
@@ -86,7 +86,7 @@ def observed(members: int, phase: Phase, attempt: int) -> Observed:
 
 
 def cases(members: int) -> Iterator[tuple[str, GangJob, Observed]]:
-    """What is decided."""
+    """The decisions to measure."""
     runs = job(members)
     trains = observed(members, Phase.RUNNING, 2)
     yield "running", runs, trains
@@ -102,7 +102,7 @@ def cases(members: int) -> Iterator[tuple[str, GangJob, Observed]]:
 
 
 def milliseconds(given: GangJob, world: Observed) -> float:
-    """The median of some rounds."""
+    """The median of several decisions."""
     times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()

@@ -77,7 +77,7 @@ def gang(number: int) -> GangJob:
 
 
 def restarted(job: GangJob, number: int) -> GangJob:
-    """The same after a restart."""
+    """The status of the gang after a restart."""
     incident = Incident(
         attempt=2,
         time=time.time(),
@@ -97,7 +97,7 @@ def _with(job: GangJob, **status: Any) -> GangJob:
 
 
 def counted(gangs: int) -> tuple[Metrics, float]:
-    """Metrics of a leader with so many gangs; and the median seconds that counting one write took."""
+    """Metrics of a leader with this number of gangs, and the median seconds to count one write."""
     watches = tuple(WatchHealth(kind, 0, 1) for kind in ("gangjobs", "pods", "nodes"))
     metrics = Metrics(
         Sources(
@@ -136,7 +136,7 @@ class Stalls:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """GangView meanwhile."""
+        """Measure meanwhile."""
         looking = asyncio.create_task(self._look())
         try:
             yield
@@ -163,7 +163,7 @@ async def measured(gangs: int) -> dict[str, float]:
         began = time.perf_counter()
         tuple(metrics.registry.collect())
         taking.append(time.perf_counter() - began)
-    pause = KEPT_SECONDS * 1.05  # or it is given the same text again
+    pause = KEPT_SECONDS * 1.05  # otherwise the same cached text is returned
     idle, stalls = Stalls(pause), Stalls(pause)
     async with Health(list, metrics.exposition).serve("127.0.0.1", 0) as port:
         async with idle.watched():

@@ -3,9 +3,9 @@
     make bench                                     the table of the docs
     python bench/restart.py --members 4 --restarts 50
 
-Each row is one gang of real processes under `gangctl run`: workers that only sleep, so that their own start-up costs
-nothing and they end at once on SIGTERM. A worker is ended by SIGKILL, again and again, each time of another member. The
-total is from just before the kill to the last worker's exec, as its supervisor tells it; phases are the incident's.
+Each row is one gang of real processes under `gangctl run`. Its workers only sleep, so that their start-up costs nothing
+and they end at once on SIGTERM. Workers are killed one after the other, each of another member. The total is from just
+before the kill to the exec of the last worker, as its supervisor reports it; the phases are those of the incident.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAME = "bench"
 DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.05
 WRITES = 2
-"""Status writes that a restart may cost."""
+"""Maximum status writes for a restart."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ def manifest(members: int, checkpoints: Path | None) -> str:
 
 
 def until(what: str, found: Callable[[], GangView | None]) -> GangView:
-    """Poll until something is found.
+    """Poll until the function finds a view.
 
     Raises:
-        TimeoutError: it isn't in time.
+        TimeoutError: it found none in time.
     """
     end = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < end:
@@ -109,7 +109,7 @@ class Gang:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
 
     def running(self, attempt: int) -> GangView | None:
-        """A look at the gang once every worker of the attempt was started."""
+        """A view of the gang once every worker of the attempt has started."""
         if self.process.poll() is not None:
             raise RuntimeError(f"gangctl run ended: {Path(self.log.name).read_text()[-2000:]}")
         if self.store.stamp() is None:
@@ -122,7 +122,7 @@ class Gang:
         return seen if seen.live and started else None
 
     def restart(self, before: GangView, member: int) -> tuple[GangView, Restart]:
-        """Kill one worker, and wait until all run again."""
+        """Kill one worker, and wait until all workers run again."""
         pods = sorted((pod for pod in before.pods if pod.supervisor), key=lambda pod: pod.name)
         supervisor = pods[member % len(pods)].supervisor
         if supervisor is None:
@@ -146,7 +146,7 @@ class Gang:
         )
 
     def end(self) -> None:
-        """As a user would: Ctrl-C."""
+        """End the gang as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(DEADLINE_SECONDS)
         self.log.close()

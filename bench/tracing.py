@@ -1,4 +1,4 @@
-"""What traces cost a restart: gangs of 64 real members, side by side, whose controllers differ in their collector.
+"""What traces cost a restart: gangs of 64 real members, side by side, with different collectors.
 
     make bench                                     with the other figures
     python -m bench.tracing --members 16 --restarts 5
@@ -35,7 +35,7 @@ OFF, AGAIN, ON, DEAD, HANGING = "off", "off, again", "on", "dead collector", "ha
 
 
 class Receiver(ThreadingHTTPServer):
-    """Takes spans and counts them."""
+    """Receives and counts spans."""
 
     daemon_threads = True
     spans = 0
@@ -55,7 +55,7 @@ class Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as http.server has it
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def receiving() -> Iterator[Receiver]:
 
 @contextmanager
 def occupied(*, listens: bool) -> Iterator[str]:
-    """A port that refuses connections; or that takes them, into the kernel's queue, and nobody ever reads."""
+    """A port that refuses connections, or one that accepts them into the kernel's queue without ever reading."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         if listens:
@@ -80,17 +80,17 @@ def occupied(*, listens: bool) -> Iterator[str]:
 
 
 def start(members: int, folder: Path, endpoint: str) -> Gang:
-    """A gang under a controller that sends its spans there."""
+    """A gang whose controller exports spans to this address."""
     folder.mkdir()
     settings = {ENDPOINT: endpoint} if endpoint else {}
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         del os.environ[name]
-    os.environ.update(settings)  # what `gangctl run` hands on
+    os.environ.update(settings)  # `gangctl run` passes its environment on
     return Gang(members, folder, checkpoints=False)
 
 
 def measure(members: int, restarts: int, endpoints: dict[str, str], folder: Path) -> dict[str, list[Restart]]:
-    """Restarts of each kind of gang, in turns; the first of each warms up."""
+    """Restarts of each kind of gang, in turn; the first of each is a warm-up."""
     gangs: dict[str, Gang] = {}
     found: dict[str, list[Restart]] = {kind: [] for kind in endpoints}
     kinds = list(endpoints)

@@ -4,7 +4,7 @@
 
 It runs examples/demo.yaml with four members, kills one worker in mid-step, asks another to leave (it exits with 75,
 which a rule of the manifest names), and lets the gang finish. Then it runs the same manifest undisturbed, and compares.
-At last it draws what the time of the first restart was spent on.
+Finally it draws where the time of the first restart went.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ BETWEEN = range(3, 13)
 RESTORED = re.compile(r"rank (\d+) attempt (\d+): (restored step \d+|starts from the beginning)")
 
 
-class Failure(Exception):  # noqa: N818 - it is a result of the demo, said in a sentence
-    """The demo didn't show what it is meant to show."""
+class Failure(Exception):  # noqa: N818 - it is a result of the demo
+    """The demo did not show what it should."""
 
 
-def tell(what: str) -> None:
-    """One line of the demo itself."""
+def heading(what: str) -> None:
+    """Print a heading of the demo."""
     print(f"\n=== {what}", flush=True)
 
 
@@ -67,7 +67,7 @@ class Run:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def until(self, what: str, holds: Callable[[GangView], bool]) -> GangView:
-        """Wait until something holds of the gang.
+        """Wait until a condition holds for the gang.
 
         Raises:
             Failure: the run has ended, or it takes too long.
@@ -84,7 +84,7 @@ class Run:
         raise Failure(f"{what} was not seen within {DEADLINE_SECONDS:.0f} s")
 
     def reaches(self, attempt: int, steps: int) -> GangView:
-        """Wait until the attempt has made this many steps since its restore point, and is between two checkpoints."""
+        """Wait until the attempt is this many steps past its restore point, and between two checkpoints."""
 
         def holds(seen: GangView) -> bool:
             status = seen.snapshot.status
@@ -95,14 +95,14 @@ class Run:
         return self.until(f"attempt {attempt} had made {steps} steps", holds)
 
     def inject(self, *fault: str) -> None:
-        """What a game day does, by the command line."""
+        """Inject a fault through the command line."""
         subprocess.run([sys.executable, "-m", "gangctl", "inject", self.name, *fault, *self.flags], check=True)
 
     def trace(self, attempt: int) -> None:
-        """What each moment of the restart to this attempt was spent on, by the command line.
+        """Draw the restart to this attempt through the command line.
 
         Raises:
-            Failure: it can't be shown.
+            Failure: the command failed.
         """
         words = ["trace", self.name, "--incident", str(attempt)]
         code = subprocess.run([sys.executable, "-m", "gangctl", *words, *self.flags], check=False).returncode
@@ -122,7 +122,7 @@ class Run:
         return result
 
     def restored(self) -> dict[int, set[str]]:
-        """Attempt -> what its ranks say they have restored, from their logs."""
+        """Attempt -> what its ranks restored, according to their logs."""
         found: dict[int, set[str]] = {}
         for log in self.state.path.glob("gangs/*/pods/*/worker.log"):
             for _, attempt, what in RESTORED.findall(log.read_text()):
@@ -130,21 +130,21 @@ class Run:
         return found
 
     def end(self) -> None:
-        """As Ctrl-C would."""
+        """End the run, as Ctrl-C does."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(DEADLINE_SECONDS)
 
 
 def disturbed() -> tuple[dict[str, Any], Run]:
-    """Train with two faults on the way."""
+    """Train with two faults."""
     run = Run("demo")
     try:
         before = processes(run.reaches(1, 45))
-        tell("a worker is killed in mid-step: gangctl inject demo worker-1 --signal SIGKILL")
+        heading("a worker is killed in mid-step: gangctl inject demo worker-1 --signal SIGKILL")
         run.inject("worker-1", "--signal", "SIGKILL")
         run.reaches(2, 35)
-        tell("a worker is asked to leave and exits with 75: gangctl inject demo worker-2 --signal SIGUSR1")
+        heading("a worker is asked to leave and exits with 75: gangctl inject demo worker-2 --signal SIGUSR1")
         run.inject("worker-2", "--signal", "SIGUSR1")
         after = processes(run.reaches(3, 15))
         result = run.finish()
@@ -161,12 +161,12 @@ def processes(seen: GangView) -> dict[str, Any]:
 
 
 def show(run: Run) -> None:
-    """What happened, from the status alone."""
+    """Print what happened, from the status alone."""
     status = run.store.read().status
-    for attempt, said in sorted(run.restored().items()):
-        if len(said) != 1:
-            raise Failure(f"the ranks of attempt {attempt} restored different steps: {sorted(said)}")
-        print(f"attempt {attempt}: every rank {next(iter(said))}")
+    for attempt, restored in sorted(run.restored().items()):
+        if len(restored) != 1:
+            raise Failure(f"the ranks of attempt {attempt} restored different steps: {sorted(restored)}")
+        print(f"attempt {attempt}: every rank {next(iter(restored))}")
     for incident in reversed(status.incidents):
         times = incident.milliseconds
         phases = {"detect": times.detect, "stop": times.stop, "barrier": times.barrier, "start": times.start}
@@ -180,10 +180,10 @@ def show(run: Run) -> None:
 
 
 def compare(result: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Faults must not have changed what was learnt.
+    """Check that the faults did not change the result.
 
     Raises:
-        Failure: they have.
+        Failure: they did.
     """
     print(f"final loss with two faults {result['loss']:.7f} ({result['loss_hex']})")
     print(f"final loss undisturbed     {expected['loss']:.7f} ({expected['loss_hex']})")
@@ -195,18 +195,18 @@ def compare(result: dict[str, Any], expected: dict[str, Any]) -> None:
 def main() -> int:
     """Run the demo; the exit code is 0 only if it showed everything."""
     try:
-        tell("training with 4 members; logs of the workers are in " + str(STATE / "demo/gangs/demo/pods"))
+        heading("training with 4 members; logs of the workers are in " + str(STATE / "demo/gangs/demo/pods"))
         result, run = disturbed()
-        tell("the same manifest undisturbed, to compare")
+        heading("the same manifest undisturbed, to compare")
         reference = Run("undisturbed")
         try:
             expected = reference.finish()
         finally:
             reference.end()
-        tell("what happened")
+        heading("what happened")
         show(run)
         compare(result, expected)
-        tell("where the time of the first restart went: gangctl trace demo --incident 2")
+        heading("where the time of the first restart went: gangctl trace demo --incident 2")
         run.trace(2)
     except Failure as failure:
         print(f"\nThe demo has failed: {failure}", file=sys.stderr)

@@ -1,20 +1,20 @@
-"""Train the transformer in several processes, as one gang that may lose any of them at any moment.
+"""Train the transformer in several processes, as one gang that may lose any of them at any time.
 
     gangctl run examples/demo.yaml
 
-The gang goes on from its newest checkpoint, and ends with **the same loss, to the last bit**, as if nothing had
-happened. What a framework has to do for that is marked below with (1) to (6):
+The gang continues from its newest checkpoint and ends with **the same loss, to the last bit**, as without a fault. What
+a framework must do for that is marked below with (1) to (6):
 
-1. Take rank, world size and coordinator from the environment, anew in every attempt: the port changes.
-2. Begin where you are told, not at what this rank believes to be the newest checkpoint: all ranks need the same.
-3. Make a checkpoint complete or absent: the data first, then the mark, each on the disk before the next.
-4. Let the work depend on seed, step and rank alone, and save the state exactly. Remember nothing else.
-5. End at once, when told to (SIGTERM) and when a peer is gone, and say why with the exit code.
-6. Start quickly, because every restart pays for it: here rank 0 compiles once, and for all.
+1. Read rank, world size and coordinator from the environment in every attempt: the port changes.
+2. Restore what gangctl selects, not the newest checkpoint that this rank finds: all ranks need the same one.
+3. Make a checkpoint complete or absent: write the data first, then DONE, and sync each before the next.
+4. Let the work depend only on seed, step and rank, and save the state exactly. Keep no other state.
+5. Exit at once on SIGTERM and when a peer is gone, with an exit code that tells why.
+6. Start quickly, because every restart pays for it: here, rank 0 compiles once for all.
 
-gangclient adds two lines: ``gang.progress(...)``, so that gangctl shows the step, sees when a recovery is over and when
-the gang hangs, and ``with gang.loading()``, so that a recovery's trace shows what the checkpoint took of it.
-``train_plain.py`` does without them.
+gangclient adds two lines: ``gang.progress(...)``, so that gangctl shows the step and detects the end of a recovery and
+hangs, and ``with gang.loading()``, so that the trace of a recovery shows the load of the checkpoint. ``train_plain.py``
+works without them.
 """
 
 import argparse
@@ -46,12 +46,12 @@ COORDINATOR = os.environ.get("JAX_COORDINATOR_ADDRESS", "127.0.0.1:29400")  # (1
 
 
 def say(what: str) -> None:
-    """One line of this rank."""
+    """Print one line of this rank."""
     print(f"rank {RANK} attempt {os.environ.get('GANG_ATTEMPT', '1')}: {what}", flush=True)
 
 
 def save(directory: Path, step: int, state: transformer.State) -> None:
-    """(3) Whoever dies in here leaves a folder without DONE, and gangctl takes that for no checkpoint."""
+    """(3) A process that dies in here leaves a folder without DONE, which gangctl ignores."""
     folder = directory / f"step-{step}"
     drop(folder)
     folder.mkdir()
@@ -61,7 +61,7 @@ def save(directory: Path, step: int, state: transformer.State) -> None:
         os.fsync(file.fileno())
     with (folder / "DONE").open("wb") as file:
         os.fsync(file.fileno())
-    for place in (folder, directory):  # the names have to be on the disk as well
+    for place in (folder, directory):  # sync the directory entries as well
         descriptor = os.open(place, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
@@ -71,13 +71,13 @@ def save(directory: Path, step: int, state: transformer.State) -> None:
 
 
 def drop(folder: Path) -> None:
-    """Delete a checkpoint, or what somebody who died has left of one: the mark first."""
+    """Delete a checkpoint, or the remains of an incomplete one: DONE first."""
     (folder / "DONE").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def await_coordinator() -> None:
-    """(6) Come when rank 0 listens: JAX would try at once, fail, and wait for a second before it tries again."""
+    """(6) Wait until rank 0 listens: JAX would fail to connect and wait a second before it tries again."""
     host, _, port = COORDINATOR.rpartition(":")
     while RANK != 0:
         try:
@@ -89,9 +89,9 @@ def await_coordinator() -> None:
 
 
 def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
-    """(6) The step, compiled by rank 0, once: the others get the machine code from it, later attempts from the disk.
+    """(6) The step function, compiled once by rank 0: other ranks get the code from it, later attempts from disk.
 
-    The same code gives the same bits, as long as all nodes have the same kind of CPU.
+    The same code gives the same bits if all nodes have the same type of CPU.
     """
     if RANK == 0:
         source = Path(__file__).read_bytes() + Path(transformer.__file__).read_bytes()
@@ -111,7 +111,7 @@ def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
 
 
 def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -> None:
-    """Train from where gangctl says to the last step."""
+    """Train from the restore point to the last step."""
     gang = gangclient.connect()
     start, state = 0, transformer.new_state(seed)
     if gang.restore:  # (2)
@@ -138,7 +138,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
     for step in range(start + 1, steps + 1):
         began = time.monotonic()
         state = step_once(state, np.float32(step), text(step))
-        loss = float(state["loss"])  # waits until all ranks are through
+        loss = float(state["loss"])  # waits until all ranks have finished the step
         gang.progress(step, seconds=time.monotonic() - began)
         if RANK == 0 and step % 10 == 0:
             print(f"step {step:4} loss {loss:.4f} in {1000 * (time.monotonic() - began):.0f} ms", flush=True)
@@ -150,7 +150,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
         result = {"step": steps, "loss": loss, "loss_hex": loss.hex()}
         (directory / "result.json").write_text(json.dumps(result) + "\n")
         print(f"final loss {loss:.7f} ({loss.hex()})", flush=True)
-    jax.distributed.shutdown()  # waits for all: a rank that leaves early looks like one that died
+    jax.distributed.shutdown()  # waits for all ranks: one that exits early looks like a failure
 
 
 def main() -> None:
@@ -163,13 +163,13 @@ def main() -> None:
     flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
     options = flags.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_enable_preemption_service", False)  # noqa: FBT003 - (5) it would keep SIGTERM for itself
-    signal.signal(signal.SIGUSR1, lambda *_: os._exit(EX_TEMPFAIL))  # (5) "this node is to be left", as schedulers say
+    jax.config.update("jax_enable_preemption_service", False)  # noqa: FBT003 - (5) it would intercept SIGTERM
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(EX_TEMPFAIL))  # (5) a scheduler asks the worker to leave
     try:
         train(**vars(options))
-    except Exception:  # noqa: BLE001 - whatever it is
+    except Exception:  # noqa: BLE001 - any error ends this rank
         traceback.print_exc()
-        os._exit(1)  # (5) a usual end would wait in JAX's shutdown, for minutes, for peers that are gone
+        os._exit(1)  # (5) a normal exit would wait minutes in JAX's shutdown for peers that are gone
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The smallest restartable job: one file, the standard library only, no gangclient.
 
     gangctl run examples/plain.yaml
-    python3 examples/train_plain.py           # alone; press Ctrl-C and start it again: it goes on
+    python3 examples/train_plain.py           # alone; after Ctrl-C, start it again: it continues
 
-It fits a line to noisy points. All it takes from gangctl is in the environment, and all that gangctl takes from it is
-a directory with checkpoints and the exit code. ``train.py`` is the same with a real model, collectives and gangclient.
+It fits a line to noisy points. Its only input from gangctl is the environment; its only output for gangctl is a
+directory with checkpoints and the exit code. ``train.py`` does the same with a real model, collectives and gangclient.
 """
 
 import json
@@ -20,9 +20,9 @@ DIRECTORY = Path(os.environ.get("CHECKPOINT_DIR", "checkpoints"))
 
 
 def begin() -> tuple[int, float, float]:
-    """Step, slope and offset to go on from: where gangctl says, so that no two ranks begin at different steps."""
+    """Step, slope and offset to continue from: gangctl selects the step, so that all ranks start at the same one."""
     folder = Path(os.environ["GANG_RESTORE_PATH"]) if "GANG_RESTORE_PATH" in os.environ else None
-    if "GANG_ATTEMPT" not in os.environ:  # alone, without gangctl: the newest complete one
+    if "GANG_ATTEMPT" not in os.environ:  # without gangctl: the newest complete checkpoint
         complete = sorted(DIRECTORY.glob("step-*/DONE"), key=step_of)
         folder = complete[-1].parent if complete else None
     if folder is None:
@@ -32,7 +32,7 @@ def begin() -> tuple[int, float, float]:
 
 
 def save(step: int, slope: float, offset: float) -> None:
-    """Data first, then DONE, each on the disk before the next: whoever dies in between leaves no checkpoint."""
+    """Data first, then DONE, each synced before the next: a process that dies in between leaves no checkpoint."""
     folder = DIRECTORY / f"step-{step}"
     drop(folder)
     folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ def save(step: int, slope: float, offset: float) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    for place in (folder, DIRECTORY):  # the names as well
+    for place in (folder, DIRECTORY):  # sync the directory entries as well
         descriptor = os.open(place, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
@@ -51,28 +51,28 @@ def save(step: int, slope: float, offset: float) -> None:
 
 
 def drop(folder: Path) -> None:
-    """Delete a checkpoint, or what somebody who died has left of one: the mark first."""
+    """Delete a checkpoint, or the remains of an incomplete one: DONE first."""
     (folder / "DONE").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def step_of(done: Path) -> int:
-    """The number in the name of the folder that this mark lies in."""
+    """The step of a DONE file, from the name of its folder."""
     return int(done.parent.name.removeprefix("step-"))
 
 
 def main() -> None:
-    """Train. There is nothing to do about SIGTERM: that it ends the process is what a restart wants."""
+    """Train. SIGTERM needs no handler: it ends the process, as a restart requires."""
     step, slope, offset = begin()
     print(f"rank {RANK}: begins after step {step}", flush=True)
     while step < STEPS:
         step += 1
-        chance = random.Random(step)  # noqa: S311 - the points depend on the step alone, so a replayed step is the same
+        chance = random.Random(step)  # noqa: S311 - points depend only on the step, so a repeated step is the same
         for _ in range(100):
             x = chance.uniform(-1, 1)
             error = slope * x + offset - (3 * x + 2 + chance.gauss(0, 0.1))
             slope, offset = slope - 0.01 * error * x, offset - 0.01 * error
-        time.sleep(0.05)  # else it would be over before anybody could kill it
+        time.sleep(0.05)  # otherwise it would end before you can kill it
         if RANK == 0 and step % SAVE_EVERY == 0:
             save(step, slope, offset)
             print(f"step {step}: y = {slope:.3f} x + {offset:.3f}", flush=True)

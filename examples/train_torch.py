@@ -1,13 +1,13 @@
-"""Data-parallel PyTorch in a gang: what a job needs that may lose any rank at any moment. ``pytorch.yaml`` runs it.
+"""Data-parallel PyTorch in a gang that may lose any rank at any time. ``pytorch.yaml`` runs it.
 
 A small network learns a function; gradients are averaged by real collectives (gloo). It works with every launch mode:
-``Command`` (env://), ``PerProcess``, and under torchrun. The final loss is the same to the last bit whatever was lost.
+``Command`` (env://), ``PerProcess``, and under torchrun. The final loss is the same to the last bit, whatever fails.
 
-1. Rank, world size and master come from the environment, anew in every attempt: the port changes.
-2. Begin where gangctl says (``GANG_RESTORE_PATH``), not at what this rank believes to be the newest checkpoint.
-3. A checkpoint is complete or absent: the data first, then DONE, each on the disk before the next.
-4. Data depend on step and rank alone, so a step that is done again gives the same.
-5. When a peer is gone, a collective fails: end at once. gangctl knows who was the first.
+1. Read rank, world size and master from the environment in every attempt: the port changes.
+2. Restore what gangctl selects (``GANG_RESTORE_PATH``), not the newest checkpoint that this rank finds.
+3. Make a checkpoint complete or absent: write the data first, then DONE, and sync each before the next.
+4. Let the data depend only on step and rank, so that a repeated step gives the same result.
+5. Exit at once if a collective fails because a peer is gone. gangctl knows which member failed first.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def say(what: str) -> None:
 
 
 def save(directory: Path, step: int, state: dict[str, object]) -> None:
-    """(3) Whoever dies in here leaves a folder without DONE, which is no checkpoint."""
+    """(3) A process that dies in here leaves a folder without DONE, which is no checkpoint."""
     folder = directory / f"step-{step}"
     drop(folder)
     folder.mkdir()
@@ -53,27 +53,27 @@ def save(directory: Path, step: int, state: dict[str, object]) -> None:
 
 
 def drop(folder: Path) -> None:
-    """Delete a checkpoint, or what somebody who died has left of one: the mark first."""
+    """Delete a checkpoint, or the remains of an incomplete one: DONE first."""
     (folder / "DONE").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(4) What this rank sees in this step."""
+    """(4) The data of this rank in this step."""
     chance = torch.Generator().manual_seed(1_000_003 * step + rank)
     x = torch.rand(64, 2, generator=chance) * 2 - 1
     return x, torch.sin(3 * x[:, :1]) * torch.cos(2 * x[:, 1:])
 
 
 def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
-    """Train from where gangctl says to the last step."""
+    """Train from the restore point to the last step."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     gang, start = gangclient.connect(), 0
     if gang.restore:  # (2)
-        with gang.loading():  # how long this takes stands in the trace of the recovery
+        with gang.loading():  # measures the load for the trace of the recovery
             saved = torch.load(Path(gang.restore.path) / "state.pt", weights_only=True)
             model.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
@@ -89,7 +89,7 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
         loss = nn.functional.mse_loss(model(x), y)
         loss.backward()
         gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()] + [loss.detach().view(1)])
-        mine = time.monotonic() - began  # without waiting for the others
+        mine = time.monotonic() - began  # excluding the wait for the others
         dist.all_reduce(gradients)
         gradients /= world
         sizes = [parameter.numel() for parameter in model.parameters()]
@@ -107,7 +107,7 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
         result = {"step": steps, "loss": loss.item(), "loss_hex": loss.item().hex()}
         (directory / "result.json").write_text(json.dumps(result) + "\n")
         say(f"final loss {loss.item():.7f} ({loss.item().hex()})")
-    dist.barrier()  # nobody leaves before all are through
+    dist.barrier()  # no rank exits before all have finished
     dist.destroy_process_group()
 
 
@@ -116,13 +116,13 @@ def main() -> None:
     flags = argparse.ArgumentParser(description="Train a small network with data parallelism.")
     flags.add_argument("--steps", type=int, default=600)
     flags.add_argument("--save-every", type=int, default=20, help="steps between two checkpoints")
-    flags.add_argument("--pause", type=float, default=0.02, help="seconds that a step takes longer, to be watched")
+    flags.add_argument("--pause", type=float, default=0.02, help="extra seconds for each step, to watch it")
     flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
     options = flags.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
     try:
         train(options.steps, options.save_every, options.pause, options.directory)
-    except RuntimeError as error:  # (5) torch's word for a peer that is gone
+    except RuntimeError as error:  # (5) torch raises this if a peer is gone
         say(f"a collective has failed: {str(error).splitlines()[0]}")
         os._exit(PEER_LOST)
 

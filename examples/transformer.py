@@ -1,7 +1,7 @@
 """A small transformer that learns to write Python, byte by byte, and the text it learns from.
 
-Nothing in here knows of gangs and restarts; ``train.py`` does. All weights are one long vector, so that a step needs
-one all-reduce and a checkpoint three arrays.
+This module is independent of gangs and restarts; ``train.py`` handles them. All weights are one long vector, so that a
+step needs one all-reduce and a checkpoint three arrays.
 """
 
 import sysconfig
@@ -26,7 +26,7 @@ State = dict[str, np.ndarray | jax.Array]
 
 
 def new_state(seed: int) -> State:
-    """Before the first step."""
+    """The state before the first step."""
     size = sum(int(np.prod(shape)) for shape in SHAPES.values())
     weights = np.random.default_rng(seed).standard_normal(size, np.float32) * np.float32(0.05)
     zeros = np.zeros_like(weights)
@@ -34,7 +34,7 @@ def new_state(seed: int) -> State:
 
 
 def unpack(weights: jax.Array) -> dict[str, jax.Array]:
-    """The named matrices that lie one after the other in the vector."""
+    """The named matrices, which are stored one after the other in the vector."""
     ends = np.cumsum([np.prod(shape) for shape in SHAPES.values()])
     parts = jnp.split(weights, ends[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(SHAPES.items(), parts, strict=True)}
