@@ -204,8 +204,8 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     until("the gang is seen", lambda: watched.value(counted) == 0, 30)
     until("one leads", lambda: watched.value("sum(gangctl_leader)") == 1, 30)
     assert watched.value("count(gangctl_leader)") == len(watched.scraped())
-    assert watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1
-    assert (watched.value("sum(gangctl_hub_connections)") or 0) >= 2
+    until("the gang runs", lambda: watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1, 30)
+    until("both members are connected", lambda: (watched.value("sum(gangctl_hub_connections)") or 0) >= 2, 30)
     gang.until("a first step", lambda status: status.get("firstStep"))
     process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     gang.runs(2)

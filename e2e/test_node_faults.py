@@ -91,7 +91,7 @@ def test_a_deleted_pod_is_replaced_and_not_charged(submit: Submit, shared_dir: P
     assert gang.pods()["worker-1"]["metadata"]["name"] == "deleted-worker-1-1"
 
 
-@pytest.mark.usefixtures("third")
+@pytest.mark.usefixtures("third_node")
 def test_a_drain_moves_members_with_the_planned_grace_and_is_not_charged(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("drained", replicas=3, directory=str(shared_dir))
     document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
