@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 
 from tests.simulation.exhaustive import DEEP, explore
-from tests.simulation.invariants import ViolationError
+from tests.simulation.invariants import Change, ViolationError
 from tests.simulation.seeds import drawn, shrunk
 
 
@@ -28,15 +29,20 @@ def simulate(seconds: float, first: int) -> int:
     """One life after the other."""
     began = time.monotonic()
     moves, seed = 0, first
+    changes: Counter[Change] = Counter()
     while time.monotonic() - began < seconds:
         life = drawn(seed)
         try:
-            moves += life.run().moves
+            run = life.run()
         except ViolationError:
             smaller, error = shrunk(life)
             print(f"seed {seed}: {error}\n{smaller}\n" + "\n".join(getattr(error, "__notes__", ())[1:]))
             return 1
+        moves += run.moves
+        changes += run.universe.changes
         seed += 1
+    for change, times in changes.most_common():
+        print(f"{times:8} {change}")
     print(f"{seed - first} lives, {moves} moves, all invariants held (seeds {first} to {seed - 1})")
     return 0
 

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core")
 FILES = ("pyproject.toml", "tests/conftest.py")
 JOBS = 2
+DOCS = ROOT / "docs/correctness.md"
+BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 NO_MUTATION = Mutant("(no mutation)", ())
 
 
@@ -45,7 +47,7 @@ class MutantResult:
 
 
 def main() -> int:
-    """Judge all of them and print a table."""
+    """Judge all of them, print a line for each, and write the table of the docs if none was left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="only mutants whose name has this in it")
     arguments = parser.parse_args()
@@ -56,6 +58,8 @@ def main() -> int:
         for result in pool.map(judge, [NO_MUTATION, *chosen]):
             print(row(result), flush=True)
             results.append(result)
+    if not arguments.only:
+        write_table(results[1:])
     survived = [result.name for result in results[1:] if not result.by]
     print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants were caught in {time.monotonic() - began:.0f} s")
     if results[0].by:
@@ -113,10 +117,28 @@ def make(mutant: Mutant, copy: Path) -> None:
         path.write_text(text.replace(patch.old, patch.new))
 
 
+def write_table(results: Sequence[MutantResult]) -> None:
+    """Write what caught each mutant into the docs, between the two markers."""
+    rows = [f"| {result.name} | {caught(result) or '**nothing**'} |" for result in results]
+    head = [
+        f"{len(results)} mutants, written by `make mutants`:",
+        "",
+        "| the mistake | what catches it |",
+        "| --- | --- |",
+    ]
+    before, _, rest = DOCS.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    DOCS.write_text("\n".join([before + BEGIN, "", *head, *rows, "", END + after]))
+
+
+def caught(result: MutantResult) -> str:
+    """Return what caught it and after how much; empty if nothing did."""
+    return " ".join(filter(None, (result.by, f"({result.after})" if result.after else ""))) if result.by else ""
+
+
 def row(result: MutantResult) -> str:
     """One line of the table."""
-    caught = " ".join(filter(None, (result.by or "NOT CAUGHT", f"({result.after})" if result.after else "")))
-    return f"{result.name:58} {result.seconds:5.1f} s  {caught:40} {result.said[:110]}"
+    return f"{result.name:58} {result.seconds:5.1f} s  {caught(result) or 'NOT CAUGHT':40} {result.said[:110]}"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.faults import FAULTS
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.run_mutants import NO_MUTATION, ROOT, judge
+from tests.simulation.run_mutants import BEGIN, DOCS, END, NO_MUTATION, ROOT, judge
 
 FEW = {
     "members are told before the status is stored",
@@ -27,3 +28,12 @@ def test_the_simulation_catches_a_mutant(mutant: Mutant) -> None:
 
 def test_the_suite_passes_without_a_mutant() -> None:
     assert not judge(NO_MUTATION, ["--short", "--lives", "60"]).by
+
+
+def test_the_docs_list_every_mutant_and_count_the_kinds_of_fault() -> None:
+    text = DOCS.read_text()
+    table = text.partition(BEGIN)[2].partition(END)[0].splitlines()
+    listed = [line.split(" | ")[0].removeprefix("| ") for line in table if line.startswith("| ")]
+    assert [name for name in listed if name not in {"the mistake", "---"}] == [mutant.name for mutant in MUTANTS]
+    assert f"{len(MUTANTS)} mutants, written by" in text
+    assert f"{len(FAULTS)} kinds of fault" in text
