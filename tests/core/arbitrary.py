@@ -120,7 +120,7 @@ _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]
 
 @cache
 def _pods() -> st.SearchStrategy[Pod]:
-    """Pods of nobody yet."""
+    """Pods that belong to no member yet."""
     condition = st.tuples(
         st.just("DisruptionTarget"),
         st.sampled_from(["True", "False"]),

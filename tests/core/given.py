@@ -98,7 +98,7 @@ def phase(world: World, member: str, name: str) -> None:
 
 
 def vanish(world: World, member: str) -> None:
-    """Its pod is gone from the cluster, unseen; nobody hears of it any more."""
+    """Its pod is gone from the cluster, unseen, and so is its connection."""
     uid = world.newest(member)
     del world.pods[uid]
     if uid in world.heard:
@@ -106,7 +106,7 @@ def vanish(world: World, member: str) -> None:
 
 
 def over(world: World, member: str, reason: str = "") -> None:
-    """Its pod was seen to end; nobody hears of it any more."""
+    """Its pod was seen to end, and its connection is gone."""
     world.pod(member, terminated=True, reason=reason)
     if world.newest(member) in world.heard:
         silent(world, member)
@@ -143,7 +143,7 @@ def remove(world: World, member: str) -> None:
 
 
 def controller(world: World) -> None:
-    """A new controller knows nothing but what is stored, until somebody speaks."""
+    """A new controller knows nothing but what is stored, until the members connect."""
     world.unheard |= world.heard
     world.heard.clear()
     world.scanned = None
@@ -164,12 +164,12 @@ def scan(world: World, tier: str, numbers: str, anew: str | None) -> None:
         Found(tier, int(n), f"/{tier}/{n}", f"m{n}{' anew' if n == anew else ''}")
         for n in sorted(numbers.split(), key=int, reverse=True)
     ]
-    world.scanned = Scanned(world.job.status.attempt, "somebody", tuple(found))
+    world.scanned = Scanned(world.job.status.attempt, "a-pod", tuple(found))
 
 
 def scan_fails(world: World, error: str) -> None:
     """A member could not look into the directory."""
-    world.scanned = Scanned(world.job.status.attempt, "somebody", error=error)
+    world.scanned = Scanned(world.job.status.attempt, "a-pod", error=error)
 
 
 def checkpoint(world: World, member: str, step: str, tier: str, path: str | None) -> None:

@@ -90,7 +90,7 @@ def sentence(world: World, line: str) -> list[str]:
     """What one sentence does, and what it shows.
 
     Raises:
-        ValueError: nobody knows this sentence.
+        ValueError: there is no such sentence.
     """
     for pattern, act in SENTENCES:
         found = re.fullmatch(pattern, line)
@@ -124,12 +124,12 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point", missing),
-    (rf"{M} says that its pod was told to end", lambda world, member: world.again(member, terminating=True)),
+    (rf"{M} reports that its pod is terminating", lambda world, member: world.again(member, terminating=True)),
     (rf"{M} is Stuck", lambda world, member: world.says(member, Phase.STUCK, world.job.status.attempt)),
     (rf"{M} is Done", lambda world, member: world.says(member, Phase.DONE, world.job.status.attempt)),
-    (rf"{M} falls silent", silent),
-    (rf"{M} is heard again", heard),
-    (r"everyone is heard again", each(heard)),
+    (rf"{M} loses its connection", silent),
+    (rf"{M} connects again", heard),
+    (r"everyone connects again", each(heard)),
     (rf"the container of {M} starts again", new_session),
     (rf"the container of {M} has started (\d+) times", lambda w, m, n: w.pod(m, restarts=int(n))),
     (rf"the pod of {M} vanishes", vanish),
@@ -148,7 +148,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"device (\S+) of {M} is (\S+)", device),
     (r"a scan finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
     (r"a scan fails: (.+)", scan_fails),
-    (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "somebody"))),
+    (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "a-pod"))),
     (r"([\d.]+) s pass", passes),
     (r"the clock is set back by ([\d.]+) s", lambda world, seconds: passes(world, f"-{seconds}")),
     (r"a new controller starts", controller),

@@ -31,7 +31,7 @@ def stored(job: GangJob, **update: object) -> GangJob:
 
 @CALM
 @given(st.data())
-def test_decide_never_raises_and_gives_the_same_twice(data: st.DataObject) -> None:
+def test_decide_raises_nothing_and_gives_the_same_plan_twice(data: st.DataObject) -> None:
     job = data.draw(jobs())
     observed = data.draw(worlds(job))
     plan = decide(START, job, observed)
@@ -55,7 +55,7 @@ def test_the_attempt_never_goes_down_and_an_end_is_never_left(data: st.DataObjec
 
 @CALM
 @given(st.data())
-def test_while_nothing_happens_nothing_is_written_for_long(data: st.DataObject) -> None:
+def test_decide_stops_writing_when_nothing_happens(data: st.DataObject) -> None:
     job = data.draw(jobs())
     observed = data.draw(worlds(job))
     reasons = []
@@ -70,7 +70,7 @@ def test_while_nothing_happens_nothing_is_written_for_long(data: st.DataObject) 
 
 @CALM
 @given(st.data())
-def test_no_pod_is_made_twice_and_none_for_a_gang_that_has_ended(data: st.DataObject) -> None:
+def test_decide_creates_no_pod_twice_and_none_for_a_gang_that_has_ended(data: st.DataObject) -> None:
     job = data.draw(jobs())
     observed = data.draw(worlds(job))
     plan = decide(START, job, observed)

@@ -1,4 +1,4 @@
-"""What a gang's time went to: nothing is lost or counted twice, whatever happens and whoever counts."""
+"""What a gang's time went to: nothing is lost or counted twice, whatever happens and whichever controller counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def never_down(before: Spent, after: Spent) -> None:
 
 @CALM
 @given(st.lists(lines, min_size=3, max_size=30))
-def test_all_time_since_it_was_first_seen_is_in_one_bucket_whatever_happens(walk: list[tuple[str, ...]]) -> None:
+def test_one_bucket_counts_each_second_since_the_gang_was_first_seen(walk: list[tuple[str, ...]]) -> None:
     world = World()
     world.submit(JOB)
     world.decide()
@@ -58,7 +58,7 @@ def test_all_time_since_it_was_first_seen_is_in_one_bucket_whatever_happens(walk
 
 @CALM
 @given(st.data())
-def test_no_bucket_ever_goes_down_whatever_was_stored(data: st.DataObject) -> None:
+def test_no_bucket_goes_down_whatever_was_stored(data: st.DataObject) -> None:
     job = data.draw(jobs())
     spent = job.status.spent
     if spent.lost_progress > spent.training:
@@ -76,7 +76,7 @@ def test_no_bucket_ever_goes_down_whatever_was_stored(data: st.DataObject) -> No
 
 @CALM
 @given(jobs(), st.integers(0, 10_000))
-def test_reading_it_later_never_shows_less(job: GangJob, seconds: int) -> None:
+def test_no_bucket_shows_less_when_it_is_read_later(job: GangJob, seconds: int) -> None:
     status = job.status
     never = status.phase in {GangPhase.NEW, GangPhase.SUCCEEDED, GangPhase.FAILED} or not status.accounted_time
     read = spent_until(status, START + 1000 + seconds)
@@ -96,7 +96,7 @@ def test_a_status_of_an_older_version_is_accounted_for_from_its_next_write_on() 
     assert spent_until(old, START + 50) == old.spent
 
 
-def test_what_was_done_again_is_no_goodput() -> None:
+def test_goodput_does_not_count_work_that_was_done_again() -> None:
     assert goodput(Spent(training=60, lost_progress=10, start_up=20, recovery=20)) == 0.5
     assert goodput(Spent(start_up=20)) is None
 
@@ -130,11 +130,11 @@ GONE = ("the pod of worker-0 has ended", "the pod of worker-1 has ended", "decid
         ("1 s pass", "suspend becomes true", "decide", *GONE, "a new controller starts", "suspend becomes false"),
     ],
 )
-def test_what_was_lost_counts_though_an_attempt_that_never_ran_lies_between(lines: tuple[str, ...]) -> None:
+def test_lost_progress_counts_when_an_attempt_that_never_ran_lies_between(lines: tuple[str, ...]) -> None:
     assert started(trained(), *lines).lost_progress == pytest.approx(200)
 
 
-def test_what_was_lost_counts_after_the_gang_was_held() -> None:
+def test_lost_progress_counts_after_the_gang_was_held() -> None:
     world = World()
     world.submit(
         "roles: [{name: worker, replicas: 2}]\nrecovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}"
@@ -148,7 +148,7 @@ def test_what_was_lost_counts_after_the_gang_was_held() -> None:
     assert world.job.status.incidents[0].lost_steps == 201
 
 
-def test_what_was_lost_is_not_counted_again_when_the_next_attempt_makes_no_step() -> None:
+def test_lost_progress_counts_once_when_the_next_attempt_makes_no_step() -> None:
     world = trained()
     once = started(world).lost_progress
     sentence(world, "everyone runs")
@@ -157,7 +157,7 @@ def test_what_was_lost_is_not_counted_again_when_the_next_attempt_makes_no_step(
     assert started(world).lost_progress == once > 0
 
 
-def test_no_more_is_lost_than_there_was_where_a_version_that_did_not_account_gathered() -> None:
+def test_lost_progress_is_at_most_the_training_that_an_older_version_accounted_for() -> None:
     world = trained()
     status = world.job.status.model_copy(update={"accounted_time": 0.0, "spent": Spent(), "started_attempt": 0})
     world.job = world.job.model_copy(update={"status": status})
@@ -168,7 +168,7 @@ def test_no_more_is_lost_than_there_was_where_a_version_that_did_not_account_gat
 
 @CALM
 @given(st.floats(1.7e9, 1.9e9), st.floats(0, 1e5), st.integers(0, 100_000))
-def test_times_that_are_reckoned_are_read_back_as_they_were_written(begun: float, passed: float, age: int) -> None:
+def test_a_status_is_read_back_with_the_times_that_were_written(begun: float, passed: float, age: int) -> None:
     world = World(now=round(begun, 6), listening_since=0.0)
     for line in ("the gang runs", "worker-0 reports step 1"):
         sentence(world, line)

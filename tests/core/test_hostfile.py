@@ -56,7 +56,7 @@ def test_addresses_are_those_of_write_2_for_the_whole_attempt() -> None:
     assert hosts(world, "worker-0") == before == ("10.0.0.1 slots=1", "10.0.0.2 slots=1")
 
 
-def test_a_member_whose_address_is_not_known_leaves_everybody_without() -> None:
+def test_no_member_gets_a_host_file_while_one_address_is_unknown() -> None:
     world = World()
     world.decide()
     for member in ("worker-0", "worker-1"):
@@ -67,7 +67,7 @@ def test_a_member_whose_address_is_not_known_leaves_everybody_without() -> None:
     assert hosts(world, "worker-0") == ()
 
 
-def test_a_gang_that_is_too_large_has_none() -> None:
+def test_a_gang_that_is_too_large_has_no_host_file() -> None:
     world = World()
     world.submit(f"roles: [{{name: worker, replicas: {MAX_HOSTS + 1}}}]")
     runs(world)

@@ -43,10 +43,10 @@ OF_ONE = [
     "{} completes checkpoint 300 of tier ram",
     "{} asks for a restart because NaN, on another node",
     "{} can't see the restore point",
-    "{} says that its pod was told to end",
+    "{} reports that its pod is terminating",
     "{} is Stuck",
-    "{} falls silent",
-    "{} is heard again",
+    "{} loses its connection",
+    "{} connects again",
     "the container of {} starts again",
     "the pod of {} vanishes",
     "the pod of {} is being deleted",
@@ -64,7 +64,7 @@ OF_ALL = [
     "every pod starts",
     "everyone is Ready",
     "everyone runs",
-    "everyone is heard again",
+    "everyone connects again",
     "a scan finds shared 100 200",
     "a scan finds nothing",
     "a new controller starts",
@@ -82,7 +82,7 @@ GO_ON = (
     "suspend becomes false",
     "the cluster takes the pods",
     "every pod starts",
-    "everyone is heard again",
+    "everyone connects again",
     "everyone is Ready",
     "a scan finds shared 100 200",
     "everyone runs",
@@ -96,7 +96,7 @@ lines = st.just(GO_ON) | sentences.map(lambda one: (one,))
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(lines, min_size=3, max_size=30))
-def test_whatever_happens_budget_attempt_and_ends_are_kept(walk: list[tuple[str, ...]]) -> None:
+def test_any_walk_keeps_the_budget_the_attempt_and_the_end(walk: list[tuple[str, ...]]) -> None:
     world = World()
     world.submit(JOB)
     for line in ["decide", *(line for some in walk for line in some)]:

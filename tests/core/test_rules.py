@@ -82,7 +82,7 @@ UNHEALTHY = {"device": "nic-0", "resource": "nic", "health": "Unhealthy"}
         pytest.param(SICK, exited(2), False, id="no device"),
         pytest.param({"onReasons": ["OOMKilled"]}, fault(Reason.OOM_KILLED, signal=9), True, id="a reason"),
         pytest.param({"onReasons": ["OOMKilled"]}, killed(9), False, id="another reason"),
-        pytest.param({"onReasons": ["Hang"]}, fault(Reason.HANG, member=""), True, id="nobody's fault"),
+        pytest.param({"onReasons": ["Hang"]}, fault(Reason.HANG, member=""), True, id="a fault of no member"),
         pytest.param({"onReasons": ["Hang"], "roles": ["worker"]}, fault(Reason.HANG, member=""), False, id="no role"),
     ],
 )
@@ -99,23 +99,23 @@ def test_the_first_rule_that_matches_wins() -> None:
     assert judged(exited(2), *rules).rule == "second"
 
 
-def test_a_rule_without_a_name_is_shown_by_its_place() -> None:
+def test_a_verdict_names_a_nameless_rule_by_its_index() -> None:
     assert judged(exited(2), {"action": "Count", **BUS}, {"action": "Count", **CODES}).rule == "rules[1]"
 
 
-def test_a_rule_gives_the_least_level() -> None:
+def test_a_rule_sets_the_least_level() -> None:
     assert judged(exited(2), {"action": "Count", "level": "Gang", **CODES}).level is RuleLevel.GANG
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"])
-def test_a_disruption_is_not_charged_though_no_rule_says_so(reason: str) -> None:
+def test_the_default_does_not_charge_a_disruption(reason: str) -> None:
     assert judged(fault(Reason(reason))).action is Action.IGNORE
 
 
 @pytest.mark.parametrize(
     "reason", ["ExitCode", "Signal", "DeviceLost", "ContainerRestarted", "PodFailed", "StartFailed"]
 )
-def test_what_no_rule_matches_is_counted(reason: str) -> None:
+def test_the_default_counts_other_faults(reason: str) -> None:
     assert judged(fault(Reason(reason))).action is Action.COUNT
 
 

@@ -28,6 +28,6 @@ def test_every_scenario_begins_with_the_rule_that_it_shows() -> None:
         assert path.read_text().startswith("# "), path.name
 
 
-def test_a_file_that_is_rendered_is_the_same_file() -> None:
+def test_rendering_a_parsed_file_gives_the_same_file() -> None:
     for path in FILES:
         assert render(parse(path.read_text())) == path.read_text(), path.name

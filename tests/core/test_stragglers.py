@@ -84,7 +84,7 @@ def test_each_later_phase_has_a_place_of_its_own_and_no_more_than_eight_are_list
     assert len(newest(made).members) == stragglers.LISTED
 
 
-def test_members_that_have_not_told_their_first_step_are_waited_for_a_moment_only() -> None:
+def test_timings_wait_only_a_moment_for_members_without_a_first_step() -> None:
     made = world("the gang runs\n10 s pass\nworker-1 ends with 3\ndecide\neveryone is Ready\ndecide\neveryone runs")
     sentence(made, "35 s pass")
     sentence(made, "worker-0 reports step 1")
@@ -101,7 +101,7 @@ def test_members_that_have_not_told_their_first_step_are_waited_for_a_moment_onl
     assert newest(made) == told, "an incident whose first step is stored is not told differently"
 
 
-def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
+def test_no_time_is_negative_after_the_clock_is_set_back() -> None:
     made = world("the gang runs\n10 s pass\nworker-1 ends with 3\ndecide\nthe clock is set back by 3600 s")
     for line in ("everyone is Ready", "decide", "the clock is set back by 5 s", "everyone runs", "100 s pass"):
         sentence(made, line)
@@ -125,7 +125,7 @@ def test_events_and_conditions_of_an_incident_name_its_trace_and_the_reason_stay
     assert trace not in settling.because + made.job.status.message
 
 
-def test_what_happens_long_after_a_restart_does_not_belong_to_its_incident() -> None:
+def test_an_incident_does_not_contain_what_happens_long_after_it() -> None:
     made = world("", "recovery: {replaceAfter: 9}")
     made.submit("roles: [{name: worker, replicas: 2, spares: 1}]")
     for line in ("the gang runs", "worker-1 ends with 3", "decide", "everyone is Ready", "decide", "everyone runs"):
@@ -168,7 +168,7 @@ def restarted_once() -> World:
     return made
 
 
-def test_a_replacement_that_never_comes_is_what_was_waited_for_until_the_deadline() -> None:
+def test_an_incident_lists_a_replacement_that_never_came_until_the_deadline() -> None:
     made = World()
     made.submit("roles: [{name: worker, replicas: 3}]\nrecovery: {replacementTimeoutSeconds: 100}")
     for line in ("the gang runs", "10 s pass", "device gpu-0 of worker-1 is Unhealthy", "decide", "3 s pass"):
@@ -189,7 +189,7 @@ def test_a_replacement_that_never_comes_is_what_was_waited_for_until_the_deadlin
         ("recovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}", "60 s pass", GangPhase.HELD),
     ],
 )
-def test_whoever_is_not_ready_at_an_end_was_waited_for_until_then(spec: str, what: str, phase: GangPhase) -> None:
+def test_an_end_lists_members_that_were_not_ready_as_awaited_until_then(spec: str, what: str, phase: GangPhase) -> None:
     made = World()
     made.submit(f"roles: [{{name: worker, replicas: 3}}]\n{spec}")
     for line in ("the gang runs", "10 s pass", "worker-1 ends with 3", "decide", "3 s pass"):
@@ -210,7 +210,7 @@ def test_whoever_is_not_ready_at_an_end_was_waited_for_until_then(spec: str, wha
         "the pod of worker-1 has ended: OOMKilled",
     ],
 )
-def test_the_restart_before_is_told_whole_though_the_next_fault_takes_a_report_away(fault: str) -> None:
+def test_an_incident_keeps_its_members_when_the_next_fault_takes_a_report_away(fault: str) -> None:
     made = restarted_once()
     sentence(made, fault)
     sentence(made, "decide")
@@ -221,7 +221,7 @@ def test_the_restart_before_is_told_whole_though_the_next_fault_takes_a_report_a
     ]
 
 
-def test_a_start_that_the_next_fault_cut_short_is_not_told_as_if_everybody_had_started() -> None:
+def test_an_incident_lists_no_start_that_the_next_fault_cut_short() -> None:
     made = World()
     made.submit("roles: [{name: worker, replicas: 3}]")
     for line in ("the gang runs", "worker-1 ends with 3", "decide", "everyone is Ready", "decide", "1 s pass"):
@@ -231,7 +231,7 @@ def test_a_start_that_the_next_fault_cut_short_is_not_told_as_if_everybody_had_s
     assert made.job.status.incidents[1].milliseconds.start is None
 
 
-def test_members_that_a_change_of_roles_would_add_were_never_waited_for() -> None:
+def test_an_incident_does_not_list_members_that_a_change_of_roles_adds() -> None:
     made = World()
     made.submit("roles: [{name: worker, replicas: 3}]")
     for line in ("the gang runs", "worker-1 ends with 3", "decide", "replicas of worker becomes 5", "2 s pass"):
@@ -240,7 +240,7 @@ def test_members_that_a_change_of_roles_would_add_were_never_waited_for() -> Non
     assert [one.member for one in newest(made).members] == ["worker-1", "worker-2", "worker-0"]
 
 
-def test_of_a_member_whose_place_a_spare_has_taken_its_own_end_is_told_and_the_spare_was_waited_for() -> None:
+def test_an_incident_lists_the_end_of_a_lost_member_and_the_wait_for_its_spare() -> None:
     made = World()
     made.submit("roles: [{name: worker, replicas: 2, spares: 1}]")
     for line in ("the gang runs", "10 s pass", "device gpu-0 of worker-1 is Unhealthy", "decide", "1 s pass"):
@@ -258,7 +258,7 @@ def test_of_a_member_whose_place_a_spare_has_taken_its_own_end_is_told_and_the_s
     assert newest(made).members[0].node == "node-worker-1"
 
 
-def test_it_is_looked_again_when_members_have_been_waited_for_long_enough() -> None:
+def test_decide_looks_again_when_the_wait_for_members_is_over() -> None:
     made = restarted_once()
     sentence(made, "worker-2 ends with 3")
     for line in ("decide", "everyone is Ready", "decide", "everyone runs", "40 s pass"):
@@ -275,7 +275,7 @@ def test_it_is_looked_again_when_members_have_been_waited_for_long_enough() -> N
     assert newest(made).milliseconds.first_step == 40_000
 
 
-def test_a_member_that_is_being_stopped_did_not_start_when_its_stop_began() -> None:
+def test_the_start_of_a_member_is_not_the_moment_at_which_its_stop_began() -> None:
     made = restarted_once()
     made.says("worker-1", Phase.STOPPING, 2)
     sentence(made, "the pod of worker-2 vanishes")

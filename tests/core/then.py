@@ -79,14 +79,12 @@ def changes(before: Status, after: Status) -> list[str]:
         point = after.restore_point
         lines.append(f"restore point: {'none' if point is None else f'{point.step} of {point.tier}'}")
     if after.ranks != before.ranks:
-        lines.append(
-            f"ranks: {', '.join(f'{one.place} by {one.member}' for one in after.ranks) or 'everybody their own'}"
-        )
+        lines.append(f"ranks: {', '.join(f'{one.place} by {one.member}' for one in after.ranks) or 'all their own'}")
     if after.masters != before.masters:
         masters = [f"{one.process_group} {one.address}:{one.port}" for one in after.masters]
         lines.append(f"masters: {', '.join(masters) or 'none'}")
     if after.awaited != before.awaited:
-        lines.append(f"awaited: {', '.join(f'{one.member}.{one.incarnation}' for one in after.awaited) or 'nobody'}")
+        lines.append(f"awaited: {', '.join(f'{one.member}.{one.incarnation}' for one in after.awaited) or 'none'}")
     if after.rejected_steps != before.rejected_steps:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
     if after.restarts != before.restarts:

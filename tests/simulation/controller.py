@@ -193,7 +193,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
 
 
 def tell_all(u: Universe, number: int) -> None:
-    """Everybody who is connected hears what the stored status makes of what he said."""
+    """Every connected member gets the directive that follows from the stored status and its report."""
     for uid, box in list(u.boxes.items()):
         if box.link == number:
             tell(u, number, uid)
@@ -214,7 +214,7 @@ def tell(u: Universe, number: int, uid: str) -> None:
 
 
 def _ageless(report: Report) -> Report:
-    """The report without what changes though nothing happens: that wakes nobody."""
+    """The report without what changes though nothing happens: that wakes no controller."""
     return replace(
         report,
         phase_age_ms=0,

@@ -73,7 +73,7 @@ def _poison(u: Universe, target: int) -> None:
 
 
 def _prune(u: Universe, _target: int) -> None:
-    """Somebody deletes the newest step; while a restore point is being chosen nobody does that."""
+    """The newest step is deleted, but not while a restore point is being chosen."""
     complete = [saved for saved in u.disk if saved.complete]
     if len(complete) > 1 and u.status.phase is GangPhase.RUNNING:
         u.disk = tuple(saved for saved in u.disk if saved is not complete[-1])

@@ -34,7 +34,7 @@ class Life:
 
 
 def drawn(seed: int) -> Life:
-    """The life of this seed, the same for ever as long as faults and setups are."""
+    """The life of this seed: the same as long as faults and setups are the same."""
     random = Random(seed)
     names = list(FAULTS)
     if random.random() < 0.4:  # The same few things again and again.

@@ -9,7 +9,7 @@ from tests.simulation.exhaustive import MANY, QUICK, Search, explore
 
 
 @pytest.mark.parametrize("search", QUICK, ids=Search.name)
-def test_all_states_are_visited_and_the_invariants_hold(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
     found = explore(search)
     with capsys.disabled():
         print(f"\n  {found.text()} ", end="")
@@ -18,7 +18,7 @@ def test_all_states_are_visited_and_the_invariants_hold(search: Search, capsys: 
 
 
 @pytest.mark.parametrize("search", MANY, ids=Search.name)
-def test_pods_that_are_waited_for_as_one_are_waited_for(
+def test_the_invariants_hold_in_every_state_when_awaited_pods_are_not_named(
     search: Search, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(barrier, "MAX_AWAITED", 0)

@@ -65,7 +65,7 @@ def is_run_for(uid: str) -> Filter:
     return is_it
 
 
-def test_a_clock_that_is_set_back_makes_no_pod_look_new() -> None:
+def test_a_pod_does_not_look_new_after_the_clock_is_set_back() -> None:
     u = running("duo")
     u.delete_pod("worker-0.0")
     go_on(u, but=lambda u, move: u.status.attempt == 2 and move.kind is Kind.THINK)
@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_back_makes_no_pod_look_new() -> None:
     assert [entry.pod for entry in u.status.awaited] == ["worker-0.1"]
 
 
-def test_two_pods_of_one_incarnation_are_never_both_told_to_run() -> None:
+def test_only_one_of_two_pods_of_an_incarnation_gets_a_run_directive() -> None:
     u = new_universe(setups()["duo"], plain())
     go_on(
         u,
@@ -93,7 +93,7 @@ def test_two_pods_of_one_incarnation_are_never_both_told_to_run() -> None:
     assert {uid for uid, box in u.boxes.items() if box.procs} == {"worker-0.0", "worker-1.1"}
 
 
-def test_ready_for_an_attempt_that_runs_is_no_proof_that_nothing_runs() -> None:
+def test_ready_for_a_running_attempt_does_not_prove_that_no_worker_runs() -> None:
     u = new_universe(setups()["duo"], plain())
     late = is_run_for("worker-1.0")
     go_on(u, but=late)
@@ -110,7 +110,7 @@ def test_ready_for_an_attempt_that_runs_is_no_proof_that_nothing_runs() -> None:
     assert is_in(u, GangPhase.SUSPENDED, u.status.attempt)
 
 
-def test_a_spare_that_does_not_answer_stops_nobody() -> None:
+def test_a_spare_that_does_not_answer_does_not_stop_the_gang() -> None:
     u = running("spare")
     cut_off(u, "worker-2.0")
     kill(u, "worker-0.0")
@@ -118,7 +118,7 @@ def test_a_spare_that_does_not_answer_stops_nobody() -> None:
     assert is_in(u, GangPhase.RUNNING, 2)
 
 
-def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
+def test_the_controller_notices_a_container_that_starts_late_and_never_connects() -> None:
     u = running("duo")
     cut_off(u, "worker-1.0")
     controller.end(u, 1)
@@ -136,7 +136,7 @@ def test_a_container_that_starts_late_and_never_speaks_is_noticed() -> None:
     assert u.now == began + 90_000
 
 
-def test_a_step_that_cannot_be_loaded_gives_way_to_an_older_one_though_nobody_gets_as_far_as_a_report() -> None:
+def test_a_step_that_no_rank_can_load_gives_way_to_an_older_one_without_any_report() -> None:
     u = running("fenced")
     FAULTS["train"](u, 4)
     go_on(u)
@@ -158,7 +158,7 @@ def test_a_step_that_cannot_be_loaded_gives_way_to_an_older_one_though_nobody_ge
     assert point.step < poisoned
 
 
-def test_waiting_for_a_pod_that_vanished_and_still_speaks_is_no_busy_loop() -> None:
+def test_the_controller_does_not_spin_while_a_vanished_pod_stays_connected() -> None:
     u = running("duo")
     stuck = tuple(replace(proc, stuck=True) for proc in u.boxes["worker-1.0"].procs)
     u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], procs=stuck)
@@ -172,7 +172,7 @@ def test_waiting_for_a_pod_that_vanished_and_still_speaks_is_no_busy_loop() -> N
     assert thoughts < 40
 
 
-def test_a_pod_that_is_waited_for_is_not_forgotten_when_another_is_replaced() -> None:
+def test_replacing_one_pod_does_not_forget_another_that_is_awaited() -> None:
     u = running("trio")
     cut_off(u, "worker-1.0")
     u.remove_pod("worker-1.0")
@@ -184,7 +184,7 @@ def test_a_pod_that_is_waited_for_is_not_forgotten_when_another_is_replaced() ->
     assert "worker-1.0" in {entry.pod for entry in u.status.awaited}
 
 
-def test_a_spare_takes_no_place_before_it_is_ready_for_the_attempt() -> None:
+def test_a_spare_takes_a_place_only_when_it_is_ready_for_the_attempt() -> None:
     u = running("spare")
     u.remove_pod("worker-0.0")
     go_on(u, but=lambda _u, move: move.kind is Kind.DOWN and move.who == "worker-2.0")
@@ -194,7 +194,7 @@ def test_a_spare_takes_no_place_before_it_is_ready_for_the_attempt() -> None:
     assert not u.status.ranks
 
 
-def test_an_echo_ends_no_job() -> None:
+def test_an_echo_does_not_end_the_job() -> None:
     u = running("pair")
     kill(u, "worker-0.0")
     advance(u, u.now + 1_000)
@@ -203,7 +203,7 @@ def test_an_echo_ends_no_job() -> None:
     assert is_in(u, GangPhase.RUNNING, 2)
 
 
-def test_a_gang_that_has_failed_is_not_woken_by_its_user() -> None:
+def test_a_change_of_the_spec_does_not_restart_a_failed_gang() -> None:
     u = running("pair")
     u.end_process("worker-1.0", u.boxes["worker-1.0"].procs[0], FATAL_CODE, None)
     settle(Run(u))
@@ -214,7 +214,7 @@ def test_a_gang_that_has_failed_is_not_woken_by_its_user() -> None:
     assert is_in(u, GangPhase.FAILED, 2)
 
 
-def test_what_is_written_and_pruned_while_the_workers_stop_is_seen_by_the_scan() -> None:
+def test_the_scan_sees_steps_that_are_written_and_pruned_while_the_workers_stop() -> None:
     u = running("pair")
     FAULTS["train"](u, 4)
     go_on(u)

@@ -42,7 +42,7 @@ hold, a suspension while Held, and success while pods are replaced."""
 
 
 @pytest.mark.parametrize("setup", list(setups()))
-def test_whatever_goes_wrong_the_invariants_hold(setup: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen: Counter[str] = Counter()
 
     @settings(derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -69,7 +69,7 @@ def test_700_seeds_hold_the_invariants_and_reach_every_change_of_the_lifecycle(
     assert set(seen) == CHANGES
 
 
-def test_every_kind_of_fault_can_find_a_target_and_change_the_world() -> None:
+def test_every_kind_of_fault_finds_a_target_and_changes_the_world() -> None:
     without_effect = set(FAULTS)
     for world in _worlds():
         for name in list(without_effect):

@@ -86,7 +86,7 @@ class Universe:
         return self.members[member].role.group
 
     def job_of(self, spec: Spec, generation: int, status: Status) -> GangJob:
-        """The GangJob as somebody has seen it."""
+        """The GangJob as a controller has seen it."""
         base = self.setup.job
         metadata = base.metadata.model_copy(update={"generation": generation})
         return base.model_copy(update={"metadata": metadata, "spec": spec, "status": status})
@@ -361,5 +361,5 @@ class Universe:
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
-    """A gang that was just submitted, and nobody to look at it yet."""
+    """A gang that was just submitted, before a controller has looked at it."""
     return Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {})

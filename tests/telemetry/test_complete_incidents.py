@@ -96,7 +96,7 @@ def test_a_late_fault_without_a_step_in_between_is_recognised_by_its_link() -> N
     assert named(incident_spans(job(second, first), first))["first_step"].end == START + 600
 
 
-GO_ON = ("every pod starts", "everyone is heard again", "everyone is Ready", "everyone runs")
+GO_ON = ("every pod starts", "everyone connects again", "everyone is Ready", "everyone runs")
 
 
 LIFE = (
