@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import aiohttp
+import pytest
 
 from e2e import process_faults
 from e2e.api_proxy import ApiProxy
@@ -112,6 +113,7 @@ async def measure(
     return Measured(times, time.monotonic() - began, code, exposed, log)
 
 
+@pytest.mark.timeout(600)  # five controllers, one after the other, with three restarts each
 async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_controller(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,

@@ -92,6 +92,7 @@ def _run(root: Path, lower: list[Path], script: str, prepared: Path | None) -> N
         "WORK": str(work),
         "ROOT": str(mount),
         "SCRIPT": script,
+        "TMPDIR": "/tmp",  # that of the host may not exist in the root folder
         "DEBIAN_FRONTEND": "noninteractive",
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     }
