@@ -117,10 +117,10 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_WATCH_NAMESPACE": "",
         "GANGCTL_URL": "wss://gangctl.gangctl-system.svc:8443/v1/connect",
         "GANGCTL_AUDIENCE": "gangctl.io",
-        "GANGCTL_SIDECAR_IMAGE": f"ghcr.io/gangctl/sidecar:{_version()}",
+        "GANGCTL_SIDECAR_IMAGE": f"gangctl/sidecar:{_version()}",
         "GANGCTL_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
     }
-    assert rendered.controller["image"] == f"ghcr.io/gangctl/controller:{_version()}"
+    assert rendered.controller["image"] == f"gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [
         "--hub-port=8443",
         "--health-port=8080",

@@ -133,7 +133,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     watched = "the only namespace whose GangJobs it controls; all if empty"
     add(gangs, "--watch-namespace", "GANGCTL_WATCH_NAMESPACE", "", watched)
     image = "the image of gangctl's containers in the pods"
-    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", f"ghcr.io/gangctl/sidecar:{__version__}", image)
+    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", f"gangctl/sidecar:{__version__}", image)
     policies = ("Always", "IfNotPresent", "Never")
     policy = "the pull policy of that image"
     add(
