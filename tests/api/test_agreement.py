@@ -31,13 +31,13 @@ def test_the_manifest_with_every_field_is_accepted_by_all() -> None:
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
-def test_a_bad_manifest_is_refused_with_its_path(bad: Bad) -> None:
+def test_a_bad_manifest_is_rejected_with_the_path(bad: Bad) -> None:
     said = refusal(bad.manifest)
     assert any(line.startswith(f"demo.yaml:1: {bad.path}:") and bad.says in line for line in said.splitlines()), said
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[bad.name for bad in BAD])
-def test_a_bad_manifest_is_refused_by_the_api_server_where_it_can_see(bad: Bad) -> None:
+def test_the_api_server_rejects_a_bad_manifest_if_its_rules_can(bad: Bad) -> None:
     match bad.found_by:
         case Check.SCHEMA:
             assert schema_errors(bad.manifest)

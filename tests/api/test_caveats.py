@@ -30,7 +30,7 @@ def test_the_lists_only_get_shorter() -> None:
 
 
 @pytest.mark.parametrize(("path", "sentence"), [*NOT_YET.items(), *NOT_IN_LOCAL_MODE.items()])
-def test_an_entry_names_a_field_whose_description_says_so(path: str, sentence: str) -> None:
+def test_an_entry_is_part_of_the_description_of_its_field(path: str, sentence: str) -> None:
     fields = dict(nodes(schema()))
     assert path in fields, f"{path} is no field"
     assert sentence in fields[path]["description"]

@@ -36,7 +36,7 @@ def test_the_chart_holds_a_copy_that_can_be_packaged() -> None:
     assert not copy.is_symlink()
 
 
-def test_the_check_says_whether_a_file_is_stale(tmp_path: Path) -> None:
+def test_the_check_detects_a_stale_file(tmp_path: Path) -> None:
     stale = tmp_path / "crd.yaml"
     stale.write_text("kind: CustomResourceDefinition\n", encoding="utf-8")
     command = [sys.executable, "-m", "gangctl.api.crd", "--check"]
@@ -58,7 +58,7 @@ def test_every_node_has_one_type_and_only_structural_keywords() -> None:
         assert ("items" in node) == (node["type"] == "array"), path
 
 
-def test_what_has_no_properties_keeps_unknown_fields() -> None:
+def test_an_object_without_properties_keeps_unknown_fields() -> None:
     for path, node in NODES.items():
         if node["type"] == "object" and "properties" not in node:
             assert path == "metadata" or node["x-kubernetes-preserve-unknown-fields"] is True, path
@@ -69,7 +69,7 @@ def test_required_fields_exist() -> None:
         assert set(node.get("required", ())) <= set(node.get("properties", ())), path
 
 
-def test_nothing_is_said_about_metadata() -> None:
+def test_the_schema_has_no_rules_about_metadata() -> None:
     assert NODES["metadata"] == {"type": "object"}
 
 
@@ -108,20 +108,20 @@ def test_every_field_has_a_description_that_is_sentences() -> None:
                 assert field["description"][0].isupper() or field["description"].startswith("gangctl"), f"{path}.{name}"
 
 
-def test_every_duration_says_its_unit() -> None:
+def test_every_duration_has_its_unit() -> None:
     for path, node in NODES.items():
         if path.endswith("Seconds"):
             assert re.search(r"\b[Ss]econds\b", node["description"]), path
 
 
-def test_every_default_is_valid_and_said() -> None:
+def test_every_default_is_valid_and_part_of_the_description() -> None:
     for path, node in NODES.items():
         if "default" in node:
             jsonschema.validate(node["default"], node)
             assert node["type"] == "object" or "Default: " in node["description"], path
 
 
-def test_every_optional_field_of_the_spec_has_a_default_or_says_what_absent_means() -> None:
+def test_every_optional_field_of_the_spec_has_a_default_or_describes_its_absence() -> None:
     for path, node in NODES.items():
         if not path.startswith("spec") or "template" in path:
             continue

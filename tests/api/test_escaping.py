@@ -57,7 +57,7 @@ def test_plain_text_of_any_language_stays_as_it_is(text: str) -> None:
         "a\\x1b",
     ],
 )
-def test_what_people_write_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert escaped(text) == text
 
 
@@ -75,12 +75,12 @@ def test_what_people_write_stays_as_it_is(text: str) -> None:
         ("\U000e0041", r"\U000e0041"),
     ],
 )
-def test_what_controls_is_written_out(text: str, expected: str) -> None:
+def test_control_characters_are_escaped(text: str, expected: str) -> None:
     assert escaped(text) == expected
 
 
 @given(ANY, st.sampled_from(["", TRACE]))
-def test_a_sentence_is_one_line_of_bounded_length_whose_end_stays(text: str, end: str) -> None:
+def test_a_sentence_is_one_line_of_limited_length_that_keeps_its_end(text: str, end: str) -> None:
     for long in (text, text * 20):
         made = sentence(long, end)
         assert len(made) <= SENTENCE
@@ -101,7 +101,7 @@ def test_a_status_that_was_read_again_is_the_one_that_was_written(first: str, se
 
 
 @given(ANY)
-def test_what_is_compared_is_not_escaped(text: str) -> None:
+def test_text_for_comparison_is_not_escaped(text: str) -> None:
     """A marker or a path that was escaped would be another one."""
     made = RecordedStep(tier="ram", step=1, path=text, marker=text)
     assert made.path == made.marker == text.encode(errors="replace").decode()

@@ -92,12 +92,12 @@ def test_every_reason_has_a_row_under_its_type() -> None:
 
 
 @pytest.mark.parametrize("reason", list(EVENTS))
-def test_an_action_says_what_is_done_and_a_sentence_what_to_do(reason: Reason) -> None:
+def test_every_reason_has_an_action_and_advice(reason: Reason) -> None:
     assert re.fullmatch(r"([A-Z][a-z]+){1,3}", action(reason))
     assert EVENTS[reason].todo.endswith(".")
 
 
-def test_a_reason_that_is_not_known_is_its_own_action_and_no_warning() -> None:
+def test_an_unknown_reason_is_its_own_action_and_no_warning() -> None:
     assert (action("Dancing"), is_warning("Dancing")) == ("Dancing", False)
 
 

@@ -54,7 +54,7 @@ def test_the_manifest_with_every_field_is_read_as_written() -> None:
     assert job.spec.checkpoint.tiers[1].source.pattern == "step-{step}"
 
 
-def test_what_kubernetes_knows_of_a_template_is_kept_as_written() -> None:
+def test_a_template_keeps_unknown_kubernetes_fields() -> None:
     template = load(FULL, "demo.yaml").spec.roles[0].template.model_dump(by_alias=True)
     assert template["metadata"] == {"labels": {"app": "llama"}}
     assert template["spec"]["tolerations"] == [{"operator": "Exists"}]
@@ -66,7 +66,7 @@ def test_json_is_a_manifest_too() -> None:
     assert loaded(MINIMAL) == load(TEXT, "demo.yaml")
 
 
-def test_all_problems_are_said_at_once_each_with_its_line() -> None:
+def test_all_problems_are_reported_at_once_with_their_lines() -> None:
     assert [(one.line, one.path) for one in _error(MANY).problems] == [
         (5, "spec.suspend"),
         (7, "spec.recovery.holdTimeoutSeconds"),
@@ -104,7 +104,7 @@ def test_a_status_in_a_manifest_is_ignored() -> None:
     assert loaded({**MINIMAL, "status": {"attempt": "x", "what": 1}}) == loaded(MINIMAL)
 
 
-def test_what_kubectl_writes_into_metadata_is_taken() -> None:
+def test_metadata_that_kubectl_writes_is_accepted() -> None:
     job = loaded({**MINIMAL, "metadata": {"name": "demo", "creationTimestamp": None, "managedFields": [{}]}})
     assert job.metadata.name == "demo"
 
@@ -137,11 +137,11 @@ def test_what_kubectl_writes_into_metadata_is_taken() -> None:
         ("a" * (1 << 20) + "a", "more than 1048576 bytes"),
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_manifest_says_why(text: str, says: str) -> None:
+def test_a_text_that_is_no_manifest_is_rejected_with_the_reason(text: str, says: str) -> None:
     assert says in refusal(text)
 
 
-def test_aliases_that_make_a_small_text_huge_are_refused() -> None:
+def test_aliases_that_make_a_small_text_huge_are_rejected() -> None:
     laughs = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
     assert f"more than {MAX_VALUES} values" in refusal(laughs)
 
@@ -153,7 +153,7 @@ def test_anchors_and_merges_are_understood() -> None:
     assert container["tty"] is True
 
 
-def test_documents_of_other_kinds_beside_the_gangjob_are_left_alone() -> None:
+def test_documents_of_other_kinds_are_ignored() -> None:
     assert load(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
 
 
@@ -162,7 +162,7 @@ def test_a_date_in_a_template_stays_a_string() -> None:
     assert template.model_dump()["image"] == "2026-01-31"
 
 
-def test_null_in_the_spec_is_refused_with_what_to_do() -> None:
+def test_null_in_the_spec_is_rejected_with_advice() -> None:
     said = refusal(manifest(recovery={"isolationTimeoutSeconds": None}))
     assert said == (
         "demo.yaml:1: spec.recovery.isolationTimeoutSeconds: found null, "
@@ -176,7 +176,7 @@ def test_a_wrong_field_does_not_hide_a_broken_rule_beside_it() -> None:
     assert "spec.roles[0].workerContainer" in said
 
 
-def test_a_rule_that_reads_a_wrong_field_is_not_said_as_well() -> None:
+def test_a_rule_about_an_invalid_field_is_not_reported_as_well() -> None:
     made = manifest(podFailurePolicy={"rules": [{"action": "Count", "onSignals": ["KILL"]}]})
     assert len(_error(json.dumps(made)).problems) == 1
 
@@ -218,13 +218,13 @@ def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
 
 @given(st.sampled_from(_paths(GOOD)), json_values)
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-def test_any_value_anywhere_is_taken_or_refused_with_a_sentence(path: tuple[str | int, ...], value: Any) -> None:
+def test_any_value_anywhere_is_accepted_or_rejected_with_a_message(path: tuple[str | int, ...], value: Any) -> None:
     _taken_or_refused(json.dumps(_with(GOOD, path, value)))
 
 
 @given(st.sampled_from(_paths(GOOD)), st.text(max_size=12), json_values)
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-def test_any_field_anywhere_is_taken_or_refused_with_a_sentence(
+def test_any_field_anywhere_is_accepted_or_rejected_with_a_message(
     path: tuple[str | int, ...], name: str, value: Any
 ) -> None:
     holder = GOOD
@@ -236,13 +236,13 @@ def test_any_field_anywhere_is_taken_or_refused_with_a_sentence(
 
 @given(st.text(max_size=200))
 @settings(deadline=None, max_examples=200)
-def test_any_text_is_taken_or_refused_with_a_sentence(text: str) -> None:
+def test_any_text_is_accepted_or_rejected_with_a_message(text: str) -> None:
     _taken_or_refused(text)
 
 
 @given(st.integers(0, len(FULL)), st.integers(0, 20), st.text(alphabet="{}[]:,-&*!<>|'\"\n #a1\t%@?", max_size=6))
 @settings(deadline=None, max_examples=300)
-def test_any_slip_of_the_pen_is_taken_or_refused_with_a_sentence(at: int, cut: int, typed: str) -> None:
+def test_any_typing_error_is_accepted_or_rejected_with_a_message(at: int, cut: int, typed: str) -> None:
     _taken_or_refused(FULL[:at] + typed + FULL[at + cut :])
 
 

@@ -64,12 +64,12 @@ def test_labels_are_valid_in_kubernetes(role: str, index: int, incarnation: int)
 
 
 @pytest.mark.parametrize("name", ["", "worker", "worker-", "worker-01", "Worker-1", "a-b-1", "worker-1 ", "worker--1"])
-def test_what_is_no_members_name_is_refused(name: str) -> None:
+def test_an_invalid_name_of_a_member_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="no name of a member"):
         parse_member_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "worker-0", "worker-0-0", "-worker-0-0", "gang-worker-0-00", "gang-worker-x-0"])
-def test_what_is_no_name_of_a_gangs_pod_is_refused(name: str) -> None:
+def test_an_invalid_name_of_a_pod_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="no name of a gang's pod"):
         parse_pod_name(name)

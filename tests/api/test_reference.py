@@ -39,5 +39,5 @@ def test_reasons_are_camel_case() -> None:
     assert all(re.fullmatch(r"([A-Z]+[a-z]+)+", reason) for reason in Reason)
 
 
-def test_what_a_rule_can_match_is_a_reason() -> None:
+def test_every_value_of_on_reasons_is_a_reason() -> None:
     assert {one.value for one in OnReason} <= {one.value for one in Reason}

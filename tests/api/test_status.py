@@ -20,7 +20,7 @@ def test_any_text_can_be_put_into_a_status(text: str) -> None:
     RestorePoint(step=1, tier="a", path=text).path.encode(errors="strict")
 
 
-def test_a_text_that_is_cut_says_so() -> None:
+def test_a_cut_text_ends_with_an_ellipsis() -> None:
     assert Status(message="x" * 2000).message.endswith("x…")
 
 
@@ -34,7 +34,7 @@ def test_times_are_rfc_3339_in_json_and_seconds_in_python() -> None:
 @pytest.mark.parametrize(
     "time", ["2026-01-31T12:00:00", "yesterday", True, None, [], "9999-12-31T23:59:59-12:00", 1e30, float("nan")]
 )
-def test_what_is_no_time_is_refused(time: object) -> None:
+def test_an_invalid_time_is_rejected(time: object) -> None:
     with pytest.raises(ValidationError):
         Condition.model_validate({"type": "a", "status": "True", "reason": "a", "lastTransitionTime": time})
 

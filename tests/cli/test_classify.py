@@ -48,7 +48,7 @@ def job(tmp_path: Path) -> str:
         (["--reason", "Hang", "--member", "evaluator-0"], "rules[4]", "FailJob", "Process"),
     ],
 )
-def test_the_first_rule_that_matches_is_named_with_what_follows(
+def test_the_first_matching_rule_is_printed_with_its_consequence(
     capsys: pytest.CaptureFixture[str], job: str, fault: list[str], rule: str | None, action: str, level: str
 ) -> None:
     assert main(["classify", job, *fault, "-o", "json"]) == 0
@@ -57,7 +57,7 @@ def test_the_first_rule_that_matches_is_named_with_what_follows(
     assert first["charged"] == (action == "Count")
 
 
-def test_roles_with_different_answers_are_told_apart(capsys: pytest.CaptureFixture[str], job: str) -> None:
+def test_roles_with_different_results_are_printed_separately(capsys: pytest.CaptureFixture[str], job: str) -> None:
     assert main(["classify", job, "--reason", "Hang"]) == 0
     out = capsys.readouterr().out
     assert "for a member of worker:" in out
@@ -80,7 +80,7 @@ def test_exit_code_0_is_no_fault(capsys: pytest.CaptureFixture[str], job: str) -
         ([], "one of the arguments"),
     ],
 )
-def test_a_fault_that_does_not_exist_is_said(
+def test_a_fault_that_does_not_exist_is_an_error(
     capsys: pytest.CaptureFixture[str], job: str, arguments: list[str], said: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -93,7 +93,7 @@ def test_a_fault_that_does_not_exist_is_said(
     ("member", "said"),
     [("worker-3", "worker-0 to worker-2"), ("launcher-0", "only worker, evaluator"), ("worker", "not a member's name")],
 )
-def test_a_member_that_does_not_exist_is_said(
+def test_a_member_that_does_not_exist_is_an_error(
     capsys: pytest.CaptureFixture[str], job: str, member: str, said: str
 ) -> None:
     assert main(["classify", job, "--exit-code", "1", "--member", member]) == 2

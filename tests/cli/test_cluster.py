@@ -44,14 +44,14 @@ async def test_a_kubeconfig_means_its_cluster_unless_this_folder_has_gangs_of_it
         (["../x"], "'../x' is not a valid name of a gang"),
     ],
 )
-async def test_a_place_that_cannot_be_is_said_in_one_line(here: Shell, arguments: list[str], said: str) -> None:
+async def test_an_invalid_target_is_an_error_in_one_line(here: Shell, arguments: list[str], said: str) -> None:
     done = await here.gangctl("status", *arguments)
     assert done.code == 2
     assert said.format(here.config) in done.err
     assert done.err.count("\n") == 1
 
 
-async def test_a_kubeconfig_that_is_no_kubeconfig_is_said(here: Shell) -> None:
+async def test_an_invalid_kubeconfig_is_an_error(here: Shell) -> None:
     here.config.write_text("clusters: [")
     done = await here.gangctl("status")
     assert done.code == 2
@@ -66,7 +66,7 @@ async def test_a_server_that_is_not_there_is_named(here: Shell) -> None:
     assert "127.0.0.1:1" in done.err
 
 
-async def test_a_cluster_without_the_definition_says_how_to_install_it(here: Shell) -> None:
+async def test_without_the_crd_the_error_explains_how_to_install_it(here: Shell) -> None:
     async def unknown(_: web.Request) -> web.Response:
         return status(404, "NotFound", "the server could not find the requested resource")
 
@@ -97,7 +97,7 @@ async def test_a_name_that_is_nearly_one_gives_the_one(here: Shell) -> None:
     )
 
 
-async def test_what_the_api_server_refuses_is_said_in_its_own_words(here: Shell) -> None:
+async def test_an_error_quotes_the_api_server(here: Shell) -> None:
     await with_gang(here)
 
     async def no(_: web.Request) -> web.Response:
@@ -109,7 +109,7 @@ async def test_what_the_api_server_refuses_is_said_in_its_own_words(here: Shell)
     assert 'User "me" cannot patch' in done.err
 
 
-async def test_a_gang_of_another_release_is_left_out_of_the_list_and_still_shown_whole(here: Shell) -> None:
+async def test_a_gang_of_another_release_is_not_listed_but_can_be_printed(here: Shell) -> None:
     await with_gang(here)
     newer = job("newer")
     newer["status"]["unheardOf"] = 1
@@ -182,7 +182,7 @@ async def test_of_many_logs_one_that_cannot_be_read_does_not_hide_the_others(her
     assert (await here.gangctl("logs", "demo", "worker-0")).code == 2
 
 
-async def test_a_right_that_is_missing_for_harm_is_named(here: Shell) -> None:
+async def test_a_missing_permission_for_inject_is_named(here: Shell) -> None:
     await with_gang(here)
 
     async def no(_: web.Request) -> web.Response:
@@ -210,7 +210,7 @@ async def test_a_right_that_is_missing_for_harm_is_named(here: Shell) -> None:
         (["--kill-sidecar"], [b'\x03{"status":"Failure","message":"python3: not found"}'], 2, "python3: not found"),
     ],
 )
-async def test_what_came_of_the_harm_is_told(
+async def test_the_result_of_an_injection_is_printed(
     here: Shell, words: list[str], sent: list[bytes], code: int, said: str
 ) -> None:
     await with_gang(here)
@@ -259,7 +259,7 @@ async def test_the_leaders_pod_is_deleted_without_grace(here: Shell) -> None:
     assert "there is no Lease b in namespace a" in other.err
 
 
-async def test_a_change_while_nobody_leads_says_so(here: Shell) -> None:
+async def test_a_change_without_a_leader_prints_a_warning(here: Shell) -> None:
     await with_gang(here)
     await here.api.put("leases", {"metadata": {"name": "gangctl", "namespace": "gangctl-system"}, "spec": {}})
 

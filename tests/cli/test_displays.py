@@ -55,7 +55,7 @@ def said(*looks: GangView) -> list[str]:
     return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
 
 
-def test_a_change_is_said_once_and_members_that_do_the_same_share_a_line() -> None:
+def test_a_change_is_printed_once_and_members_in_the_same_state_share_a_line() -> None:
     starting = look([member(0, phase="", connected=False), member(1, phase="", connected=False)])
     running = look([member(0), member(1)])
     assert said(starting, starting, running, running) == [
@@ -65,7 +65,7 @@ def test_a_change_is_said_once_and_members_that_do_the_same_share_a_line() -> No
     ]
 
 
-def test_an_incident_is_said_when_it_is_settled_and_when_its_timings_are_known() -> None:
+def test_an_incident_is_printed_when_it_is_settled_and_when_its_timings_are_known() -> None:
     settled = incident(settled=True, outcome="Restarted", charged=True, restoredStep=100, lostSteps=7)
     known = {**settled, "milliseconds": {"detect": 3, "stop": 12, "barrier": 1, "start": 8}}
     whole = {**settled, "milliseconds": {**known["milliseconds"], "firstStep": 900}}
@@ -79,12 +79,12 @@ def test_an_incident_is_said_when_it_is_settled_and_when_its_timings_are_known()
     ]
 
 
-def test_incidents_from_before_a_takeover_are_not_told_again() -> None:
+def test_incidents_before_a_takeover_are_not_printed_again() -> None:
     past = look(incidents=[incident(settled=True, outcome="Restarted", milliseconds={"start": 5})])
     assert said(past) == ["g: Running, attempt 1: attempt 1 runs"]
 
 
-def test_who_waits_is_told_what_for() -> None:
+def test_a_waiting_gang_prints_the_missing_members() -> None:
     stream = io.StringIO()
     lines = PlainOutput(stream, lambda: NOW)
     waiting = look([member(0, phase="Ready"), member(1, phase="Stopping")], phase="Gathering")
@@ -128,7 +128,7 @@ def test_ages_look_as_in_kubectl(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_line_of_output_is_what_a_terminal_would_show_last() -> None:
+def test_a_line_of_output_is_the_last_state_that_a_terminal_would_show() -> None:
     assert output_line("\x1b[32m10%\x1b[0m\r 20%\r 30%\tx\r") == " 30%    x"
     assert clean("Grüße, 世界") == "Grüße, 世界"
 
@@ -158,7 +158,7 @@ def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here) -> None:
     os.close(ours)
 
 
-def test_status_shows_why_a_gang_restarted_and_what_was_thrown_away(folder: Here) -> None:
+def test_status_shows_why_a_gang_restarted_and_what_was_lost(folder: Here) -> None:
     folder.write(manifest(("sh", "-c", "[ $GANG_ATTEMPT = 1 ] && exit 3; sleep 0.2"), 2))
     assert folder.run().wait() == 0
     listed = folder.gangctl("status", "-o", "wide").stdout.splitlines()

@@ -64,7 +64,7 @@ def test_a_signal_reaches_every_worker_process_or_that_of_one_rank(container: Pa
     assert "rank 0" not in said
 
 
-def test_a_rank_that_is_not_in_the_container_is_refused_with_those_that_are(container: Path) -> None:
+def test_an_unknown_rank_is_rejected_with_the_known_ones(container: Path) -> None:
     done = inject(container, signal=("SIGKILL", 9), rank=7)
     assert done.stderr == "no process here has rank 7; ranks here: 0, 1\n"
     assert "injection ended with 3" in done.stdout
@@ -98,7 +98,7 @@ def test_the_first_process_is_killed_where_ptrace_is_forbidden_too(container: Pa
     assert done.returncode != 0
 
 
-def test_what_cannot_be_done_from_inside_is_said_with_the_way_out(container: Path) -> None:
+def test_an_impossible_injection_is_rejected_with_advice(container: Path) -> None:
     done = inject(container, process=PodProcess.SUPERVISOR, signal=("SIGSTOP", 19))
     assert "can't be stopped from inside: set shareProcessNamespace" in done.stderr
     done = inject(container, process=PodProcess.SUPERVISOR, signal=("SIGUSR2", 12))

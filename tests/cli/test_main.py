@@ -41,7 +41,7 @@ def test_a_verb_that_does_not_exist_gives_the_nearest(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "error: there is no verb 'statsu': did you mean 'status'?\n"
 
 
-def test_a_gang_that_does_not_exist_is_said_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_gang_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for verb in (["status"], ["trace"], ["restart"], ["suspend"], ["resume"], ["inject", "--kill-controller"]):
         assert main([*verb, "demo", "--state-dir", str(tmp_path)]) == 2
         err = capsys.readouterr().err
@@ -49,9 +49,7 @@ def test_a_gang_that_does_not_exist_is_said_in_one_line(capsys: pytest.CaptureFi
         assert err.count("\n") == 1
 
 
-def test_a_name_that_would_leave_the_state_directory_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_name_that_leaves_the_state_directory_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["status", "../../etc", "--state-dir", str(tmp_path)]) == 2
     assert "is not a valid name of a gang" in capsys.readouterr().err
 
@@ -66,7 +64,7 @@ def test_without_a_verb_the_help_is_shown_and_it_is_bad_usage(capsys: pytest.Cap
     assert "usage: gangctl VERB" in capsys.readouterr().out
 
 
-def test_a_manifest_that_is_a_folder_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_folder_as_a_manifest_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["classify", str(tmp_path), "--exit-code", "1"]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path} can't be read: Is a directory\n"
 

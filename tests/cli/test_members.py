@@ -30,7 +30,7 @@ def job(**status: object) -> GangJob:
     )
 
 
-def test_a_rank_is_held_by_its_own_member_or_by_the_spare_that_took_its_place() -> None:
+def test_its_own_member_or_a_spare_has_a_rank() -> None:
     assert members.member_of_rank(job(), 5, None) == "worker-1"
     taken = job(ranks=[{"place": "worker-1", "member": "worker-2"}])
     assert members.member_of_rank(taken, 5, None) == "worker-2"

@@ -48,7 +48,7 @@ def files() -> dict[str, tuple[GangJob, int, str]]:
 
 
 @pytest.mark.parametrize("name", files())
-def test_an_incident_is_drawn_as_its_golden_file_says(
+def test_the_drawing_of_an_incident_equals_its_golden_file(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gang, columns, encoding = files()[name]

@@ -58,7 +58,7 @@ def test_the_last_incident_is_shown_and_another_by_the_attempt_that_it_led_to(
     assert asked(capsys, "demo", "--incident", "2", *place)[1].startswith("demo: attempt 1 to 2, restarted")
 
 
-def test_a_terminal_that_knows_only_ascii_is_shown_what_it_can_show(tmp_path: Path) -> None:
+def test_an_ascii_terminal_gets_ascii_bars(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "gangctl", "trace", "demo", *stored(tmp_path, hostile())]
     told = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(words, env=told, capture_output=True, check=False, timeout=60)
@@ -78,7 +78,7 @@ def test_an_incident_that_is_not_there_is_answered_with_those_that_are(
 
 
 @pytest.mark.parametrize("word", ["-1", "x", "2.0", "²", ""])
-def test_an_incident_that_is_no_number_is_refused(
+def test_an_incident_that_is_no_number_is_rejected(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -87,9 +87,7 @@ def test_an_incident_that_is_no_number_is_refused(
     assert "is not the number of an attempt" in capsys.readouterr().err
 
 
-def test_a_gang_without_incidents_is_told_so_and_that_is_no_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gang_without_incidents_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = stored(tmp_path, job())
     assert asked(capsys, "demo", *place) == (
         0,
@@ -107,7 +105,7 @@ def test_the_link_leads_to_the_trace(base: str, tmp_path: Path, capsys: pytest.C
     assert f"Jaeger: {base.rstrip('/')}/trace/{'2' * 32}" in out.splitlines()
 
 
-def test_the_environment_says_where_jaeger_is_unless_the_command_line_does(
+def test_the_command_line_overrides_the_address_of_jaeger_in_the_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = stored(tmp_path, job(incident()))
@@ -125,7 +123,7 @@ def test_the_environment_says_where_jaeger_is_unless_the_command_line_does(
         *("http://a\u202e", "javascript:alert(1)"),
     ],
 )
-def test_an_address_that_is_none_is_refused_with_where_it_stands(
+def test_an_invalid_address_is_rejected_with_its_source(
     base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = stored(tmp_path, job(incident()))
@@ -166,7 +164,7 @@ def test_programs_get_the_incident_and_its_spans_by_stable_names(
     assert yaml.safe_load(asked(capsys, "demo", "-o", "yaml", "--ui-url", URL, *place)[1]) == found
 
 
-def test_what_is_not_over_has_no_end_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_open_span_has_no_end_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(asked(capsys, "demo", "-o", "json", *stored(tmp_path, is_open()))[1])
     assert found["complete"] is False
     assert [one["name"] for one in found["spans"] if "end" not in one] == ["gang.restart", "first_step"]
@@ -211,12 +209,12 @@ def test_json_and_yaml_keep_every_text_that_they_escape(text: str) -> None:
         assert all(clean(line) == line for line in as_yaml({"a": text}).split("\n"))
 
 
-def test_status_says_how_an_incident_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "demo", *stored(tmp_path, linked())]) == 0
     assert "gangctl trace demo --incident 3 shows" in capsys.readouterr().out
 
 
-def test_a_gang_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_gang_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = asked(capsys, "dmo", *stored(tmp_path, linked()))
     assert code == 2
     assert "did you mean demo?" in err

@@ -50,14 +50,14 @@ def test_a_gang_of_the_same_name_is_not_created_twice(store: GangStore, tmp_path
     assert GangStore(store.folder).read() == before
 
 
-def test_a_written_status_is_what_everybody_reads(store: GangStore) -> None:
+def test_all_readers_see_a_written_status(store: GangStore) -> None:
     job = store.read()
     written = store.write_status(job, with_attempt(job, 3))
     assert written == store.read() == GangStore(store.folder).read()
     assert (written.status.attempt, written.metadata.resource_version, written.metadata.generation) == (3, "2", 1)
 
 
-def test_of_two_writers_who_read_the_same_object_one_is_told_to_decide_again(store: GangStore) -> None:
+def test_of_two_writers_with_the_same_object_one_gets_a_conflict(store: GangStore) -> None:
     job = store.read()
     store.write_status(job, with_attempt(job, 1))
     with pytest.raises(Conflict, match="version 2 instead of 1"):
@@ -120,7 +120,7 @@ def test_a_spec_that_is_not_valid_is_not_stored(store: GangStore) -> None:
     ("content", "said"),
     [(b"{", "Invalid JSON"), (b"", "Invalid JSON"), (b'{"kind": "Pod"}', "apiVersion"), (b"[]", "object")],
 )
-def test_a_corrupt_file_is_said_and_never_overwritten(store: GangStore, content: bytes, said: str) -> None:
+def test_a_corrupt_file_is_an_error_and_never_overwritten(store: GangStore, content: bytes, said: str) -> None:
     job = store.read()
     store.folder.job.write_bytes(content)
     with pytest.raises(Terminal, match=said) as raised:
@@ -131,18 +131,18 @@ def test_a_corrupt_file_is_said_and_never_overwritten(store: GangStore, content:
     assert store.folder.job.read_bytes() == content
 
 
-def test_a_missing_gang_is_said(tmp_path: Path) -> None:
+def test_a_missing_gang_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Terminal, match=r"there is no gang 'nobody': .*gangjob\.json doesn't exist"):
         GangStore(GangFolder(tmp_path / "nobody")).read()
 
 
 @pytest.mark.parametrize("name", ["../other", "a/b", "", "UPPER", "x" * 43, "-a"])
-def test_no_path_is_smuggled_in_by_a_name(tmp_path: Path, name: str) -> None:
+def test_a_path_is_rejected_as_a_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(Terminal, match="not a valid name of a gang"):
         StateDirectory(tmp_path).gang(name)
 
 
-def test_a_full_disk_is_said_and_the_last_good_status_survives(store: GangStore) -> None:
+def test_a_full_disk_is_an_error_and_the_last_status_survives(store: GangStore) -> None:
     """The kernel's limit of a file's size stands in for the disk: the write breaks off in the middle."""
     job = store.read()
     good = store.write_status(job, with_attempt(job, 1))
@@ -163,7 +163,7 @@ def test_a_full_disk_is_said_and_the_last_good_status_survives(store: GangStore)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
-def test_a_small_file_system_that_is_full_is_said(tmp_path: Path) -> None:
+def test_a_full_file_system_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=False)
@@ -187,7 +187,7 @@ def files_left(place: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def test_a_folder_that_is_no_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_as_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "gangs").write_text("")
     with pytest.raises(Retryable, match="can't be written: Not a directory"):
         GangStore(GangFolder(tmp_path / "gangs" / "g")).create(manifest(), tmp_path)

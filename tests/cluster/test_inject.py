@@ -52,12 +52,12 @@ def test_a_running_process_exits_with_the_code_that_was_asked_for(child: subproc
 
 
 @pytest.mark.parametrize("code", [-1, 256])
-def test_a_code_that_is_none_is_refused(code: int) -> None:
+def test_an_invalid_exit_code_is_rejected(code: int) -> None:
     with pytest.raises(Terminal, match="is no exit code"):
         exit_with(os.getpid(), code)
 
 
-def test_a_process_that_is_gone_or_that_is_ours_is_refused_with_the_reason() -> None:
+def test_a_process_that_is_gone_or_is_the_caller_is_an_error_with_the_reason() -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
         with pytest.raises(Terminal, match=f"process {gone.pid} is gone"):
@@ -77,7 +77,7 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
             pod_of(here.folder, "worker-9")
 
 
-def test_the_controller_is_known_by_its_lock_and_a_stale_pid_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_the_lock_names_the_controller_and_a_stale_pid_does_not_count(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from gangctl.cluster.local.controller_lock import only_controller\n"
         "from gangctl.cluster.local.layout import StateDirectory\n"

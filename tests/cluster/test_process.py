@@ -30,13 +30,13 @@ async def test_a_spawned_process_has_a_session_a_folder_a_log_and_no_input(tmp_p
     assert (tmp_path / "log").read_text() == f"{tmp_path} True True y\n"
 
 
-async def test_a_folder_that_is_missing_is_said_in_the_log(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_logged(tmp_path: Path) -> None:
     started = process.spawn(["true"], os.environ, tmp_path / "missing", tmp_path / "log")
     assert await process.ended(started) not in {0, None}
     assert "missing" in (tmp_path / "log").read_text()
 
 
-async def test_the_end_of_a_child_is_told_with_its_code_and_of_a_signal_with_its_number(tmp_path: Path) -> None:
+async def test_the_end_of_a_child_has_its_exit_code_or_signal(tmp_path: Path) -> None:
     started = process.spawn(["sh", "-c", "exit 7"], os.environ, tmp_path, tmp_path / "log")
     assert await process.ended(started) == 7
     killed = process.spawn(["sleep", "600"], os.environ, tmp_path, tmp_path / "log")
@@ -44,7 +44,7 @@ async def test_the_end_of_a_child_is_told_with_its_code_and_of_a_signal_with_its
     assert await process.ended(killed) == -signal.SIGKILL
 
 
-async def test_the_end_of_a_stranger_is_seen_though_nobody_tells_its_code(tmp_path: Path) -> None:
+async def test_the_end_of_a_process_that_is_no_child_is_noticed_without_its_exit_code(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     parent = process.spawn(["sh", "-c", f"sleep 600 & echo $! > {pid_file}"], os.environ, tmp_path, tmp_path / "log")
     assert await process.ended(parent) == 0
@@ -59,7 +59,7 @@ async def test_the_end_of_a_stranger_is_seen_though_nobody_tells_its_code(tmp_pa
     assert not process.is_alive(stranger)
 
 
-async def test_who_took_over_a_pid_is_not_taken_for_the_one_who_had_it(sleeper: Process) -> None:
+async def test_a_process_with_a_reused_pid_is_another_process(sleeper: Process) -> None:
     for other in (
         sleeper.model_copy(update={"start_time": sleeper.start_time - 1}),
         sleeper.model_copy(update={"boot": "another"}),

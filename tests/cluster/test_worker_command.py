@@ -50,7 +50,7 @@ def test_an_absolute_working_directory_stays() -> None:
         ({"envFrom": [{"configMapRef": {"name": "c"}}]}, "envFrom: local mode has no ConfigMaps and Secrets"),
     ],
 )
-def test_what_cannot_be_run_here_is_refused_with_its_path(container: dict[str, Any], said: str) -> None:
+def test_a_template_that_cannot_run_here_is_rejected_with_the_path(container: dict[str, Any], said: str) -> None:
     job = manifest(**container)
     (sentence,) = refusals(job)
     assert sentence.startswith("spec.roles[0].template.spec.containers[0].")
@@ -59,7 +59,7 @@ def test_what_cannot_be_run_here_is_refused_with_its_path(container: dict[str, A
         command(job, "worker-0", {})
 
 
-def test_what_has_no_effect_here_is_said() -> None:
+def test_parts_of_a_template_without_effect_are_listed() -> None:
     job = manifest()
     assert refusals(job) == ignored(job) == ()
     spec = job.spec.roles[0].template.spec.model_dump(by_alias=True, exclude_none=True)

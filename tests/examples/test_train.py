@@ -67,7 +67,7 @@ def test_the_loss_is_the_same_to_the_last_bit_whether_workers_were_killed_or_not
         ]
 
 
-def test_a_torn_checkpoint_is_never_loaded_and_is_written_anew(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_never_loaded_and_is_written_again(tmp_path: Path) -> None:
     alone = Gang("demo.yaml", tmp_path, 1, ["--steps", "6", "--save-every", "2", "--batch", "1"])
     try:
         alone.start()
@@ -85,7 +85,7 @@ def test_a_torn_checkpoint_is_never_loaded_and_is_written_anew(tmp_path: Path) -
     assert result(alone) == expected
 
 
-def test_whoever_dies_while_saving_leaves_checkpoints_that_are_complete_or_absent(tmp_path: Path) -> None:
+def test_a_process_that_dies_while_saving_leaves_complete_or_no_checkpoints(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "client" / "gangclient", tmp_path / "gangclient")
     path = os.pathsep.join([str(ROOT), str(EXAMPLES), str(tmp_path)])
     command = [sys.executable, "-W", "ignore::RuntimeWarning", str(HERE / "dying_in_save.py"), str(tmp_path / "saved")]
@@ -123,7 +123,7 @@ def test_the_plain_script_finds_the_same_line_to_the_last_digit_after_a_kill(tmp
 
 
 @pytest.mark.parametrize(("manifest", "code"), [("hello", 0), ("exit-codes", 1), ("spare", 0)])
-def test_a_manifest_of_one_idea_ends_as_its_comment_says(manifest: str, code: int, tmp_path: Path) -> None:
+def test_an_example_manifest_ends_as_its_comment_describes(manifest: str, code: int, tmp_path: Path) -> None:
     file = EXAMPLES / f"{manifest}.yaml"
     command = [sys.executable, "-m", "gangctl", "run", str(file), "--plain", "--state-dir", str(tmp_path / "state")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
