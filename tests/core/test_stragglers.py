@@ -10,7 +10,7 @@ from gangctl.core.facts.trace_context import trace_id
 from gangctl.core.lifecycle.running import SUMMARY_SECONDS
 from gangctl.core.record import stragglers
 from gangctl.core.record.goodput import total
-from gangctl.core.record.timings import TELLING_SECONDS
+from gangctl.core.record.timings import REPORT_SECONDS
 from gangctl.telemetry.spans import incident_spans
 from gangsidecar.wire import Phase
 from tests.core.scenario import sentence
@@ -266,7 +266,7 @@ def test_decide_looks_again_when_the_wait_for_members_is_over() -> None:
     decided(made)
     sentence(made, "worker-0 reports step 1")
     after = made.decide().requeue_after
-    assert after == TELLING_SECONDS
+    assert after == REPORT_SECONDS
     sentence(made, f"{after} s pass")
     while (plan := made.decide()).status is None:
         assert plan.requeue_after is not None

@@ -1,1 +1,1 @@
-"""What is so: the gang and its world, indexed; no decision is made here."""
+"""Facts: the gang and its world, indexed, and what follows from them. No decision is made here."""

@@ -1,8 +1,8 @@
-"""Containers that ended by themselves: what the cluster shows of it, and of which attempt it is evidence.
+"""Containers that ended by themselves: what the cluster shows of it, and to which attempt it belongs.
 
-The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whoever
-spoke first; its reason (OOMKilled) is shown a moment after the new session has spoken. Never does what a kubelet's
-clock says open an attempt: while Running the new session does that.
+The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whether
+the cluster or the new session reports it first. Its reason (OOMKilled) is shown a moment after the new session reports.
+The time that a kubelet gives must not open an attempt: while Running the new session does that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def has_ended(gang: Gang, pod: Pod) -> bool:
 
 
 def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
-    """The end of the worker's container in the failed attempt, before anybody was stopped, while Gathering."""
+    """The end of the worker's container in the failed attempt, before any worker was stopped, while Gathering."""
     incidents = gang.status.incidents
     if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
         return

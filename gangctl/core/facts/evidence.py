@@ -1,7 +1,8 @@
 """Evidence: one fault, and how strong it is.
 
-The rule: a device outranks a node, a node the disruption of a pod, that the end of a container, that the end of a
-process, and that a mere request; among equals the earliest wins. Never is a cause stored as more than was seen.
+    device > node > disruption of a pod > end of a container > end of a process > request
+
+Among equals the earliest wins. A cause must not be stored as more than was seen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gangctl.api.signals import SIGNALS
 from gangsidecar.wire import Level
 
 TIE_SECONDS: Final = 0.05
-"""Ends closer than this are one moment: ages are exact, but how long a report travelled is not known."""
+"""Ends closer than this count as one moment: ages are exact, but the time that a report travelled is unknown."""
 
 
 class Strength(IntEnum):

@@ -1,8 +1,8 @@
 """Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
 
-The rule: every fault names one member and one moment; the *cause* is the strongest of them, and among equals the
-earliest. Never is a worker that was told to stop a fault, never one of an older attempt, never a spare's pod, and never
-what happened to a member that waited already.
+The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
+None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, and what happens
+to a member that already waits for the next attempt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
     if fault.strength <= Strength.END or fault.strength is Strength.DEVICE:
         return False  # A device doesn't fall ill by waiting.
     if fault.level is Level.CONTAINER:
-        return False  # Only ends before the incident are told.
+        return False  # Only ends before the incident are found.
     report = gang.report(fault.member)
     waiting = report is not None and report.attempt == gang.status.attempt and report.phase is Phase.READY
     incidents = gang.status.incidents
@@ -68,7 +68,7 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
 
 
 def _of_replaced(gang: Gang) -> list[Fault]:
-    """What is told, after it was replaced, of the pod that the open incident is put down to.
+    """What shows later in the replaced pod that the open incident is put down to.
 
     That it is deleted is no news: the controller does that.
     """
@@ -274,11 +274,11 @@ def start_deadline(gang: Gang, pod: Pod) -> float:
 
 
 def has_joined(report: Report, attempt: int) -> bool:
-    """Whether this session said Ready for the attempt or runs it."""
+    """Whether this session reported Ready for the attempt or runs it."""
     return report.attempt >= attempt and report.phase is not Phase.IDLE
 
 
 def has_stopped_itself(report: Report, attempt: int) -> bool:
-    """Whether the attempt's worker was stopped though nobody in charge asked for it (isolation, an orphan's end)."""
+    """Whether the attempt's worker was stopped though the controller did not ask for it (isolation, orphaned)."""
     stopped = any(end.attempt == attempt and end.stopped for end in report.ends)
     return report.attempt == attempt and not report.terminating and (stopped or report.phase is Phase.DONE)

@@ -39,7 +39,7 @@ class Defect:
 
 
 def is_ready(gang: Gang, member: str) -> bool:
-    """Whether the member's current pod said Ready for the status' attempt and can be told to run."""
+    """Whether the member's current pod reported Ready for the status' attempt and can run it."""
     report = gang.report(member)
     return (
         report is not None

@@ -1,7 +1,7 @@
 """One look at a gang: the job and the observed world, indexed by member and pod.
 
 A member is one place in the gang. Its *place* is the part of the job that it runs by default; a spare has none until it
-takes the place of a lost member. ``Gang`` answers questions of fact only; what follows from them is the policies'.
+takes the place of a lost member. ``Gang`` answers questions of fact only; policies decide what follows from them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Gang:
 
     @property
     def status(self) -> Status:
-        """What is durable."""
+        """The stored status."""
         return self.job.status
 
     @cached_property
@@ -114,7 +114,7 @@ class Gang:
         return member in self.pods or (one is not None and one.index < before.get(one.role.name, 0))
 
     def report(self, member: str) -> Report | None:
-        """What the supervisor in the member's current pod said last."""
+        """The newest report of the supervisor in the member's current pod."""
         pod = self.pods.get(member)
         heard = None if pod is None else self.heard.get(pod.uid)
         return None if heard is None else heard.report
@@ -148,12 +148,12 @@ def incarnation(status: Status, member: str) -> int:
 
 
 def coming_attempt(status: Status) -> int:
-    """The first attempt of which no worker can have been told to run. Told by numbers, as clocks may jump back."""
+    """The first attempt that no worker can have been told to run. Known by numbers, since clocks may jump back."""
     return status.attempt + (status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED})
 
 
 def is_planned(status: Status) -> bool:
-    """Whether workers are stopped though nobody has failed: they have the longer grace for a last checkpoint."""
+    """Whether workers are stopped though no member has failed: they have the longer grace for a last checkpoint."""
     stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
     incidents = status.incidents
     return status.phase is GangPhase.SUSPENDED or (
@@ -162,7 +162,7 @@ def is_planned(status: Status) -> bool:
 
 
 def stop_grace(spec: Spec, status: Status) -> int:
-    """Seconds from SIGTERM to SIGKILL for who is stopped now."""
+    """Seconds from SIGTERM to SIGKILL for a worker that is stopped now."""
     recovery = spec.recovery
     return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
 

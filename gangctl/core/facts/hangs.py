@@ -1,7 +1,8 @@
 """Hangs: no rank reports progress for too long.
 
-The rule: the time is that of the newest progress of any rank, its limit that of the phase it was in; only time with a
-leader counts. Never is a job that doesn't report progress taken for hung unless a timeout was set.
+    hangs_at = max(newest progress of any rank, begin of the attempt, begin of listening) + timeout of its phase
+
+A job that doesn't report progress must not count as hung unless a timeout is set.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def limit(gang: Gang, phase: str) -> int | None:
 
 
 def hangs_at(gang: Gang) -> float | None:
-    """When the gang counts as hung if nobody reports before; None = never."""
-    told = _told(gang)
-    newest = max(told, key=lambda one: one[0], default=None)
+    """When the gang counts as hung if no rank reports before; None = never."""
+    found = _reported(gang)
+    newest = max(found, key=lambda one: one[0], default=None)
     phase = "Startup" if newest is None else newest[2].phase
     seconds = limit(gang, phase)
     if seconds is None:
@@ -40,20 +41,20 @@ def hang(gang: Gang) -> Fault | None:
     at = hangs_at(gang)
     if at is None or gang.now < at:
         return None
-    told = _told(gang)
-    last = min(told, key=lambda one: (one[2].step, one[0]), default=None)
+    found = _reported(gang)
+    last = min(found, key=lambda one: (one[2].step, one[0]), default=None)
     member = next(iter(gang.holders.values())) if last is None else last[1]
     step = "no step was reported" if last is None else f"its last step was {last[2].step}"
     return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
 
 
-def _told(gang: Gang) -> list[tuple[float, str, Progress]]:
+def _reported(gang: Gang) -> list[tuple[float, str, Progress]]:
     """(time, member, progress) of every holder that has reported in this attempt."""
-    told = []
+    found = []
     for member in gang.holders.values():
         pod = gang.pods.get(member)
         heard = None if pod is None else gang.heard.get(pod.uid)
         progress = None if heard is None else heard.report.progress
         if heard is not None and progress is not None and progress.attempt == gang.status.attempt:
-            told.append((heard.ago(progress.age_ms), member, progress))
-    return told
+            found.append((heard.ago(progress.age_ms), member, progress))
+    return found

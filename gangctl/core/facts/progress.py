@@ -1,8 +1,8 @@
 """Progress: how far the ranks of an attempt have got, and at what pace.
 
     highest_step(a) = the highest step that any rank reported in attempt a, or that the status has of it
-    first_step    = the earliest first step that any rank reported in the running attempt; once stored, it stays
-    pace(a)       = seconds a step, of the rank that made most steps after its first
+    first_step      = the earliest first step that any rank reported in the running attempt; once stored, it stays
+    pace(a)         = seconds per step of the rank that made most steps after its first, in attempt a
 
 Where nothing was reported the answer is None: progress must not be guessed.
 """

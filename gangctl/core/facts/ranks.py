@@ -1,8 +1,8 @@
-"""Ranks: who runs which part of the job in this attempt.
+"""Ranks: which member runs which part of the job in this attempt.
 
-The rule: every place is run by its own member, until that member's pod can't go on; then a ready spare of the same role
-takes the place and keeps it, and the member's new pod becomes the spare. Never is a rank given twice: a member holds at
-most one place, a place has at most one holder.
+The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
+place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
+one place, and a place has at most one holder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gangctl.core.facts.gang import Gang
 
 
 def assign(gang: Gang) -> dict[str, str | None]:
-    """Place -> the ready member that runs it in this attempt; None where nobody can yet.
+    """Place -> the ready member that runs it in this attempt; None where none can yet.
 
     A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
     """

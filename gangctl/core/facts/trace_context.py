@@ -20,7 +20,7 @@ AT_ONCE_SECONDS: Final = 60.0
 
 
 def trace_id(job: GangJob, attempt: int) -> str:
-    """The same for everybody who computes it, without having stored it first."""
+    """Return the trace ID of the incident that led to this attempt."""
     return hashlib.sha256(f"{job.metadata.uid}/{attempt}".encode()).hexdigest()[:32]
 
 

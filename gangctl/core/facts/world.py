@@ -1,6 +1,6 @@
-"""What decide() sees of the world: pods, nodes, devices, and what the sidecars said. Frozen values, no behaviour.
+"""What decide() sees of the world: pods, nodes, devices, and the reports of the sidecars. Frozen values.
 
-All times are seconds since the epoch on the controller's clock; ages in reports were turned into times on arrival.
+All times are seconds since the epoch on the controller's clock. Reports contain ages; ``Heard`` turns them into times.
 """
 
 from __future__ import annotations

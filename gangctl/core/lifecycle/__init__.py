@@ -1,1 +1,1 @@
-"""The lifecycle of a gang: its phases, what moves it from one to another, and what is written then."""
+"""The lifecycle of a gang: its phases, the transitions between them, and what is written and done for each."""

@@ -1,7 +1,8 @@
-"""What a member is told: a function of what is durable and of what it said itself, and of nothing else.
+"""The directive to a member: a function of the stored job and of the member's own report, and of nothing else.
 
-The rule: Run goes only to a session that said Ready for the stored attempt, and names it. A session that knows nothing
-of a running attempt is told nothing: decide() takes it for a fault. Never is anything told that isn't in the status.
+The rule: Run goes only to a session that reported Ready for the stored attempt, and names it. A session that doesn't
+know a running attempt gets no directive: decide() takes it for a fault. A directive must not say what the status
+doesn't.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
 
 
 def directive(job: GangJob, report: Report) -> Directive | None:
-    """What the supervisor that sent ``report`` is told now; None = nothing."""
+    """The directive to the supervisor that sent ``report``; None = none."""
     return Directives(job).of(report)
 
 
 @dataclass(frozen=True)
 class Directives:
-    """What the members of one stored job are told. What is the same for all of them is found out once."""
+    """The directives to the members of one stored job. What is the same for all of them is computed once."""
 
     job: GangJob
 
@@ -58,22 +59,22 @@ class Directives:
         return hostfiles(self.job.status, self.numbering)
 
     def of(self, report: Report) -> Directive | None:
-        """What the supervisor that sent ``report`` is told now; None = nothing."""
+        """The directive to the supervisor that sent ``report``; None = none."""
         job, status = self.job, self.job.status
         if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
             return None
         current = self.incarnations.get(report.member)
         if current is None or report.incarnation < current:
-            return _said(job, report, Verb.FINISH, "its pod was replaced")
+            return _directive(job, report, Verb.FINISH, "its pod was replaced")
         if report.incarnation > current:
             return None  # A look at the status that is older than the pod.
         if status.phase in _FINISHING:
-            return _said(job, report, Verb.FINISH, status.message)
+            return _directive(job, report, Verb.FINISH, status.message)
         if status.phase in _HOLDING:
-            return _said(job, report, Verb.HOLD, status.message)
+            return _directive(job, report, Verb.HOLD, status.message)
         place = self.places.get(report.member)
         if place is None:
-            return _said(job, report, Verb.HOLD, "it is a spare")
+            return _directive(job, report, Verb.HOLD, "it is a spare")
         if report.attempt != status.attempt or report.phase not in {Phase.READY, Phase.RUNNING}:
             return None
         point = status.restore_point if job.spec.checkpoint is not None else None
@@ -84,10 +85,10 @@ class Directives:
             checkpointed=job.spec.checkpoint is not None,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
         )
-        return _said(job, report, Verb.RUN, status.message, run)
+        return _directive(job, report, Verb.RUN, status.message, run)
 
 
-def _said(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:
+def _directive(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:
     recovery, network, status = job.spec.recovery, job.spec.network, job.status
 
     isolation = recovery.isolation_timeout_seconds

@@ -1,8 +1,8 @@
-"""While an attempt gathers: who is replaced, how long is waited, when it starts.
+"""Pending and Gathering: which members are replaced, how long the gang waits, and when the attempt starts.
 
-The rule: no new attempt while gathering, since no worker of this one has started; whatever happens to a waiting member
-only means that it is replaced or waits again. Each write keeps the strongest evidence so far. Never does it wait for
-ever on something that is there and doesn't answer.
+The rule: there is no new attempt while one gathers, since no worker of it has started; whatever happens to a waiting
+member only means that it is replaced or waits again. Each write keeps the strongest evidence so far. The gang must not
+wait for ever for something that is there and doesn't answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
 from gangctl.core.policy import pods, replacement, scheduling
-from gangctl.core.policy.cause import Settlement, is_being_told, noted, settle
+from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
 from gangctl.core.policy.success import has_succeeded
@@ -60,7 +60,7 @@ def gathering(gang: Gang) -> Plan:
     missing = sorted(place for place, member in assignment.items() if member is None)
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
-    if settlement is not None and is_being_told(gang, settlement):
+    if settlement is not None and awaits_end_reason(gang, settlement):
         member = settlement.cause.member
         because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
@@ -79,7 +79,7 @@ def _wait(
     missing: list[str],
     timeout: float | None,
 ) -> Plan:
-    """The barrier isn't complete: say for whom, keep the strongest evidence so far, watch the deadlines."""
+    """The barrier isn't complete: say what it waits for, keep the strongest evidence so far, watch the deadlines."""
     deadline = barrier_deadline(gang, [gang.holders[place] for place in missing])
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)

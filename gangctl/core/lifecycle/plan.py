@@ -1,4 +1,4 @@
-"""What decide() gives: the next status, what to do after it is durable, and why."""
+"""The plan that decide() returns: the next status, what to do after it is durable, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Builds plans: what every decision that writes, or that waits, has in common."""
+"""Builds plans: what every decision that writes, or that waits, has in common.
+
+The rule: a plan that writes says why in its message, its conditions and its first event, all in the same words.
+"""
 
 from __future__ import annotations
 

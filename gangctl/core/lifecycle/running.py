@@ -1,7 +1,7 @@
-"""While an attempt runs: what opens the next one, and what is merely noted.
+"""Running: what opens the next attempt, and what is only noted.
 
-The rule: the first evidence of a fault is write 1: the attempt is raised and everybody is stopped, at once and for
-whatever reason; what it was in the end is settled at write 2. Never does progress cost a write a step.
+The rule: the first evidence of a fault is write 1: the attempt is raised and all workers stop, at once and for any
+reason. Write 2 settles what the cause was. Progress must not cost one write per step.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def succeed(gang: Gang) -> Plan:
 
 
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
-    """Write 1: the next attempt, everybody stops; members whose pods can't go on are replaced now."""
+    """Write 1: the next attempt. All workers stop; members whose pods can't go on are replaced now."""
     first = found[0]
     cause = judged(gang.spec, first, found)
     better = incidents.corrected(gang, gang.status, first)
@@ -86,7 +86,7 @@ def restart_by_hand(gang: Gang) -> Plan:
 
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
-    """Nothing is wrong: the summary is written now and then; a hang that is only observed is said once."""
+    """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
     warned = degraded(gang, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
@@ -122,7 +122,7 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     else:
         status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
         if unfit:
-            own = status.incidents[0].cause.member  # What is wrong with it is said already.
+            own = status.incidents[0].cause.member  # The message already says what is wrong with it.
             names = [name if name == own else f"{name} ({why.message})" for name, why in sorted(unfit.items())]
             more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
     because = (

@@ -1,7 +1,7 @@
 """Write 2: an attempt starts.
 
 The rule: the barrier is complete, so one write fixes ranks, masters, restore point and the settled cause for the whole
-attempt. Never does a gang that has ever recorded a step start silently from the beginning: it looks again until the
+attempt. A gang that has ever recorded a step must not start from the beginning by itself: it looks again until the
 barrier's deadline, and is held then.
 """
 
@@ -32,9 +32,9 @@ SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
 MAX_HOSTS: Final = 512
 """Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
-lines; who starts more than this many members from one command has better means."""
+lines; a job that starts more members from one command has better means."""
 
-Choice = restore.Candidate | restore.Unknown | None
+Choice = restore.Candidate | restore.Undecided | None
 
 
 def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
@@ -42,7 +42,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     if settlement is not None and has_succeeded(gang):
         return succeed_while_gathering(gang, status)
     chosen, rejected = _choose(gang, settlement, assignment)
-    if isinstance(chosen, restore.Unknown):
+    if isinstance(chosen, restore.Undecided):
         return _look_again(gang, chosen, assignment)
     point = None if chosen is None else chosen.point
     if settlement is not None:
@@ -91,7 +91,7 @@ def _choose(
     return newest, known
 
 
-def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]) -> Plan:
+def _look_again(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]) -> Plan:
     """Ask (again) for the checkpoints, until the barrier's deadline."""
     status = gang.status
     deadline = barrier_deadline(gang, assignment.values())
@@ -107,7 +107,7 @@ def _look_again(gang: Gang, unknown: restore.Unknown, assignment: dict[str, str]
     extra = () if scan is None else (AskScan(asked, scan),)
     what = (
         "the checkpoints to be listed"
-        if unknown is restore.Unknown.NOT_SCANNED
+        if unknown is restore.Undecided.NOT_SCANNED
         else "a restore point that every rank can load"
     )
     because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"

@@ -38,7 +38,7 @@ def suspend(gang: Gang) -> Plan:
 
 
 def give_back(gang: Gang, why: str) -> Plan:
-    """Suspended though nobody asked for it: the devices go back until somebody wants the gang to go on."""
+    """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
     because = f"suspended, its pods are deleted: {why}; change restartToken, or set suspend to true and back, to go on"
     status = transitions.give_back(gang, _stopped(gang))
     return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
@@ -56,7 +56,7 @@ def _stopped(gang: Gang) -> Status:
 
 
 def suspended(gang: Gang) -> Plan:
-    """Pods go; when they are gone and nobody asks for it any more, the gang resumes."""
+    """Decide for a suspended gang: its pods go; when they are gone and the spec doesn't suspend it, it resumes."""
     status = replacement.refreshed(gang, gang.status)
     if status is not gang.status:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)

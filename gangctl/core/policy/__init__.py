@@ -1,1 +1,1 @@
-"""What to do about it: one policy a file."""
+"""Policies: what to do about the facts, one policy a file."""

@@ -1,8 +1,7 @@
-"""Acceptance: whether the cluster takes the pods that the templates make.
+"""Admission: whether the cluster accepts the pods that the templates make.
 
-The rule: while it refuses them, a gang of which no pod is there creates none, and no deadline of its own counts; what
-is said is the cluster's own words. Never does a gang that has pods lose anything over it: it goes on, and what is
-missing is tried again.
+The rule: while it refuses them, a gang without pods creates none, and no deadline counts; users read the cluster's own
+words. A gang that has pods must not lose any because of it: it goes on, and missing pods are tried again.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ def creates(gang: Gang, status: Status) -> bool:
 
 
 def is_refused(gang: Gang) -> bool:
-    """Whether the cluster refuses the gang's pods, as far as anybody knows."""
+    """Whether the cluster refuses the gang's pods, as far as is known."""
     return bool(refusal(gang, gang.status))
 
 
 def counts_since(gang: Gang) -> float | None:
-    """Since when deadlines count for which pods are needed.
+    """Since when deadlines count that need pods.
 
     None while pods are refused, and until it is said that they aren't any more.
     """
@@ -45,7 +44,7 @@ def counts_since(gang: Gang) -> float | None:
 
 
 def refusal(gang: Gang, status: Status) -> str:
-    """What a user is told of it: what was seen, what happens next, what can be done. Empty = pods are taken."""
+    """The message to the user: what was seen, what happens next, what to do. Empty = the cluster accepts the pods."""
     words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in _ENDED:
         return old.message if old is not None and old.status == "False" else ""

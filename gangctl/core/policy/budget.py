@@ -1,7 +1,9 @@
 """The budget: how many charged restarts a gang may have in a sliding window, and what the ledger remembers.
 
-The rule: an incident is charged at most once, when its cause is settled; disruptions and rules with Ignore are not.
-Never is the budget exceeded: a restart that would be one too many doesn't take place.
+    allowed(now) <=> |{entry in ledger : entry.charged and entry.time > now - windowSeconds}| < maxRestarts
+
+An incident is charged at most once, when its cause is settled; disruptions and rules with Ignore are not charged. The
+budget must not be exceeded: a restart that would be one too many does not take place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Settling: the cause of an incident, with all evidence in, and what follows from it.
+"""The cause of an incident, with all evidence in, and what follows from it.
 
-The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone.
-What ends the job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all
-tied ends matching, or the same tie in the next attempt. Never is the budget charged twice for one incident.
+The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone. The
+end of a job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all tied
+ends matching, or the same tie in the next attempt. The budget must not be charged twice for one incident.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def strongest(gang: Gang) -> Finding:
         if _outranks(new, stored) or _refines(new, stored):
             return Finding(new, ladder.level(gang, new), found)
     level = ladder.level(gang, stored)
-    if stored.reason != Reason.RESTORE_POINT_MISSING:  # Whose fault that is is known when everybody has looked.
+    if stored.reason != Reason.RESTORE_POINT_MISSING:  # All ranks have to look before the fault can be put down to one.
         level = ladder.highest(incident.level, level)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:8]) if len(ties) > 1 else stored
@@ -131,8 +131,8 @@ def settle(gang: Gang) -> Settlement:
     return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)
 
 
-def is_being_told(gang: Gang, settlement: Settlement) -> bool:
-    """Whether the cluster hasn't said yet why the container at fault has ended: it does so a moment after the restart.
+def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
+    """Whether the cluster doesn't show yet why the container at fault ended: it does so a moment after the restart.
 
     A rule for the reason (OOMKilled) is to act at once, so it is waited for, but not beyond the evidence's window.
     """
@@ -156,14 +156,14 @@ def describe(cause: Cause | Fault) -> str:
 
 def _outranks(new: Cause, old: Cause) -> bool:
     if old.reason == Reason.RESTART_REQUESTED:
-        return False  # Somebody asked for this attempt: whatever else happens is not what it is put down to.
+        return False  # A user asked for this attempt: no fault can become its cause.
     if strength(new) != strength(old):
         return strength(new) > strength(old)
     return _identity(new) != _identity(old) and new.time < old.time
 
 
 def _refines(new: Cause, old: Cause) -> bool:
-    """Whether it is the same end of the same pod or container, told more exactly."""
+    """Whether it is the same end of the same pod or container, known more exactly."""
     if (new.member, new.incarnation, strength(new)) != (old.member, old.incarnation, strength(old)):
         return False
     clearer = old.reason in VAGUE_REASONS and new.reason not in VAGUE_REASONS
@@ -173,7 +173,7 @@ def _refines(new: Cause, old: Cause) -> bool:
 
 
 def _identity(cause: Cause) -> tuple[object, ...]:
-    """The same for the same evidence, however often it is told."""
+    """The same for the same evidence, however often it is reported."""
     return cause.member, cause.incarnation, cause.reason, cause.rank, cause.exit_code, cause.signal
 
 

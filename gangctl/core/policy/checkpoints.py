@@ -1,8 +1,8 @@
-"""Registered checkpoints: what ranks have completed and said at the framework API.
+"""Registered checkpoints: what ranks have completed and registered at the framework API.
 
 The rule: a step counts when every rank has registered it. Entries of a Member tier count for the member that has them
-and are lost with its pod; of a Shared tier the newest complete steps are kept in the status, since a lost pod takes its
-registrations with it. Never does a step beyond the restore point of a later attempt count: it is undone.
+and are lost with its pod. Of a Shared tier the newest complete steps are kept in the status, since a lost pod takes its
+registrations with it. A step beyond the restore point of a later attempt must not count: it is undone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _reported(gang: Gang, member: str) -> tuple[Checkpoint, ...]:
 
 
 def _of_group(gang: Gang, group: str) -> list[Checkpoint]:
-    """What every pod of the group has said, those that are being replaced among them."""
+    """What the pods of the group have registered, those that are being replaced among them."""
     return [
         entry
         for heard in gang.observed.heard

@@ -1,8 +1,10 @@
-"""The recovery ladder: how much is thrown away for a cause, and when enough is enough.
+"""The recovery ladder: how much is thrown away for a cause, and when there is nothing left to try.
 
-The rule: the least that the cause, its rule and what the ledger remembers ask for. The same member again costs its pod;
-the same restore point again and again without progress leads to an older checkpoint, then to the suspect's pod, then to
-the end. Never does the ladder lower what a rule asks for, and unknown progress is never taken for none.
+    level(cause) = max(what the fault and its rule ask for, what the ledger asks for)
+
+The same member again costs its pod. The same restore point again and again without progress leads to an older
+checkpoint, then to the suspect's pod, then to the end. The ladder must not lower what a rule asks for, and unknown
+progress must not count as none.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def highest(*levels: IncidentLevel) -> IncidentLevel:
 
 
 def again(gang: Gang, cause: Cause) -> int:
-    """How often the member was the cause since it has its pod, this time included. A request names nobody as guilty."""
+    """How often the member was the cause since it has its pod, this time included. A request blames no member."""
     if not cause.member or strength(cause) is Strength.REQUEST:
         return 0
     ledger = in_window(gang.spec, gang.status, gang.now)

@@ -1,7 +1,7 @@
 """Launch modes: which processes a member starts in an attempt, with which variables.
 
-The rule: ranks, master and world size are counted per process group, in the order of roles and indexes; a member of no
-group gets no ranks. The table is in docs/reference; a variable that isn't in it is never set.
+The rule: ranks, master and world size are those of ``facts/numbering.py``. The table of variables is in docs/reference;
+a variable that isn't in it must not be set.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
 
 
 def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:
-    """Rank -> where it has the restore point, if that is in a tier of its own and it said where."""
+    """Rank -> where it has the restore point, if that is in a tier of its own and the rank registered a path."""
     point = status.restore_point
     if point is None or point.path:
         return {}

@@ -1,7 +1,7 @@
 """Pods: which are created and deleted, so that the cluster comes to what the status says.
 
-The rule: every member has one pod, of its current incarnation; what is older goes. Never is a pod deleted that the
-status doesn't give up, and none is forgotten before it is known to run nothing.
+The rule: every member has one pod, of its current incarnation; older ones are deleted. A pod must not be deleted unless
+the status gives it up, and must not be forgotten before it is known to run nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Replacement: which members get a new pod, and what is kept off.
+"""Replacement: which members get a new pod, and which nodes it avoids.
 
-The rule: a member whose pod can't go on is replaced at once, by raising its incarnation in the status before its pod is
-deleted. Its node is avoided as a requirement only on evidence against node or device, else as a preference. Never is a
-pod given up without remembering it: until it is known to be gone, the barrier waits for it.
+The rule: a member whose pod can't go on is replaced at once: the status raises its incarnation before its pod is
+deleted. The new pod must avoid the node on evidence against node or device, else it prefers to. A pod must not be given
+up without remembering it: until it is known to be gone, the barrier waits for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
-The rule: begun but not completed steps don't exist; neither do rejected ones until they are written again. Of equal
-steps a Member tier wins, being nearer. Never does a gang that has ever recorded a step start silently from the
-beginning.
+The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
+equal steps a Member tier wins, because it is nearer. A gang that has ever recorded a step must not start from the
+beginning by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangsidecar.wire import Scan
 from gangsidecar.wire import Tier as ScanTier
 
 
-class Unknown(Enum):
+class Undecided(Enum):
     """Why there is no answer yet."""
 
     NOT_SCANNED = auto()
@@ -54,19 +54,19 @@ def has_scan(gang: Gang) -> bool:
 
 def restore_point(
     gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]
-) -> Candidate | Unknown | None:
+) -> Candidate | Undecided | None:
     """What every rank of the coming attempt loads; None = from the beginning, and that is right."""
     if gang.spec.checkpoint is None:
         return None
     if not has_scan(gang):
-        return Unknown.NOT_SCANNED
+        return Undecided.NOT_SCANNED
     found = candidates(gang, assignment, rejected)
     if found:
         return found[0]
     recorded = bool(gang.status.restore_point or gang.status.recorded_steps) or any(
         heard.report.checkpoints for heard in gang.observed.heard
     )
-    return Unknown.NONE_FOUND if recorded else None
+    return Undecided.NONE_FOUND if recorded else None
 
 
 def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:

@@ -1,7 +1,7 @@
 """The pod failure policy: which rule catches a fault.
 
-The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A
-rule never sees a fault as less than it is: 128+n matches a process that signal n ended, as users of shells expect.
+The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A rule
+must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect.
 """
 
 from __future__ import annotations

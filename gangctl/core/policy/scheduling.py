@@ -1,7 +1,8 @@
-"""Waiting for a place in the cluster: what is said of it, and for how long.
+"""Scheduling: what users read while pods wait for a node, and for how long they may wait.
 
-The rule: a gang may wait for its place for as long as it takes, unless `schedulingTimeoutSeconds` says otherwise; that
-time counts while a pod is there and isn't scheduled. Never is it counted while the cluster refuses the pods.
+    gives_up_at = max(begin of Pending, pods accepted, first pod created) + schedulingTimeoutSeconds
+
+It counts while a pod is there and isn't scheduled. It must not count while the cluster refuses the pods.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def gives_up_at(gang: Gang) -> float | None:
 
 
 def trouble(gang: Gang) -> str:
-    """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing is said of any."""
+    """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
     found = [
         (holder, _SAME.get(pod.reason, pod.reason))
         for holder in gang.holders.values()

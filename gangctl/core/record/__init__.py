@@ -1,1 +1,1 @@
-"""What the status remembers of a gang, and what people are told."""
+"""The record: what the status remembers of a gang, and what users see of it."""

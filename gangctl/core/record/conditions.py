@@ -14,7 +14,7 @@ from gangctl.core.record.incidents import told_of
 
 State = Literal["True", "False", "Unknown"]
 Warned = tuple[Reason, str]
-"""Why somebody should look, in one word and in a sentence."""
+"""What a user should look at, in one word and in a sentence."""
 
 PHASE_REASONS = {
     GangPhase.PENDING: Reason.PENDING,
@@ -38,7 +38,7 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """All conditions of the job's next status, in a fixed order. Where they tell of an incident, they name its trace.
 
-    ``reason`` is more exact than the phase's; ``degraded`` says why somebody should look, ``refused`` why the cluster
+    ``reason`` is more exact than the phase's; ``degraded`` says what a user should look at, ``refused`` why the cluster
     takes no pods of the gang.
     """
     phase, generation = status.phase, job.metadata.generation
@@ -78,7 +78,7 @@ def conditions(
 
 
 def warned_of(status: Status) -> str:
-    """The reason that somebody was told to look for; empty if there is none."""
+    """The reason of the condition Degraded; empty if it doesn't hold."""
     found = (one.reason for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True")
     return next(found, "")
 
@@ -97,7 +97,7 @@ def _condition(
 
 
 def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: tuple[int, float]) -> Condition:
-    """It is not told again with each decision that the gang is accepted."""
+    """An accepted gang keeps its condition: it does not change with each decision."""
     if refused:
         return _condition(old, ConditionType.ACCEPTED, state="False", why=Reason.TEMPLATE_REFUSED, text=refused, at=at)
     if old is not None and old.status == "True":

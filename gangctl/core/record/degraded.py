@@ -1,7 +1,7 @@
-"""What somebody should look at though the gang runs: a hang that is only observed, an ignored restore point, bad flags.
+"""What a user should look at though the gang runs: a hang that is only observed, an ignored restore point, bad flags.
 
-The rule: it is said once, as the condition Degraded and a warning, and taken back when it is over. Never is anything
-restarted for it.
+The rule: it appears once, as the condition Degraded and a warning, and goes when it is over. Nothing must be restarted
+because of it.
 """
 
 from __future__ import annotations

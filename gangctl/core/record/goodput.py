@@ -2,8 +2,8 @@
 
 The rule: the time since the last write belongs to what the gang was doing then: before the first step of an attempt to
 its start-up, or to the recovery if an incident had led to it; from that step's own moment on to training, until the
-fault that ended it. Never is a second counted twice, and no bucket ever goes down, whatever clocks do: time that
-a clock repeats is not counted again.
+fault that ended it. A second must not count twice, and no bucket may go down, whatever clocks do: time that a clock
+repeats is not counted again.
 
 A gang that never reports a step has no goodput: all its attempts would be start-up.
 """
@@ -56,7 +56,7 @@ def total(spent: Spent) -> float:
 
 
 def goodput(spent: Spent) -> float | None:
-    """The part of the time that went to training which counts, 0 to 1; None for who never reported a step."""
+    """The part of the time that went to training which counts, 0 to 1; None for a gang that never reported a step."""
     return (spent.training - spent.lost_progress) / total(spent) if spent.training > 0 else None
 
 

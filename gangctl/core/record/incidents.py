@@ -1,7 +1,7 @@
 """Incidents: from the first fault to the first training step after it, as the status tells it.
 
-The rule: one attempt, one incident, whatever the number of faults; it is opened by write 1, settled by write 2, and its
-timings are folded into the next status write. Never is a duration negative, whatever the clocks do.
+The rule: one attempt, one incident, whatever the number of faults. Write 1 opens it, write 2 settles it, and the next
+write of the status takes in its timings. A duration must not be negative, whatever the clocks do.
 """
 
 from __future__ import annotations

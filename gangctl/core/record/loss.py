@@ -1,8 +1,10 @@
-"""What a restart loses: the steps beyond the restore point, and the time that they had taken.
+"""What a restart loses: the steps beyond the restore point, and the time that they took.
 
-The rule: the steps are those that the attempt which ran last is known to have made (others may have been gathered
-since, and held or suspended); their time is reckoned from the pace of the rank that got furthest. Never is a loss
-guessed where progress isn't reported: it is unknown then. Never is it counted twice: each start settles it.
+    steps   = highest_step(the attempt that started last) - step of the restore point
+    seconds = steps * pace(that attempt)
+
+A loss must not be guessed: where progress isn't reported, it is unknown. It must not count twice: each start
+settles it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.
 
-Steps are reported many times a second and stored every half minute; who watches wants to see them move.
+Steps are reported many times a second and stored every half minute; a user who watches wants to see them move.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The members of an incident that matter: who was at fault, who was replaced, for whom everybody waited.
+"""The members of an incident that matter: the one at fault, the replaced, and those that the others waited for.
 
 The rule: at write 2 the member at fault, the two that stopped last, and the replaced that were ready last, at most
 five in all. Then the last to start, and the second last if that makes six at most; then the last to make its first step
 and the last to load the restore point, and the second last of both while there is room, at most eight in all. Offsets
-count from the incident's beginning on the controller's clock, from ages. Never is one negative, and what is listed once
-is not told differently later.
+count from the incident's beginning on the controller's clock, from ages. An offset must not be negative, and an entry
+must not change later.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Gathered = tuple[str, bool, float]
 
 
 def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> list[Gathered]:
-    """Who was waited for in the status' attempt, in order of places: who runs the place, else who is to.
+    """The members that the gang waited for in the status' attempt, in order of places.
 
-    ``assignment``: place -> the ready member that runs it; None where nobody can yet.
+    ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
     found: list[Gathered] = []
     for place, member in assignment.items():
@@ -80,25 +80,25 @@ def settled(gang: Gang, incident: Incident, gathered: list[Gathered]) -> tuple[I
 
 
 def started(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
-    """The members with those that started last. ``runs``: holder -> what it said last; all of them run."""
+    """The members with those that started last. ``runs``: holder -> its newest report; all of them run."""
     since = incident.settled_time or incident.time
     tooks = [(heard.phase_since, since, name) for name, heard in runs.items()]
     return _with(gang, incident, [("Start", took) for took in _last(tooks, EACH)], AT_START)
 
 
-def stepped(gang: Gang, incident: Incident, told: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
-    """The members with those that loaded, and made their first step, last. ``told``: holder -> what it said last."""
+def stepped(gang: Gang, incident: Incident, reports: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
+    """The members with those that loaded, and made their first step, last. ``reports``: holder -> its newest report."""
     started_at = (incident.settled_time or incident.time) + (incident.milliseconds.start or 0) / 1000
     loads: list[Took] = []
     steps: list[Took] = []
-    for name, heard in told.items():
+    for name, heard in reports.items():
         loaded, progress = heard.report.loaded, heard.report.progress
         if loaded is not None and loaded.attempt == incident.attempt:
             at = heard.ago(loaded.age_ms)
             loads.append((at, at - loaded.milliseconds / 1000, name))
         at_step = first_step_at(heard)
         if at_step is not None and progress is not None:
-            # Of one that is being stopped by now its start isn't known: it had started when everybody had.
+            # Of one that is being stopped by now its start isn't known: it had started when all had.
             start = heard.phase_since if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
             steps.append((at_step, start if progress.first_ms is None else at_step - progress.first_ms / 1000, name))
     found: list[tuple[What, Took]] = []
@@ -109,7 +109,7 @@ def stepped(gang: Gang, incident: Incident, told: Mapping[str, Heard]) -> tuple[
 
 
 def first_step_at(heard: Heard) -> float | None:
-    """When the member made its first step in the attempt that it is in; None if it didn't say."""
+    """When the member made its first step in the attempt that it is in; None if it didn't report it."""
     progress = heard.report.progress
     if progress is None or progress.attempt != heard.report.attempt or progress.first_age_ms is None:
         return None
@@ -125,7 +125,7 @@ def _with(gang: Gang, incident: Incident, found: Iterable[tuple[What, Took]], mo
 def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
     """The member at fault, if another has taken its place: from its fault until it was gone, as far as that is known.
 
-    Nobody waited for its new pod.
+    No member waited for its new pod.
     """
     cause = incident.cause
     which = (cause.member, cause.incarnation)

@@ -1,7 +1,7 @@
 """How long the phases of an incident took.
 
-The rule: each phase begins where the one before it ended, and all are told on the controller's clock from the ages in
-reports. Once the first step is stored, nothing is added. Never is a duration negative, whatever the clocks do.
+The rule: each phase begins where the one before it ended, and all are on the controller's clock, from the ages in
+reports. Once the first step is stored, nothing is added. A duration must not be negative, whatever the clocks do.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gangctl.core.facts.world import Heard
 from gangctl.core.record import stragglers
 from gangsidecar.wire import Phase
 
-TELLING_SECONDS: Final = 10.0
-"""So long after the first of them, members are waited for to say when they made their first step. The phase ends with
-the last of those that have said so: the recovery isn't over while somebody is still waited for."""
+REPORT_SECONDS: Final = 10.0
+"""Seconds after the first reported first step in which the gang waits for those of the others. The phase ends with the
+last of those that have reported it: the recovery isn't over while a member is still awaited."""
 
 
 def milliseconds(seconds: float) -> int:
@@ -44,41 +44,41 @@ def settled(gang: Gang, incident: Incident, gathered: list[stragglers.Gathered])
 
 
 def timed(gang: Gang, status: Status, *, more: bool) -> Status:
-    """The status with the timings of its last incident, as far as the members have told them.
+    """The status with the timings of its last incident, as far as the members have reported them.
 
-    ``more``: the attempt goes on, so members that haven't told yet when they started, or made their first step, are
-    waited for. If it doesn't, those that did tell count: the fault may have taken a report away.
+    ``more``: the attempt goes on, so members that haven't reported yet when they started, or made their first step, are
+    waited for. If it doesn't, those that did report count: the fault may have taken a report away.
     """
     last = _starting(gang, status)
     if last is None:
         return status
-    told = _told(gang)
+    reports = _reports(gang)
     began = last.settled_time or last.time
     took, members = last.milliseconds, last.members
     if took.start is None:
-        runs = {holder: heard for holder, heard in told.items() if heard.report.phase is Phase.RUNNING}
-        waiting = any(heard.report.phase is Phase.READY for heard in told.values())
+        runs = {holder: heard for holder, heard in reports.items() if heard.report.phase is Phase.RUNNING}
+        waiting = any(heard.report.phase is Phase.READY for heard in reports.values())
         if not runs or waiting or (more and len(runs) < len(gang.holders)):
             return status
         started = max(heard.phase_since for heard in runs.values())
         took = changed(took, start=milliseconds(started - began))
         members = stragglers.started(gang, last, runs)
-    firsts = _firsts(told)
-    heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + TELLING_SECONDS
+    firsts = _firsts(reports)
+    heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + REPORT_SECONDS
     waits = more and not (firsts and heard_out)
     if firsts and not waits:
         first = max(firsts) - began - (took.start or 0) / 1000
         took = changed(took, first_step=milliseconds(first))
     last = changed(last, milliseconds=took, members=members)
     if not waits:
-        last = changed(last, members=stragglers.stepped(gang, last, told))
+        last = changed(last, members=stragglers.stepped(gang, last, reports))
     return changed(status, incidents=(last, *status.incidents[1:]))
 
 
 def heard_out_at(gang: Gang, status: Status) -> float | None:
-    """When members that haven't told their first step are waited for no longer; None if nobody is, or not yet."""
-    firsts = [] if _starting(gang, status) is None else _firsts(_told(gang))
-    until = min(firsts) + TELLING_SECONDS if firsts else gang.now
+    """When the gang stops waiting for reports of first steps; None if it doesn't wait, or not yet."""
+    firsts = [] if _starting(gang, status) is None else _firsts(_reports(gang))
+    until = min(firsts) + REPORT_SECONDS if firsts else gang.now
     return until if until > gang.now else None
 
 
@@ -96,13 +96,15 @@ def _starting(gang: Gang, status: Status) -> Incident | None:
     return last
 
 
-def _told(gang: Gang) -> dict[str, Heard]:
-    """Holder -> what its supervisor said last, if that is of the status' attempt."""
+def _reports(gang: Gang) -> dict[str, Heard]:
+    """Holder -> the newest report of its supervisor, if that is of the status' attempt."""
     pods = ((holder, gang.pods.get(holder)) for holder in gang.holders.values())
-    told = {holder: heard for holder, pod in pods if pod is not None and (heard := gang.heard.get(pod.uid)) is not None}
-    return {holder: heard for holder, heard in told.items() if heard.report.attempt == gang.status.attempt}
+    reports = {
+        holder: heard for holder, pod in pods if pod is not None and (heard := gang.heard.get(pod.uid)) is not None
+    }
+    return {holder: heard for holder, heard in reports.items() if heard.report.attempt == gang.status.attempt}
 
 
-def _firsts(told: dict[str, Heard]) -> list[float]:
-    """When members made their first step, of those that said so."""
-    return [at for heard in told.values() if (at := stragglers.first_step_at(heard)) is not None]
+def _firsts(reports: dict[str, Heard]) -> list[float]:
+    """When members made their first step, of those that reported it."""
+    return [at for heard in reports.values() if (at := stragglers.first_step_at(heard)) is not None]
