@@ -50,7 +50,7 @@ def run(attempt: int, restore: wire.Restore | None = None, session: str = "sessi
 
 async def until(condition: Callable[[], T | None]) -> T:
     """Wait for a condition of the sidecar or its peers, and return what it found."""
-    return await until_async("what the test waits for", condition)
+    return await until_async("what the test waits for", condition, every=0.005)
 
 
 @dataclass

@@ -54,7 +54,7 @@ async def test_the_sidecar_keeps_a_controller_that_pings(monkeypatch: pytest.Mon
         end = time.monotonic() + 1.2
         while time.monotonic() < end:
             await connection.send(wire.Ping())
-            await asyncio.sleep(0.1)  # the beat of a controller
+            await asyncio.sleep(0.1)  # less than SILENCE
         assert len(alive.connections) == 1
         task.cancel()
         await asyncio.wait([task])

@@ -88,12 +88,12 @@ def test_a_new_attempt_starts_without_the_last_ones_measurements() -> None:
     driver = running(1)
     driver.feed(Loaded(1, 0, 2500, rank=3), Progress(1, 11, 0, first_step=11, first_age_ms=0, first_ms=5))
     driver.feed(hold(2), Exited(0, signal=15), TreeGone())
-    assert driver.report.loaded == Loaded(1, 0, 2500, rank=3), "evidence of the attempt that it belongs to"
+    assert driver.report.loaded == Loaded(1, 0, 2500, rank=3), "it is kept for the attempt that it belongs to"
     driver.feed(PortsFound(2, (29400,)), run(2), Started())
     assert driver.report.loaded is None
     assert driver.report.progress is None
     driver.feed(Loaded(2, 0, 10, rank=3))
-    assert driver.report.loaded == Loaded(2, 0, 10, rank=3), "the rank is heard again"
+    assert driver.report.loaded == Loaded(2, 0, 10, rank=3), "the rank counts again"
 
 
 def test_many_ranks_and_odd_numbers_stay_bounded() -> None:

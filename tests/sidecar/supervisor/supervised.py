@@ -42,7 +42,7 @@ SLEEP = ("sleep", "1000")
 
 def wait_for(condition: Callable[[], Any]) -> Any:
     """Wait for a condition of the supervisor or its worker, and return what it found."""
-    return until("what the test waits for", condition)
+    return until("what the test waits for", condition, every=0.005)
 
 
 def is_alive(pid: int) -> bool:

@@ -113,6 +113,6 @@ def test_a_worker_waits_for_a_restore_point_that_appears_a_moment_later(member: 
     ready = member.hold(1)
     folder = member.file("step-7")
     member.sidecar.send(member.order(ready, restore=Restore(7, "shared", str(folder))))
-    wait_for(lambda: processes.children(member.pid))  # it looks
+    wait_for(lambda: processes.children(member.pid))  # the helper that looks for it
     folder.mkdir()
     member.sidecar.until(lambda told: told.phase is Phase.RUNNING)
