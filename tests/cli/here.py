@@ -33,7 +33,7 @@ LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; d
 
 
 def _heed_hangups() -> None:
-    """Whoever runs the tests under nohup: what is tested is a terminal's child."""
+    """Restore SIGHUP, which is ignored if the tests run under nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 

@@ -153,7 +153,7 @@ def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here) -> None:
         run.send_signal(signal.SIGINT)
         until("the end is drawn", lambda: sees("no process of g is left"))
         until("the cursor is shown again", lambda: sees("\x1b[?25h"))
-        until("it ends", lambda: sees("") and run.poll() is not None)  # it may still wait for somebody to read
+        until("it ends", lambda: sees("") and run.poll() is not None)  # it may wait until its output is read
         assert run.returncode == 130
     os.close(ours)
 

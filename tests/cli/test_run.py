@@ -86,7 +86,7 @@ def test_a_rule_that_fails_the_job_ends_with_1_and_the_output_names_the_rule(fol
     run = folder.run()
     assert run.wait() == 1
     assert "g has failed" in run.said
-    assert "rule bad-config says FailJob" in run.said
+    assert "rule bad-config has action FailJob" in run.said
     assert folder.left() == []
 
 

@@ -76,7 +76,7 @@ def test_a_run_changes_the_policy_of_a_running_gang_but_not_its_roles(folder: He
     assert folder.job.metadata.generation == 2
     folder.gangctl("inject", "g", "worker-1", "--exit-code", "78")
     assert second.wait() == 1
-    assert "rule bad-config says FailJob" in second.said
+    assert "rule bad-config has action FailJob" in second.said
 
 
 def test_a_new_gang_replaces_one_that_has_ended(folder: Here) -> None:

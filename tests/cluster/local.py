@@ -116,7 +116,7 @@ async def machine(path: Path, job: GangJob | None = None) -> AsyncIterator[Machi
     job = job or manifest()
     state = StateDirectory(path / "state")
     state.gangs.mkdir(parents=True)
-    # No controller listens: sidecars dial a port that answers nobody.
+    # no controller listens: sidecars connect to a closed port
     state.url.write_text("ws://127.0.0.1:9/v1/connect")
     store = GangStore(state.gang(job.metadata.name))
     store.create(job, path)

@@ -212,7 +212,7 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_n
             break
         assert child.returncode == -signal.SIGKILL
         atomic_files.write(path, b"next", durable=durable)
-        assert path.read_bytes() == b"next", "what the killed one left is in nobody's way"
+        assert path.read_bytes() == b"next", "the files of a killed writer do no harm"
     else:
         pytest.fail("it never came to its end")
     assert seen == {b"old", b"new" * 1000}

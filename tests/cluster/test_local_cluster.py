@@ -117,7 +117,7 @@ async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> No
             pods = [await here.create(member) for member in ("worker-0", "worker-1")]
             with (
                 only_controller(here.state),
-                pytest.raises(Terminal, match=f"controller already: process {os.getpid()}"),
+                pytest.raises(Terminal, match=f"process {os.getpid()} is already the controller"),
             ):
                 await teardown(here.state, "g", 0.0)
         marks = {**os.environ, "GANG_POD_UID": pods[0].uid, "GANG_SUPERVISED": "1"}

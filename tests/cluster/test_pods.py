@@ -119,7 +119,7 @@ async def test_a_deleted_pod_is_shown_as_terminated_and_then_only_its_logs_remai
         assert here.pod(pod.name).deleting
         stored = pod_record.load(here.folder.pod(pod.name))
         assert stored is not None
-        assert stored.deleting, "it goes on being deleted whoever comes next"
+        assert stored.deleting, "the next controller continues the deletion"
         await until_async("the pod is shown as terminated", lambda: here.pod(pod.name).terminated)
         assert not left(here.state)
         await until_async("the pod is gone", lambda: not here.pods)

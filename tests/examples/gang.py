@@ -16,6 +16,7 @@ import yaml
 import gangclient
 from gangsidecar import wire
 from gangsidecar.supervisor import checkpoints, ports
+from tests.wait import until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -75,16 +76,19 @@ class Gang:
                 )
 
     def log(self, rank: int) -> Path:
-        """All that this rank has said, in all attempts."""
+        """Log of this rank, with all attempts."""
         return self.folder / f"rank-{rank}.log"
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait for a condition while the workers run."""
-        end = time.monotonic() + DEADLINE_SECONDS
-        while not holds():
-            assert time.monotonic() < end, "it takes too long"
+
+        def holds_while_they_run() -> bool:
+            if holds():
+                return True
             assert all(worker.poll() is None for worker in self.workers), self.log(0).read_text()
-            time.sleep(0.01)
+            return False
+
+        until("the workers get there", holds_while_they_run, DEADLINE_SECONDS)
 
     def ends(self) -> list[int]:
         """Wait until all workers have ended; their exit codes, negative for a signal."""
