@@ -107,7 +107,7 @@ def noted(gang: Gang, status: Status) -> Status:
 
 
 def settle(gang: Gang) -> Settlement:
-    """What the open incident comes to now."""
+    """Cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
     finding = strongest(gang)
     cause, level = finding.cause, finding.level

@@ -55,7 +55,7 @@ def has_scan(gang: Gang) -> bool:
 def restore_point(
     gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]
 ) -> Candidate | Undecided | None:
-    """What every rank of the coming attempt loads; None = from the beginning, and that is right."""
+    """The checkpoint that every rank of the coming attempt loads; None = it starts from the beginning."""
     if gang.spec.checkpoint is None:
         return None
     if not has_scan(gang):
