@@ -38,15 +38,15 @@ class Cause(Model):
     device: Name | None = None
     """Device at fault, if any."""
     node: Name | None = None
-    """The node of the pod."""
+    """Node of the pod."""
     rule: Label | None = None
     """Rule of the pod failure policy that matched: its name, or its index such as rules[3]."""
     action: Action | None = None
-    """What that rule, or the absence of one, asks for."""
+    """Action of that rule, or the default action if no rule matched."""
     why: Sentence = ""
-    """Why the rule matched, or why none did, in a sentence."""
+    """Why the rule matched, or why no rule matched."""
     level: IncidentLevel = IncidentLevel.PROCESS
-    """The least that has to be thrown away, as the fault itself or the rule asks for."""
+    """Minimum level of the restart, by the fault itself or the rule."""
     message: Sentence = ""
     """What was seen, in one sentence."""
     time: Timestamp

@@ -11,43 +11,43 @@ from gangctl.api.status import Status
 
 
 class Endpoint(Model):
-    """Where the controller answers with snapshots, and what a reader shows as ``Authorization: Bearer TOKEN``."""
+    """Address of the controller's live endpoint, and the token for ``Authorization: Bearer TOKEN``."""
 
     url: str
     token: str
 
 
 class MemberSnapshot(Model):
-    """One member, as its supervisor told it last."""
+    """One member, according to the last report of its supervisor."""
 
     member: str
     role: str
     pod: str = ""
-    """Name of its current pod; empty while there is none."""
+    """Name of the current pod; empty if there is none."""
     incarnation: int
     rank: int | None = None
-    """The first of its ranks; absent for a spare and for roles without ranks."""
+    """First of its ranks; absent for spares and roles without ranks."""
     spare: bool = False
-    """It holds no place now."""
+    """Whether the member is a spare now."""
     connected: bool = False
     terminated: bool = False
     phase: str = ""
-    """Of the supervisor; empty before it has spoken."""
+    """Phase of the supervisor; empty before its first report."""
     attempt: int = 0
     step: int | None = None
-    """The newest step that it reported in this attempt."""
+    """Newest step that the member reported in this attempt."""
     restarts: int = 0
-    """How often its supervisor was started again."""
+    """Number of restarts of its supervisor."""
 
 
 class Snapshot(Model):
-    """One gang."""
+    """The snapshot of one gang."""
 
     name: str
     uid: str
     generation: int
     time: Timestamp
-    """When it was taken."""
+    """Time of the snapshot."""
     status: Status
-    """As stored, with progress and the timings of the last incident brought up to date."""
+    """The stored status, with current progress and timings of the last incident."""
     members: tuple[MemberSnapshot, ...]
