@@ -16,7 +16,7 @@ from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import Directive, Report, Scanned, aged
-from tests.simulation import invariants
+from tests.simulation import invariants, sidecars
 from tests.simulation.universe import Universe
 from tests.simulation.values import Leader, Up
 
@@ -64,7 +64,7 @@ def end(u: Universe, number: int) -> None:
     """The process is gone, with its memory and its connections."""
     for uid, box in list(u.boxes.items()):
         if box.link == number:
-            u.cut(uid)
+            sidecars.cut(u, uid)
     del u.leaders[number]
 
 

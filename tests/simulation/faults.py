@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Level, Request
-from tests.simulation import controller, moves
+from tests.simulation import controller, moves, sidecars
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import POISON, SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
@@ -41,10 +41,9 @@ def _ends(code: int | None, signum: int | None = None, *, oom: bool = False) -> 
 
 def _all_finish(u: Universe, _target: int) -> None:
     for uid, box in list(u.boxes.items()):
-        if box.machine is not None:
-            for proc in box.procs:
-                if not proc.stuck and not proc.termed:
-                    u.end_process(uid, proc, 0, None)
+        for proc in box.procs if box.machine is not None else ():
+            if not proc.stuck and not proc.termed:
+                u.end_process(uid, proc, 0, None)
 
 
 def _change(**update: bool) -> Fault:
@@ -102,24 +101,24 @@ def _crash_supervisor(u: Universe, target: int) -> None:
 def _cut(u: Universe, target: int) -> None:
     box = _box(u, target)
     if box is not None:
-        u.cut(box.pod)
+        sidecars.cut(u, box.pod)
 
 
 def _crash_sidecar(u: Universe, target: int) -> None:
     """It forgets what it heard; the supervisor tells it its whole state again."""
     box = _box(u, target)
     if box is not None:
-        u.cut(box.pod)
+        sidecars.cut(u, box.pod)
         box = u.boxes[box.pod]
         u.boxes[box.pod] = replace(box, newest=None)
         if box.machine is not None:
-            u.report(box.pod)
+            sidecars.report(u, box.pod)
 
 
 def _partition(u: Universe, target: int) -> None:
     box = _box(u, target)
     if box is not None:
-        u.cut(box.pod)
+        sidecars.cut(u, box.pod)
         u.boxes[box.pod] = replace(u.boxes[box.pod], cut_off=True)
 
 

@@ -157,7 +157,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
-        require(new.attempt == old.attempt, 2, "an attempt starts that nobody has gathered for")
+        require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")
         _barrier(u, new)
         _restore_point(u, leader, new)
     for name in u.members:

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Checkpoint, Ping, Progress
-from tests.simulation import controller, invariants
+from tests.simulation import controller, invariants, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc, Saved
 
@@ -152,11 +152,11 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             box = u.boxes[uid]
             message = box.down[move.which]
             u.boxes[uid] = replace(box, down=box.down[: move.which] + box.down[move.which + 1 :])
-            u.hear(uid, message)
+            sidecars.hear(u, uid, message)
         case Kind.CONNECT:
             _connect(u, uid)
         case Kind.RECONNECT:
-            u.cut(uid)
+            sidecars.cut(u, uid)
         case Kind.START:
             u.start_pod(uid)
         case Kind.SESSION if uid not in u.pods or u.pods[uid].deleting:
@@ -196,7 +196,7 @@ def _connect(u: Universe, uid: str) -> None:
     first = (Ping(),) if u.spec.recovery.isolation_timeout_seconds is not None else ()
     u.boxes[uid] = replace(box, link=host, up=(), down=first, told=None, broken=False, cut_off=False)
     report, at = box.newest
-    u.send_up(uid, report)
+    sidecars.send_up(u, uid, report)
     sent = u.boxes[uid].up[-1]
     u.boxes[uid] = replace(u.boxes[uid], up=(replace(sent, sent=at),))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
-from tests.simulation import controller
+from tests.simulation import controller, sidecars
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
 from tests.simulation.lives import Run, settle
@@ -49,7 +49,7 @@ def kill(u: Universe, uid: str) -> None:
 
 def cut_off(u: Universe, uid: str) -> None:
     """Nothing reaches the pod any more."""
-    u.cut(uid)
+    sidecars.cut(u, uid)
     u.boxes[uid] = replace(u.boxes[uid], cut_off=True)
 
 

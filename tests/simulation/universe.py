@@ -17,12 +17,12 @@ from gangctl.core.facts.gang import Gang, Member
 from gangctl.core.facts.world import Observed, Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
-from gangsidecar.wire import Directive, Found, Phase, Ping, Report, Scan, Scanned
-from tests.simulation import invariants
+from gangsidecar.wire import Phase
+from tests.simulation import invariants, sidecars
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup, setups
-from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, Up, seconds
+from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, seconds
 
 SIGKILL, SIGTERM = 9, 15
 KUBELET_GRACE_MS = 150_000
@@ -191,7 +191,7 @@ class Universe:
                 assert box.machine is not None
                 self.boxes[uid] = replace(box, history=box.machine.history)
             case machine.Send():
-                self.report(uid)
+                sidecars.report(self, uid)
             case machine.Quit():
                 self.boxes[uid] = replace(box, ending=True)
         return []
@@ -248,66 +248,10 @@ class Universe:
         self.boxes[uid] = replace(
             box, machine=self.engine.keep(state), sessions=number, procs=(), inbox=(), ending=False
         )
-        self.report(uid)
+        sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:
             self.boxes[uid] = replace(self.boxes[uid], down=(*kept, *self.boxes[uid].down))
-
-    # The sidecar and its connection
-
-    def report(self, uid: str) -> None:
-        """The supervisor tells its sidecar, which tells the controller."""
-        box = self.boxes[uid]
-        assert box.machine is not None
-        said = self.engine.keep(machine.report(box.machine, self.now, 0))
-        self.boxes[uid] = replace(box, newest=(said, self.now))
-        self.send_up(uid, said)
-
-    def send_up(self, uid: str, body: Report | Scanned) -> None:
-        """One message towards the controller, if there is a connection."""
-        box = self.boxes[uid]
-        if box.link is None:
-            return
-        if self.engine.searching:  # Only the newest report matters: an older one could only have come before it.
-            kept = tuple(one for one in box.up if type(one.body) is not type(body))
-            self.boxes[uid] = replace(box, up=(*kept, Up(0, self.now, body)))
-        else:
-            self.boxes[uid] = replace(box, order=box.order + 1, up=(*box.up, Up(box.order + 1, self.now, body)))
-
-    def answer_scan(self, uid: str, scan: Scan) -> None:
-        """The supervisor lists what it sees now."""
-        found = tuple(
-            Found("shared", saved.step, f"/c/step-{saved.step}", saved.marker)
-            for saved in sorted(self.disk, key=lambda saved: -saved.step)
-            if saved.complete
-        )
-        self.boxes[uid] = replace(self.boxes[uid], kept_scan=None)
-        self.send_up(uid, self.engine.keep(Scanned(scan.attempt, uid, found)))
-
-    def hear(self, uid: str, message: object) -> None:
-        """A message of the controller reaches the sidecar, which keeps it and hands it on."""
-        box = self.boxes[uid]
-        match message:
-            case Directive():
-                self.boxes[uid] = replace(box, kept=message)
-                self.feed(uid, message)
-            case Ping():
-                self.feed(uid, message)
-            case Scan():
-                self.boxes[uid] = replace(box, kept_scan=message)
-                if box.machine is not None:
-                    self.answer_scan(uid, message)
-
-    def cut(self, uid: str) -> None:
-        """The connection ends, and what was on its way is lost."""
-        box = self.boxes[uid]
-        if box.link is None:
-            return
-        leader = self.leaders.get(box.link)
-        self.boxes[uid] = replace(box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False)
-        if leader is not None and not leader.frozen:
-            heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
-            self.leaders[leader.number] = replace(leader, heard=heard, dirty=True)
 
     # Kubelets
 
@@ -341,7 +285,7 @@ class Universe:
 
     def exit(self, uid: str) -> None:
         """Every container has ended for good."""
-        self.cut(uid)
+        sidecars.cut(self, uid)
         box = self.boxes[uid]
         stuck = tuple(proc for proc in box.procs if proc.stuck)
         again = self.now + STUCK_RETRY_MS if stuck else box.kill_at
