@@ -29,7 +29,7 @@ from tests.wait import until
 T = TypeVar("T")
 DEADLINE = 30.0
 LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done')
-"""A worker that writes its attempt into a file of its member's and goes on for ever."""
+"""A worker that writes its attempt into a file of its member's and never ends."""
 
 
 def _heed_hangups() -> None:

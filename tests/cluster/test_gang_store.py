@@ -132,8 +132,8 @@ def test_a_corrupt_file_is_an_error_and_never_overwritten(store: GangStore, cont
 
 
 def test_a_missing_gang_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(Terminal, match=r"there is no gang 'nobody': .*gangjob\.json doesn't exist"):
-        GangStore(GangFolder(tmp_path / "nobody")).read()
+    with pytest.raises(Terminal, match=r"there is no gang 'missing': .*gangjob\.json doesn't exist"):
+        GangStore(GangFolder(tmp_path / "missing")).read()
 
 
 @pytest.mark.parametrize("name", ["../other", "a/b", "", "UPPER", "x" * 43, "-a"])

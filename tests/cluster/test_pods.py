@@ -35,7 +35,7 @@ async def test_a_created_pod_runs_two_processes_with_its_identity(tmp_path: Path
         assert here.job.metadata.uid in here.changes
         known = await cluster.authenticate(pod.token)
         assert known == MemberIdentity(here.job.metadata.uid, "worker-0", 0, pod.uid)
-        assert isinstance(await cluster.authenticate("nobody's"), Refusal)
+        assert isinstance(await cluster.authenticate("unknown"), Refusal)
         assert isinstance(await cluster.authenticate(""), Refusal)
 
 

@@ -20,13 +20,13 @@ def started_in(job: GangJob, folder: str) -> GangJob:
 def test_command_args_env_and_working_directory_are_the_templates() -> None:
     env = [
         {"name": "DATA", "value": "/data"},
-        {"name": "RUN", "value": "$(DATA)/$(HOME)/$(NOBODY)/$$(DATA)"},
+        {"name": "RUN", "value": "$(DATA)/$(HOME)/$(UNSET)/$$(DATA)"},
         {"name": "EMPTY"},
     ]
     job = manifest(command=("python3", "train.py"), args=["--lr", "1"], env=env, workingDir="src")
     found = command(started_in(job, "/home/me"), "worker-1", {"HOME": "home"})
     assert found.words == ("python3", "train.py", "--lr", "1")
-    assert found.environment == {"DATA": "/data", "RUN": "/data/home/$(NOBODY)/$(DATA)", "EMPTY": ""}
+    assert found.environment == {"DATA": "/data", "RUN": "/data/home/$(UNSET)/$(DATA)", "EMPTY": ""}
     assert found.directory == Path("/home/me/src")
     assert found.grace_seconds == 30
 

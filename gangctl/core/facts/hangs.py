@@ -14,7 +14,7 @@ from gangsidecar.wire import Progress
 
 
 def limit(gang: Gang, phase: str) -> int | None:
-    """How long a gang may be silent in this phase of its training, in seconds; None = for ever."""
+    """How long a gang may be silent in this phase of its training, in seconds; None: without limit."""
     progress = gang.spec.progress
     if progress.timeout_seconds is None:
         return None

@@ -2,7 +2,7 @@
 
 The rule: there is no new attempt while one gathers, since no worker of it has started; whatever happens to a waiting
 member only means that it is replaced or waits again. Each write keeps the strongest evidence so far. The gang must not
-wait for ever for something that is there and doesn't answer.
+wait without end for something that is there and doesn't answer.
 """
 
 from __future__ import annotations
