@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 def main(arguments: dict[str, Any]) -> int:
-    """Inject the fault and print what was done. The exit code is 0, or 3 with the reason on stderr."""
+    """Print each fault and inject it. The exit code is 0, or 3 with the reason on stderr."""
     try:
         _inject(Request(**arguments))
     except (Terminal, OSError) as error:
@@ -57,8 +57,8 @@ def _inject(request: Request) -> None:
         elif pid == 1:
             _signal_first_process(request)
         else:
-            os.kill(pid, request.number)
             _print(request, pid, f"was sent {request.signal}")
+            os.kill(pid, request.number)
 
 
 def _chosen(request: Request) -> list[int]:

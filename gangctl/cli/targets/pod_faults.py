@@ -17,6 +17,8 @@ from gangsidecar.wire import SUPERVISOR_PROGRAM
 AGENT_MODULE: Final = "gangsidecar.agent"
 INJECTION_SECONDS: Final = 30.0
 _KILLED: Final = 137
+"""The program may be killed after it injected the fault: with its container, or by the supervisor, which kills every
+process in the container for the restart. So it prints each fault just before it injects it."""
 _SOURCES: Final = (
     ("gangctl.cluster", "errors"),
     ("gangctl.cluster.local", "ptrace"),
@@ -43,7 +45,7 @@ async def inject(client: Client, pod: KubePod, worker: str, fault: InjectedFault
     done = await run_python(client, pod.namespace, pod.pod.name, container, program_for(fault), INJECTION_SECONDS)
     subject = f"{pod.pod.member} (pod {pod.pod.name})"
     lines = [f"{subject}: {line}" for line in done.out.splitlines()]
-    if done.code == 0 or (_may_end_program(fault) and done.code in {_KILLED, None} and lines):
+    if done.code == 0 or (done.code in {_KILLED, None} and lines):
         return lines
     raise UserError(f"{subject}: {_reason(done, container)}")
 
@@ -64,11 +66,6 @@ def program_for(fault: InjectedFault) -> str:
         f"{package}.{module}": files(package).joinpath(f"{module}.py").read_text() for package, module in _SOURCES
     }
     return _START.format(sources=sources, arguments=arguments)
-
-
-def _may_end_program(fault: InjectedFault) -> bool:
-    """Whether the container, and the program in it, may end together with the process."""
-    return fault.process is not PodProcess.WORKER
 
 
 def _reason(done: Execution, container: str) -> str:
