@@ -62,13 +62,13 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
         try:
             states += explore(search).states
         except Exception as error:  # noqa: BLE001 - as above
-            yield "search", f"{states} states and one search more", _said(error)
+            yield "search", f"after {states} states of earlier searches", _said(error)
     barrier.MAX_AWAITED = 0  # type: ignore[misc]  # this process ends after it
     for search in () if short else MANY:
         try:
             states += explore(search).states
         except Exception as error:  # noqa: BLE001 - as above
-            yield "search", f"{states} states and one search more", _said(error)
+            yield "search", f"after {states} states of earlier searches", _said(error)
     if not short and SCENARIOS.exists():
         yield "scenarios", "", _scenarios()
 
