@@ -44,11 +44,12 @@ lint: $(VENV)/.lint ## Formatting, ruff with all rules, mypy strict, layers, Git
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(BIN)/proselint check --output-format compact *.md docs e2e/README.md .github
+	@$(BIN)/pytest -q tests/test_words.py tests/test_file_length.py
 	@$(MAKE) --no-print-directory docs
 
 docs: $(VENV)/.lint ## Build the documentation site into build/site; a broken link fails
 	@$(BIN)/zensical build --strict --clean
-	@$(BIN)/pytest -q tests/test_docs.py tests/test_words.py
+	@$(BIN)/pytest -q tests/test_docs.py
 
 wheels: $(VENV)/.ready ## Build the wheels of all distributions into build/wheels
 	@rm -rf build/wheels
