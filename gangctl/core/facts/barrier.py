@@ -54,7 +54,7 @@ class Suspect(NamedTuple):
 
 
 def blocking(gang: Gang) -> tuple[str, ...]:
-    """Return the pods that may still run a worker of an older attempt, as ``member.incarnation``, in order."""
+    """The pods that may still run a worker of an older attempt, as ``member.incarnation``, in order."""
     awaited = {entry.pod for entry in gang.status.awaited}
     rest = gang.status.awaited_all
     rest_is_lost = rest is not None and _is_rest_lost(gang, rest)

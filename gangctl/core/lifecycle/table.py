@@ -87,7 +87,8 @@ FAIL: Final = Transition(
     STARTING,
     GangPhase.FAILED,
     Attempt.SAME,
-    "`settle` says Failed and the evidence window is over; or `barrier_deadline` passes for the third time, or "
+    "`settle` says Failed, the evidence window is over, and `blocking` finds no pod or the stop grace and its margin "
+    "have passed; or `barrier_deadline` passes for the third time, or "
     "`gives_up_at` passes, with `spec.recovery.onExhausted` Fail; or `replacement_timeout` passes with "
     "`spec.recovery.onReplacementTimeout` Fail",
 )
@@ -96,7 +97,8 @@ HOLD: Final = Transition(
     STARTING,
     GangPhase.HELD,
     Attempt.SAME,
-    "as `fail`, with Hold in place of Fail; or `restore_point` finds no step until `barrier_deadline` passes",
+    "`settle` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of Fail; or "
+    "`restore_point` finds no step until `barrier_deadline` passes",
 )
 FAIL_AT_DEADLINE: Final = Transition(
     "fail_at_deadline", ACTIVE, GangPhase.FAILED, Attempt.SAME, "`active_deadline` passes"
