@@ -195,7 +195,10 @@ def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | Non
     if len(cause.tied) <= 1:
         return cause if cause.action is Action.FAIL_JOB else None
     ties = tuple(fault for fault in tied_to(cause, found) if fault.member in cause.tied)
-    causes = [cause, *(judged(gang.spec, fault) for fault in ties)]
+    own = (
+        (cause,) if cause.member in cause.tied else ()
+    )  # Of more ends than a status can name, those that it names count.
+    causes = [*own, *(judged(gang.spec, fault) for fault in ties)]
     failing = [one for one in causes if one.action is Action.FAIL_JOB]
     before = _previous(gang)
     again = before is not None and before.cause.tied == cause.tied
