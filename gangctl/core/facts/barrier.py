@@ -161,8 +161,8 @@ def _blocks(gang: Gang, p: Suspect) -> bool:
 
 
 def _may_run(gang: Gang, p: Suspect) -> bool:
-    """older(p) and not (stopped(p) or terminated(p))."""
-    return _is_older(gang, p) and not _is_stopped(gang, p) and not _is_terminated(p)
+    """older(p) and not (stopped(p) or terminated(p)): the cheap terms first."""
+    return not _is_stopped(gang, p) and not _is_terminated(p) and _is_older(gang, p)
 
 
 def _is_older(gang: Gang, p: Suspect) -> bool:
@@ -175,7 +175,7 @@ def _is_older(gang: Gang, p: Suspect) -> bool:
 
 def _was_told_to_run(gang: Gang, member: str) -> bool:
     """Whether a worker may have been started in the member's current incarnation. A spare is never told to run."""
-    return member in gang.holders.values() and not gang.is_fresh(member)
+    return member in gang.holding and not gang.is_fresh(member)
 
 
 def _is_stopped(gang: Gang, p: Suspect) -> bool:

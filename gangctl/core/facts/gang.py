@@ -64,6 +64,11 @@ class Gang:
         return holders(self.spec, self.status)
 
     @cached_property
+    def holding(self) -> frozenset[str]:
+        """The members that run a place, as the status has it."""
+        return frozenset(self.holders.values())
+
+    @cached_property
     def pods(self) -> dict[str, Pod]:
         """Member -> the pod of its current incarnation, where there is one."""
         return {
