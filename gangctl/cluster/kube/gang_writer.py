@@ -28,8 +28,8 @@ class GangWriter:
 
     def __init__(self, client: Client, gangs: Reflector[KubeGang]) -> None:
         """``gangs``: the informer that gets what was written."""
-        self.failures: Counter[str] = Counter()
-        """Number of status writes that failed, by Conflict, Terminal or Retryable."""
+        self.failures = Counter({"Conflict": 0, "Retryable": 0, "Terminal": 0})
+        """Number of failed status writes. Each kind is there from the beginning, so that a first failure counts."""
         self._client = client
         self._gangs = gangs
 

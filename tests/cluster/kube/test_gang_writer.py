@@ -19,6 +19,11 @@ async def test_a_written_status_is_read_at_once() -> None:
         assert one.job.status.attempt == again.status.attempt == 2
 
 
+async def test_failed_writes_are_counted_from_zero() -> None:
+    async with live_cluster(GANG) as one:
+        assert one.cluster.status_write_failures == {"Conflict": 0, "Retryable": 0, "Terminal": 0}
+
+
 async def test_a_conflict_refreshes_the_object() -> None:
     async with live_cluster(GANG) as one:
         old = one.job

@@ -109,6 +109,8 @@ class PodWriter:
             answer = await self._client.request("GET", paths.pod(job.metadata.namespace, name))
         except NotFound:
             raise Retryable(f"pod {name} existed and is gone") from None
+        except Terminal as error:  # That says nothing about the pods that the template makes.
+            raise Retryable(f"pod {name} exists and can't be read: {error}") from error
         found = PODS.item(answer)
         if found is None or found.owner != job.metadata.uid:
             raise Retryable(

@@ -28,6 +28,20 @@ async def test_a_pod_of_an_earlier_gang_of_the_same_name_blocks_the_creation() -
         assert one.names() == []
 
 
+async def test_an_existing_pod_that_cannot_be_read_does_not_reject_the_gangs_pods() -> None:
+    async with live_cluster(GANG) as one:
+        await one.cluster.create_pod(one.job, FIRST)
+
+        async def forbidden(request: web.Request) -> web.Response | None:
+            secret = request.method == "GET" and request.path.endswith("/pods/g-worker-0-0")
+            return status(403, "Forbidden", "pods is forbidden") if secret else None
+
+        one.api.faults.append(forbidden)
+        with pytest.raises(Retryable, match=r"pod g-worker-0-0 exists and can't be read: .*forbidden"):
+            await one.cluster.create_pod(one.job, FIRST)
+        await until_async("the pods are admitted", lambda: one.cluster.pod_rejections(UID) == ())
+
+
 async def test_a_conflict_on_a_quota_can_be_retried() -> None:
     async with live_cluster(GANG) as one:
 
