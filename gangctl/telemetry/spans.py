@@ -85,7 +85,7 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
         root_span_id(trace),
         "",
         began(incident),
-        _end(incident, phases),
+        _end(job, incident, phases),
         _root_attributes(job, incident),
         link=linked if is_trace_id(linked) and linked != trace else "",
         failed=_failure(incident) if incident.outcome in {"Failed", "Held"} else "",
@@ -217,9 +217,9 @@ def _after(job: GangJob, incident: Incident) -> Incident | None:
     return next((one for one in job.status.incidents if one.attempt == incident.attempt + 1), None)
 
 
-def _end(incident: Incident, phases: list[Span]) -> float | None:
+def _end(job: GangJob, incident: Incident, phases: list[Span]) -> float | None:
     """The root's end."""
-    if (phases and phases[-1].end is None) or (not phases and incident.outcome == "Open"):
+    if phases[-1].end is None if phases else incident.outcome == "Open" and not _is_over(job, incident):
         return None
     return max((phase.end for phase in phases if phase.end is not None), default=began(incident))
 

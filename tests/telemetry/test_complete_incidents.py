@@ -47,6 +47,15 @@ def _is_whole(made: GangJob, one: Incident) -> bool:
     return in_order and one.settled and one.outcome == "Restarted" and stepped
 
 
+def test_an_open_incident_of_an_earlier_attempt_has_an_end() -> None:
+    """No controller stores that; a status that a person has edited may have it."""
+    made = job(incident(outcome="Open", milliseconds=PhaseMilliseconds()))
+    made = made.model_copy(update={"status": made.status.model_copy(update={"attempt": made.status.attempt + 1})})
+    one = made.status.incidents[0]
+    assert is_complete(made, one, START + 10_000)
+    assert incident_spans(made, one)[0].end == one.time
+
+
 def test_a_restart_is_complete_after_the_evidence_window() -> None:
     made = incident()
     window = job().spec.recovery.evidence_window_seconds
