@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 from gangsidecar.agent.shapes import (
@@ -252,6 +251,8 @@ _MEANINGS = {
 
 def document() -> dict[str, Any]:
     """The OpenAPI 3.1 document of the whole API."""
+    from importlib.metadata import version  # noqa: PLC0415 - nearly 1 MB that only this document needs
+
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {}
     for one in OPERATIONS:
