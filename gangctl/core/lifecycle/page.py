@@ -31,9 +31,9 @@ The diagram leaves out what every phase with pods has in common: `fail_at_deadli
 _TABLE: Final = """\
 ## Transitions
 
-Read a row as: from one of these phases, when the condition holds, the gang goes to that phase, in the same attempt or in
-the next one. The first that applies is taken: while Running, success; in every phase the active deadline, then suspension,
-then what the phase decides.
+Read a row as: from one of these phases, when the condition holds, the gang goes to that phase, in the same attempt or
+in the next one. The first that applies is taken: while Running, success; in every phase the active deadline, then
+suspension, then what the phase decides.
 """
 _FUNCTIONS: Final = """\
 ## Conditions
