@@ -74,7 +74,7 @@ def test_every_form_of_a_secret_is_hidden_and_nothing_else(value: str, text: str
     assert settings is not None
     errors = SdkErrors(settings)
     errors.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
-    errors.release()
+    errors.detach()
     assert errors.first == shown
 
 
@@ -187,6 +187,32 @@ asyncio.run(main())
         assert await process.wait() == 0
         assert time.monotonic() - began < CLOSE_SECONDS + 5, "its timeout is 60 s"
         assert receiver.requests == 1
+
+
+async def test_a_process_ends_after_spans_were_lost_to_a_collector_that_is_down() -> None:
+    """What the SDK has logged must not keep a lock that the interpreter takes at its exit."""
+    code = """
+import asyncio
+from gangctl.telemetry.tracing.tracer import tracer_from_environment
+from tests.telemetry.traced_restart import restarted
+from tests.wait import until_async
+async def main():
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "200"}
+    tracer = tracer_from_environment(environment | {"OTEL_BSP_SCHEDULE_DELAY": "100"})
+    for job in restarted():
+        tracer.round_began(job)
+    await until_async("spans are lost", lambda: tracer.counts().failed > 0, 30)
+    await tracer.close()
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
 
 
 def test_no_exporter_thread_can_block_the_interpreters_exit() -> None:

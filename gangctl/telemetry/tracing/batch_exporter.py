@@ -82,9 +82,9 @@ class BatchExporter(SpanExporter):
         """Do nothing: no span waits here."""
         return True
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """Give the SDK's logger back."""
-        self._errors.release()
+        self._errors.detach()
 
     def _log_loss(self) -> None:
         now = time.monotonic()
@@ -143,6 +143,6 @@ class SdkErrors(logging.Handler):
             text = text.replace(secret, "***")
         return escaped(text)[:_MAX_REASON]
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """Give the SDK's logger back."""
         logging.getLogger("opentelemetry").removeHandler(self)

@@ -103,7 +103,7 @@ class OtlpExporter:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await done.wait()
         self._batches.shutdown()
-        self._batches.release()
+        self._batches.detach()
         left = self._waiting()
         self._closed = True
         if left > 0:
