@@ -117,14 +117,14 @@ def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - fa
 
 
 @pytest.fixture
-def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:
+def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
     """A directory that all pods can mount and the test can read: a hostPath of the host."""
     if cluster.lab is None:
         pytest.skip("a directory that the test shares with all pods needs a cluster of our own")
-    with tempfile.TemporaryDirectory(prefix="gangctl-e2e-shared-") as folder:
+    # Pods may still write into it while it is removed; one on a dead node stays in the cluster until the node is gone.
+    with tempfile.TemporaryDirectory(prefix="gangctl-e2e-shared-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
-        cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--timeout=120s")  # they write into it
 
 
 @pytest.fixture(scope="session")
