@@ -7,7 +7,7 @@ Lists are not cut here, because a shorter list would change decisions; the code 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -34,6 +34,10 @@ class GangPhase(StrEnum):
     """The gang has ended, and the success policy is satisfied."""
     FAILED = "Failed"
     """The gang has ended without success."""
+
+
+ENDED: Final = (GangPhase.SUCCEEDED, GangPhase.FAILED)
+"""Nothing leads out of these phases."""
 
 
 class Condition(Model):

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final, TextIO
 
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.controller_process import ControllerFailedError, ControllerProcess
 from gangctl.cli.display import Display
 from gangctl.cli.errors import ExitCode
@@ -18,7 +18,7 @@ from gangctl.cli.output import print_err
 from gangctl.cli.submission import remove
 from gangctl.cli.worker_output import WorkerOutput
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.gang_store import FINISHED, GangStore
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 
@@ -113,7 +113,7 @@ class LocalRun:
         self._remember(found)
         self._show(found, now)
         status = found.job.status
-        if status.phase not in FINISHED:
+        if status.phase not in ENDED:
             return False
         overdue = now > status.phase_time + found.job.spec.recovery.stop_grace_period_seconds + ENDING_SECONDS
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
@@ -125,7 +125,7 @@ class LocalRun:
             await self._end_processes(0)
             raise
         name, phase, grace = job.metadata.name, job.status.phase, job.spec.recovery.stop_grace_period_seconds
-        if phase in FINISHED:
+        if phase in ENDED:
             await self._end_processes(0)
             await self._last_look()
             self._note(f"{name} has {phase.lower()}: {job.status.message}")

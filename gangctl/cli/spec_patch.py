@@ -8,12 +8,12 @@ from typing import Final
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import ENDED
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.text import clean
-from gangctl.cluster.local.gang_store import FINISHED
 
 EXIT_CODES: Final = """\
 Permissions on a cluster: get and patch gangjobs; with --wait also list and watch.
@@ -40,7 +40,7 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
     name, seconds = arguments.name, arguments.wait
     with selection.open_target(arguments) as target:
         before = target.read(name)
-        if before.status.phase in FINISHED:
+        if before.status.phase in ENDED:
             raise UserError(f"gang {name} has ended ({before.status.phase}); {target.rerun_hint(name)}")
         after = target.change(name, spec)
         unchanged = after.metadata.generation == before.metadata.generation
@@ -48,7 +48,7 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
         target.warn_without_controller()
         if seconds <= 0:
             return ExitCode.OK
-        job = target.wait(name, lambda job: arrived(job) or job.status.phase in FINISHED, seconds)
+        job = target.wait(name, lambda job: arrived(job) or job.status.phase in ENDED, seconds)
     if arrived(job):
         print_out(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
         return ExitCode.OK

@@ -15,10 +15,11 @@ from pathlib import Path
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import ENDED
 from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.gang_store import FINISHED, GangStore
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.local.worker_command import ignored, refusals
@@ -48,7 +49,7 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
             store.create(job, working_directory)
             return Submission(store, (f"gang {job.metadata.name} is created", *notes))
         old = local_gangs.read(store)
-        if old.status.phase in FINISHED:
+        if old.status.phase in ENDED:
             discard(state, store)
             store.create(job, working_directory)
             what = f"gang {job.metadata.name} is created; it replaces the one that has {old.status.phase.lower()}"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gangctl.api.schema import gangjob_schema
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.page import functions, named, page
-from gangctl.core.lifecycle.table import ENDED, TRANSITIONS, Transition
+from gangctl.core.lifecycle.table import TRANSITIONS, Transition
 from tests.core.scenario import parse, play
 from tests.core.test_scenarios import FILES
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import ENDED, Status
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client, Rejected
@@ -23,8 +23,6 @@ from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
-
-_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
 class KubeCluster:
@@ -116,7 +114,7 @@ class KubeCluster:
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the API server rejects pods of this gang, in its words; see the port."""
         job = self.gang(uid)
-        if job is None or job.status.phase in _ENDED:
+        if job is None or job.status.phase in ENDED:
             self._pod_admission.forget(uid)
             return ()
         return self._pod_admission.rejections(job)

@@ -17,14 +17,13 @@ from pydantic import ValidationError
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Metadata, Spec
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local.atomic_files import Stamp, locked, read, stamp, unwritable, write
 from gangctl.cluster.local.layout import GangFolder
 
 ANNOTATION_DIRECTORY: Final = "gangctl.io/working-directory"
 """The directory in which ``gangctl run`` was started: the base of relative paths of workers."""
-FINISHED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
 class GangStore:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import holders, is_planned, members_of, stop_grace
 from gangctl.core.facts.numbering import Numbering
 from gangctl.core.policy.launch import hostfiles, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
-_FINISHING = frozenset({GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED})
+_FINISHING = frozenset({GangPhase.SUSPENDED, *ENDED})
 _HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
 
 

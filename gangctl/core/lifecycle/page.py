@@ -14,8 +14,8 @@ from inspect import getdoc, getmembers, isfunction
 from typing import Final
 
 import gangctl.core
-from gangctl.api.status import GangPhase
-from gangctl.core.lifecycle.table import ENDED, TRANSITIONS, Attempt, Transition
+from gangctl.api.status import ENDED, GangPhase
+from gangctl.core.lifecycle.table import TRANSITIONS, Attempt, Transition
 
 _INTRODUCTION: Final = """\
 <!-- Made by `python -m gangctl.core.lifecycle.page` from gangctl/core/lifecycle/table.py. Change that. -->

@@ -13,11 +13,10 @@ from gangctl.api.events import is_warning
 from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
-from gangctl.core.lifecycle.table import ENDED
 from gangctl.core.policy import admission, pods
 from gangctl.core.record.conditions import conditions
 from gangctl.core.record.degraded import degraded

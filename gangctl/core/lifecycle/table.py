@@ -37,8 +37,6 @@ STARTING: Final = (GangPhase.PENDING, GangPhase.GATHERING)
 """The attempt isn't started yet."""
 ACTIVE: Final = (GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD)
 """The gang has pods: it can be suspended, and its active deadline counts."""
-ENDED: Final = (GangPhase.SUCCEEDED, GangPhase.FAILED)
-"""Nothing leads out of these."""
 
 SUBMIT: Final = Transition("submit", (GangPhase.NEW,), GangPhase.PENDING, Attempt.NEXT, "not `spec.suspend`")
 SUBMIT_SUSPENDED: Final = Transition(

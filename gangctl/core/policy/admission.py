@@ -10,12 +10,11 @@ from typing import Final
 
 from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
-from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.api.status import ENDED, Condition, GangPhase, Status
 from gangctl.core.facts.gang import Gang, incarnation
 
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
-_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 _HOW: Final = "to change the roles, set spec.suspend to true, apply them, and set it back to false"
 
 
@@ -46,7 +45,7 @@ def counts_since(gang: Gang) -> float | None:
 def refusal(gang: Gang, status: Status) -> str:
     """The message to the user: what was seen, what happens next, what to do. Empty = the cluster accepts the pods."""
     words, old = gang.observed.refused, stored(status)
-    if words is None or status.phase in _ENDED:
+    if words is None or status.phase in ENDED:
         return old.message if old is not None and old.status == "False" else ""
     if not words:
         return ""

@@ -15,21 +15,18 @@ When a pod must start and its worker must report is evidence of a fault: ``facts
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
 from gangctl.core.policy import admission
 
-_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
-
 
 def active_deadline(gang: Gang) -> float | None:
     """When the gang has been active for too long."""
     limit, start = gang.spec.active_deadline_seconds, gang.status.start_time
-    if limit is None or start is None or gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *_ENDED}:
+    if limit is None or start is None or gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
         return None
     return start + limit
 

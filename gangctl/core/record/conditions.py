@@ -8,7 +8,7 @@ from gangctl.api.conditions import ConditionType
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.api.status import ENDED, Condition, GangPhase, Status
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.record.incidents import told_of
 
@@ -52,7 +52,7 @@ def conditions(
         (ConditionType.PROGRESSING, progressing),
         (ConditionType.SUSPENDED, phase is GangPhase.SUSPENDED),
         (ConditionType.RESTARTING, restarting),
-        (ConditionType.FINISHED, phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}),
+        (ConditionType.FINISHED, phase in ENDED),
         (ConditionType.SUCCEEDED, phase is GangPhase.SUCCEEDED),
         (ConditionType.FAILED, phase is GangPhase.FAILED),
     ]

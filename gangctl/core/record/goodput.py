@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gangctl.api.changes import changed
-from gangctl.api.status import GangPhase, Spent, Status
+from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 
@@ -23,7 +23,6 @@ _RESTING = {
     GangPhase.PENDING: "pending",
     GangPhase.HELD: "held",
 }
-_ENDED = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 
 def accounted(gang: Gang, after: Status) -> Status:
@@ -32,7 +31,7 @@ def accounted(gang: Gang, after: Status) -> Status:
     first, spent, until = first_step(gang), after.spent, after.accounted_time
     if before.phase is GangPhase.NEW or not before.accounted_time:
         until = gang.now  # It is seen for the first time, by a version that accounts.
-    elif before.phase not in _ENDED:
+    elif before.phase not in ENDED:
         known = changed(before, first_step=first)
         spent, until = _added(known, spent, max(gang.now, before.accounted_time), _fault(before, after))
     # What is lost is reckoned from the pace, and can't be more than is accounted for.
@@ -45,7 +44,7 @@ def spent_until(status: Status, now: float) -> Spent:
 
     A first step, and a fault, that no write has recorded yet still count as what was before them.
     """
-    if status.phase is GangPhase.NEW or status.phase in _ENDED or not status.accounted_time:
+    if status.phase is GangPhase.NEW or status.phase in ENDED or not status.accounted_time:
         return status.spent
     return _added(status, status.spent, max(now, status.accounted_time), None)[0]
 

@@ -5,25 +5,21 @@ Steps are reported many times a second and stored every half minute; a user who 
 
 from __future__ import annotations
 
-from typing import Final
-
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED
 from gangctl.core.facts.gang import Gang, Member
 from gangctl.core.facts.numbering import Numbering
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.summary import progressed, summarised
 from gangctl.core.record.timings import timed
 
-_OVER: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
-
 
 def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     """The gang at this moment. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
     status = job.status
-    if status.phase not in _OVER:
+    if status.phase not in ENDED:
         status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
     numbering = Numbering(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}

@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gangctl.api.gangjob import GangJob, Windowed
-from gangctl.api.status import GangPhase, Spent
+from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
 from gangctl.core.record.goodput import goodput, spent_until
 from gangctl.telemetry.metrics.labels import PHASES
@@ -26,7 +26,6 @@ from gangctl.telemetry.metrics.labels import PHASES
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
 """A budget is low when this part of it is used."""
-_ENDED: Final = frozenset({GangPhase.SUCCEEDED, GangPhase.FAILED})
 _MILLISECONDS: Final = 1000
 
 
@@ -73,7 +72,7 @@ def _milliseconds(spent: Spent) -> tuple[int, ...]:
 def _low_until(job: GangJob) -> float:
     """When the budget stops being low, because a charge leaves its window; 0 if it is not low."""
     budget = job.spec.recovery.budget
-    if not isinstance(budget, Windowed) or not budget.max_restarts or job.status.phase in _ENDED:
+    if not isinstance(budget, Windowed) or not budget.max_restarts or job.status.phase in ENDED:
         return 0.0
     much = math.ceil(budget.max_restarts * LOW)
     charges = sorted((entry.time for entry in job.status.ledger if entry.charged), reverse=True)
@@ -206,7 +205,7 @@ class GangMetrics:
         for namespace, total in self._namespaces.items() if self._leads() else ():
             for phase, times in total.since.items():
                 gangs.add_metric([namespace, phase.value], len(times))
-                if phase not in _ENDED:
+                if phase not in ENDED:
                     age = now - min(times.values(), default=now)
                     oldest.add_metric([namespace, phase.value], max(0.0, age))
             for bucket, seconds in total.spent.until(now):

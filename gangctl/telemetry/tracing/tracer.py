@@ -19,7 +19,7 @@ from typing import Final
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
@@ -90,7 +90,7 @@ class IncidentTracer:
         """
         gang = self._gangs.pop(uid, None)
         self._unfinished.pop(uid, None)
-        if gang is not None and gang.job.status.phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}:
+        if gang is not None and gang.job.status.phase in ENDED:
             self._finish(gang, set())
 
     def term_ended(self) -> None:
