@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +17,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
+from tests.cluster.kube.events.eventcases import recording
 from tests.wait import until_async
 
 TRACE = "0123456789abcdef0123456789abcdef"
@@ -47,19 +46,6 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
         yield found
 
 
-@asynccontextmanager
-async def leading(client: Client) -> AsyncIterator[EventRecorder]:
-    """A recorder of a leader, for one term."""
-    one = EventRecorder(client)
-    task = asyncio.create_task(one.run())
-    try:
-        yield one
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 def sent(recorder: EventRecorder, count: int) -> bool:
     """Whether so many Events were created."""
     return recorder.counts.sent == count
@@ -81,7 +67,7 @@ async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
     cluster: Cluster, client: Client, job: GangJob, namespace: str
 ) -> None:
     for leader in range(3):
-        async with leading(client) as one:
+        async with recording(client) as one:
             one.record(job, RESTARTING, "")
             await until_async("the first Event is delivered", partial(delivered, one, 1))
             one.record(job, RESTARTING, "")
@@ -108,7 +94,7 @@ async def test_an_event_is_not_sent_again_after_a_lost_answer(
     await client.request(
         "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()
     )
-    async with leading(client) as one:
+    async with recording(client) as one:
         one.record(job, RESTARTING, "")
         await until_async("the Event is sent", lambda: one.counts.sent == 1)
     assert [event.get("series") for event in shown(cluster, namespace)] == [None]
@@ -117,7 +103,7 @@ async def test_an_event_is_not_sent_again_after_a_lost_answer(
 async def test_the_api_server_accepts_every_reason(
     cluster: Cluster, client: Client, job: GangJob, namespace: str
 ) -> None:
-    async with leading(client) as one:
+    async with recording(client) as one:
         for reason in EVENTS:
             kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL
             one.record(job, Event(kind, reason, "x" * 2000), "")

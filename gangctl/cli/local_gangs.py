@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
+from gangctl.cli.suggestions import hint
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
@@ -52,16 +52,8 @@ def find(state: StateDirectory, name: str) -> GangStore:
     except Terminal as error:
         raise UserError(str(error)) from None
     if store.stamp() is None:
-        known = names(state)
-        near = get_close_matches(name, known, 3)
-        hint = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else f"there are {', '.join(known[:10])}"
-            if known
-            else "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
-        )
-        raise UserError(f"there is no gang {name!r} in {state.path}: {hint}")
+        empty = "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
+        raise UserError(f"there is no gang {name!r} in {state.path}: {hint(name, names(state), empty)}")
     return store
 
 

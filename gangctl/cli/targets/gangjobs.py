@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from difflib import get_close_matches
 from typing import Any, Final
 
 from gangctl.api.changes import SpecChanges
@@ -12,6 +11,7 @@ from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.version import API_VERSION, PLURAL
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
+from gangctl.cli.suggestions import hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
 from gangctl.cluster.kube.watch.projections import GANGS, KubeGang
@@ -110,15 +110,8 @@ class GangJobs:
             known = [one.name for one in await self.all()]
         except ClusterError:
             return f"there is no gang {name!r} in namespace {self.namespace}"
-        near = get_close_matches(name, known, 3)
-        hint = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else f"there are {', '.join(known[:10])}"
-            if known
-            else f"it has no gangs; {command_name()} status -A shows those of all namespaces"
-        )
-        return f"there is no gang {name!r} in namespace {self.namespace}: {hint}"
+        empty = f"it has no gangs; {command_name()} status -A shows those of all namespaces"
+        return f"there is no gang {name!r} in namespace {self.namespace}: {hint(name, known, empty)}"
 
     async def _check_namespace(self) -> None:
         try:

@@ -10,7 +10,6 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ import yaml
 from gangctl.cli import local_gangs
 from gangctl.cli.command_name import is_plugin
 from gangctl.cli.errors import UserError
+from gangctl.cli.suggestions import hint
 from gangctl.cli.targets.local import LocalTarget
 from gangctl.cli.targets.port import Target
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
@@ -109,9 +109,7 @@ def _check_context(arguments: argparse.Namespace) -> None:
     paths = _configs(arguments.kubeconfig)
     known = sorted({name for path in paths for name in _contexts(path)})
     if known and wanted not in known:
-        near = get_close_matches(wanted, known, 3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:10])}"
-        raise UserError(f"there is no context {wanted!r} in {', '.join(map(str, paths))}: {hint}")
+        raise UserError(f"there is no context {wanted!r} in {', '.join(map(str, paths))}: {hint(wanted, known)}")
 
 
 def _contexts(path: Path) -> list[str]:
