@@ -8,7 +8,7 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Level, Request
-from tests.simulation import controller, moves, sidecars
+from tests.simulation import controller, kubelets, moves, sidecars, training
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import POISON, SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
@@ -59,9 +59,9 @@ def _change(**update: bool) -> Fault:
 
 def _train(u: Universe, target: int) -> None:
     for _ in range((1 + target % 5) * len(u.places)):
-        found = moves.can_train(u)
+        found = training.can_train(u)
         if found:
-            moves.train(u, *found[target % len(found)])
+            training.train(u, *found[target % len(found)])
 
 
 def _poison(u: Universe, target: int) -> None:
@@ -95,7 +95,7 @@ def _request(u: Universe, target: int) -> None:
 def _crash_supervisor(u: Universe, target: int) -> None:
     box = _box(u, target)
     if box is not None and box.machine is not None:
-        u.crash_supervisor(box.pod)
+        kubelets.crash_supervisor(u, box.pod)
 
 
 def _cut(u: Universe, target: int) -> None:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Checkpoint, Ping, Progress
-from tests.simulation import controller, invariants, sidecars
+from gangsidecar.wire import Ping
+from tests.simulation import controller, invariants, kubelets, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
-from tests.simulation.values import CHILD, Box, Leader, Proc, Saved
+from tests.simulation.values import CHILD, Box, Leader, Proc
 
 PING_MS = 4_000
 RARE_PING_MS = 200_000
 """Where only an orphan's end is measured by pings, fewer of them show the same."""
-KEPT_STEPS = 2
 
 
 class Kind(Enum):
@@ -158,15 +157,15 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
         case Kind.RECONNECT:
             sidecars.cut(u, uid)
         case Kind.START:
-            u.start_pod(uid)
+            kubelets.start_pod(u, uid)
         case Kind.SESSION if uid not in u.pods or u.pods[uid].deleting:
-            u.exit(uid)
+            kubelets.end_containers(u, uid)
         case Kind.SESSION:
-            u.restart_container(uid)
+            kubelets.restart_container(u, uid)
         case Kind.SIGTERM:
-            u.ask_to_end(uid)
+            kubelets.ask_to_end(u, uid)
         case Kind.EXIT:
-            u.exit(uid)
+            kubelets.end_containers(u, uid)
         case Kind.ENDED:
             u.pods[uid] = replace(u.pods[uid], terminated=True, reason="Completed")
         case Kind.REMOVE:
@@ -224,7 +223,7 @@ def advance(u: Universe, until: int) -> None:
         for uid in list(u.boxes):
             box = u.boxes[uid]
             if box.kill_at is not None and box.kill_at <= u.now and not box.exited and box.node not in u.lost:
-                u.exit(uid)
+                kubelets.end_containers(u, uid)
                 continue
             if box.machine is not None and _hears_pings(u, box):
                 u.feed(uid, Ping())
@@ -245,55 +244,6 @@ def _deadline(u: Universe, box: Box) -> int | None:
     if due is not None:
         times.append(due)
     return min(times, default=None)
-
-
-# Training
-
-
-def can_train(u: Universe) -> list[tuple[str, Proc]]:
-    """Processes that can make the next step: all ranks of the attempt are there, and none is ahead."""
-    living = [
-        (uid, proc)
-        for uid, box in u.boxes.items()
-        if box.machine is not None and not box.poisoned
-        for proc in box.procs
-        if proc.local_rank == 0 and proc.rank is not None
-    ]
-    attempts = {proc.attempt for _, proc in living}
-    if len(attempts) != 1 or len(living) < len(u.places):
-        return []
-    slowest = min(u.boxes[uid].step for uid, _ in living)
-    return [(uid, proc) for uid, proc in living if u.boxes[uid].step == slowest]
-
-
-def train(u: Universe, uid: str, proc: Proc) -> None:
-    """One rank makes a step and saves its part, also while it is being stopped."""
-    box = u.boxes[uid]
-    step = box.step + 1
-    u.boxes[uid] = replace(box, step=step)
-    assert proc.rank is not None
-    u.feed(uid, Progress(proc.attempt, step, 0))
-    if u.spec.checkpoint is None:
-        return
-    for tier in u.spec.checkpoint.tiers:
-        if tier.scope == "Member":
-            u.feed(uid, Checkpoint(tier.name, step, proc.rank, proc.attempt))
-        else:
-            _save(u, step, proc)
-
-
-def _save(u: Universe, step: int, proc: Proc) -> None:
-    marker = f"attempt-{proc.attempt}"
-    old = next((saved for saved in u.disk if (saved.step, saved.marker) == (step, marker)), None)
-    assert proc.rank is not None
-    parts = frozenset({proc.rank}) | (old.parts if old is not None else frozenset())
-    complete = len(parts) == len(u.places)
-    others = [saved for saved in u.disk if saved.step != step]
-    if complete:  # The last rank to write prunes.
-        older = sorted((saved for saved in others if saved.complete), key=lambda saved: saved.step)
-        pruned = older[: max(0, len(older) - KEPT_STEPS + 1)]
-        others = [saved for saved in others if saved not in pruned]
-    u.disk = tuple(sorted([*others, Saved(step, marker, parts, complete)], key=lambda saved: saved.step))
 
 
 def main_processes(box: Box) -> list[Proc]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
-from tests.simulation import controller, sidecars
+from tests.simulation import controller, kubelets, sidecars
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
 from tests.simulation.lives import Run, settle
-from tests.simulation.moves import Kind, Move, advance, can_train, moves, next_time, perform, train
+from tests.simulation.moves import Kind, Move, advance, moves, next_time, perform
 from tests.simulation.setups import FATAL_CODE, setups
+from tests.simulation.training import can_train, train
 from tests.simulation.universe import SIGKILL, Universe, new_universe
 
 Filter = Callable[[Universe, Move], bool]
@@ -125,7 +126,7 @@ def test_the_controller_notices_a_container_that_starts_late_and_never_connects(
     go_on(u)
     began = u.now
     advance(u, began + 30_000)
-    u.crash_supervisor("worker-1.0")
+    kubelets.crash_supervisor(u, "worker-1.0")
     go_on(u)
     while u.now < began + 300_000 and u.status.attempt == 1:
         due = next_time(u)

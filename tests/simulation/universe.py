@@ -25,8 +25,6 @@ from tests.simulation.setups import Setup, setups
 from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, seconds
 
 SIGKILL, SIGTERM = 9, 15
-KUBELET_GRACE_MS = 150_000
-STUCK_RETRY_MS = 10_000
 POISON = "poisoned"
 
 
@@ -252,56 +250,6 @@ class Universe:
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:
             self.boxes[uid] = replace(self.boxes[uid], down=(*kept, *self.boxes[uid].down))
-
-    # Kubelets
-
-    def start_pod(self, uid: str) -> None:
-        """The pod finds a node, and its containers start."""
-        at = self.wall
-        pod = replace(self.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
-        self.pods[uid] = pod
-        self.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node)
-        self.begin_session(uid)
-
-    def crash_supervisor(self, uid: str) -> None:
-        """The supervisor is killed. As PID 1 it takes its container along; else its processes run on."""
-        box = self.boxes[uid]
-        procs = box.procs if self.setup.local else tuple(proc for proc in box.procs if proc.stuck)
-        self.boxes[uid] = replace(box, machine=None, inbox=(), procs=procs, ending=False)
-        if uid in self.pods:
-            self.pods[uid] = replace(self.pods[uid], started_at=None)
-        if not self.setup.restarts_containers:
-            self.exit(uid)
-
-    def restart_container(self, uid: str) -> None:
-        """The container is started again in its pod."""
-        box = self.boxes[uid]
-        for proc in box.procs:
-            assert not proc.stuck
-        pod = self.pods.get(uid)
-        if pod is not None:
-            self.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=self.wall, ended_at=self.wall)
-        self.begin_session(uid)
-
-    def exit(self, uid: str) -> None:
-        """Every container has ended for good."""
-        sidecars.cut(self, uid)
-        box = self.boxes[uid]
-        stuck = tuple(proc for proc in box.procs if proc.stuck)
-        again = self.now + STUCK_RETRY_MS if stuck else box.kill_at
-        self.boxes[uid] = replace(
-            box, machine=None, inbox=(), procs=stuck, ending=False, exited=not stuck, kill_at=again
-        )
-        if not stuck and uid not in self.pods:
-            del self.boxes[uid]
-
-    def ask_to_end(self, uid: str) -> None:
-        """The kubelet has seen that the pod is to go: SIGTERM, and SIGKILL later."""
-        self.boxes[uid] = replace(self.boxes[uid], kill_at=self.now + KUBELET_GRACE_MS)
-        if self.boxes[uid].machine is None:
-            self.exit(uid)
-        else:
-            self.feed(uid, machine.Terminate())
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:

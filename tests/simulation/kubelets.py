@@ -1,0 +1,65 @@
+"""The kubelets of the simulated world: they start containers, restart them, and end them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gangsidecar.supervisor import machine
+from tests.simulation import sidecars
+from tests.simulation.universe import Universe
+from tests.simulation.values import Box
+
+GRACE_MS: Final = 150_000
+STUCK_RETRY_MS: Final = 10_000
+
+
+def start_pod(u: Universe, uid: str) -> None:
+    """The pod finds a node, and its containers start."""
+    at = u.wall
+    pod = replace(u.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
+    u.pods[uid] = pod
+    u.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node)
+    u.begin_session(uid)
+
+
+def crash_supervisor(u: Universe, uid: str) -> None:
+    """The supervisor is killed. As PID 1 it takes its container along; else its processes run on."""
+    box = u.boxes[uid]
+    procs = box.procs if u.setup.local else tuple(proc for proc in box.procs if proc.stuck)
+    u.boxes[uid] = replace(box, machine=None, inbox=(), procs=procs, ending=False)
+    if uid in u.pods:
+        u.pods[uid] = replace(u.pods[uid], started_at=None)
+    if not u.setup.restarts_containers:
+        end_containers(u, uid)
+
+
+def restart_container(u: Universe, uid: str) -> None:
+    """The container is started again in its pod."""
+    box = u.boxes[uid]
+    for proc in box.procs:
+        assert not proc.stuck
+    pod = u.pods.get(uid)
+    if pod is not None:
+        u.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=u.wall, ended_at=u.wall)
+    u.begin_session(uid)
+
+
+def end_containers(u: Universe, uid: str) -> None:
+    """Every container has ended for good."""
+    sidecars.cut(u, uid)
+    box = u.boxes[uid]
+    stuck = tuple(proc for proc in box.procs if proc.stuck)
+    again = u.now + STUCK_RETRY_MS if stuck else box.kill_at
+    u.boxes[uid] = replace(box, machine=None, inbox=(), procs=stuck, ending=False, exited=not stuck, kill_at=again)
+    if not stuck and uid not in u.pods:
+        del u.boxes[uid]
+
+
+def ask_to_end(u: Universe, uid: str) -> None:
+    """The kubelet has seen that the pod is to go: SIGTERM, and SIGKILL later."""
+    u.boxes[uid] = replace(u.boxes[uid], kill_at=u.now + GRACE_MS)
+    if u.boxes[uid].machine is None:
+        end_containers(u, uid)
+    else:
+        u.feed(uid, machine.Terminate())
