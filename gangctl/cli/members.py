@@ -7,8 +7,9 @@ from difflib import get_close_matches
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
-from gangctl.core.facts.gang import holders, members_of
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.gang import holders
+from gangctl.core.facts.layout import members_of
+from gangctl.core.facts.numbering import Numbering, numbered
 
 
 def rank(text: str) -> int:
@@ -61,7 +62,7 @@ def member_of_rank(job: GangJob, wanted: int, role: str | None) -> str:
         UserError: there is no such rank, or several groups have it.
     """
     places = [] if role is None else members_of_role(job, role)
-    numbering = Numbering(job.spec)
+    numbering = numbered(job.spec)
     ranks = {place: its for place, its in numbering.ranks.items() if role is None or place in places}
     found = [place for place, its in ranks.items() if wanted in its]
     if not found:

@@ -11,7 +11,8 @@ from hypothesis.strategies import DrawFn
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.roles_hash import roles_hash
-from gangctl.core.facts.gang import incarnation, members_of
+from gangctl.core.facts.gang import incarnation
+from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.world import Device, Heard, Observed, Pod
 from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times

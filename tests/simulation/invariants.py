@@ -12,7 +12,7 @@ from gangctl.api.gangjob import ApiSource, Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.numbering import numbered
 from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
@@ -228,7 +228,7 @@ def _restore_point(u: Universe, leader: Leader, new: Status) -> None:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     steps: list[set[int]] = []
-    ranks = Numbering(u.spec).ranks
+    ranks = numbered(u.spec).ranks
     for place, member in holders(u.spec, new).items():
         report = said.get((member, incarnation(new, member)))
         had = () if report is None else report.checkpoints

@@ -7,13 +7,15 @@ The core and the machine in it are the real ones. Everything else is what :mod:`
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import Status
-from gangctl.core.facts.gang import Gang, Member
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.layout import Member
 from gangctl.core.facts.world import Observed, Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
@@ -70,12 +72,12 @@ class Universe:
         return seconds(self.now + self.skew)
 
     @property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> Mapping[str, Member]:
         """All members by name."""
         return _gang(self.setup.name).members
 
     @property
-    def places(self) -> dict[str, Member]:
+    def places(self) -> Mapping[str, Member]:
         """The places that must be filled."""
         return _gang(self.setup.name).places
 

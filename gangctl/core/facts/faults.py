@@ -24,7 +24,7 @@ from gangctl.core.facts.evidence import (
     Strength,
     signal_name,
 )
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangsidecar.wire import End, Level, Phase, Report
 
@@ -34,13 +34,18 @@ START_SECONDS: Final = 60.0
 """A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
 
 
+@once
 def faults(gang: Gang) -> tuple[Fault, ...]:
     """All evidence against the newest attempt that had workers, strongest first, earliest first among equals.
 
     While Running that is the status' attempt, while Gathering the one before.
     """
     found = [
-        fault for place in gang.places for fault in _of_member(gang, gang.holders[place]) if not _is_late(gang, fault)
+        fault
+        for holder in gang.holders.values()
+        if holder in gang.conspicuous
+        for fault in _of_member(gang, holder)
+        if not _is_late(gang, fault)
     ]
     found += _of_replaced(gang)
     return tuple(

@@ -40,13 +40,13 @@ class Defect:
 
 def is_ready(gang: Gang, member: str) -> bool:
     """Whether the member's current pod reported Ready for the status' attempt and can run it."""
-    report = gang.report(member)
+    heard = gang.heard_of(member)
     return (
-        report is not None
-        and gang.connected(member)
-        and report.phase is Phase.READY
-        and report.attempt == gang.status.attempt
-        and defect(gang, member) is None
+        heard is not None
+        and heard.connected
+        and heard.report.phase is Phase.READY
+        and heard.report.attempt == gang.status.attempt
+        and (member not in gang.conspicuous or defect(gang, member) is None)
     )
 
 

@@ -6,28 +6,18 @@ takes the place of a lost member. ``Gang`` answers questions of fact only; polic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
-from gangctl.api.names import member_name
 from gangctl.api.status import GangPhase, Replaced, Status
+from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase, Report
 
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One place in the gang."""
-
-    name: str
-    role: Role
-    index: int
-
-    @property
-    def is_spare(self) -> bool:
-        """Beyond the needed ones: it has no place of its own."""
-        return self.index >= self.role.replicas
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +27,8 @@ class Gang:
     now: float
     job: GangJob
     observed: Observed
+    known: dict[Callable[[Gang], Any], Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What :func:`once` has computed from this look."""
 
     @property
     def spec(self) -> Spec:
@@ -49,14 +41,14 @@ class Gang:
         return self.job.status
 
     @cached_property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> Mapping[str, Member]:
         """All members by name, in the order of roles and indexes; spares come last in their role."""
-        return {member.name: member for role in self.spec.roles for member in members_of(role)}
+        return layout(self.spec.roles).members
 
     @cached_property
-    def places(self) -> dict[str, Member]:
+    def places(self) -> Mapping[str, Member]:
         """The needed members by name: the places that must be filled."""
-        return {name: member for name, member in self.members.items() if not member.is_spare}
+        return layout(self.spec.roles).places
 
     @cached_property
     def holders(self) -> dict[str, str]:
@@ -71,16 +63,18 @@ class Gang:
     @cached_property
     def pods(self) -> dict[str, Pod]:
         """Member -> the pod of its current incarnation, where there is one."""
+        members, raised, base = self.members, raised_incarnations(self.status), self.status.base_incarnation
         return {
             pod.member: pod
             for pod in self.observed.pods
-            if pod.member in self.members and pod.incarnation == self.incarnation(pod.member)
+            if pod.member in members and pod.incarnation == raised.get(pod.member, base)
         }
 
     @cached_property
     def heard(self) -> dict[str, Heard]:
         """Pod UID -> the newest report of its supervisor."""
-        return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == self.job.metadata.uid}
+        uid = self.job.metadata.uid
+        return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == uid}
 
     @cached_property
     def reports(self) -> dict[str, list[Report]]:
@@ -93,12 +87,32 @@ class Gang:
     @cached_property
     def unseen(self) -> frozenset[tuple[str, int]]:
         """(member, incarnation) of supervisors that speak though the cluster doesn't show their pods."""
-        present = {pod.uid for pod in self.observed.pods}
-        return frozenset(
-            (heard.report.member, heard.report.incarnation)
-            for uid, heard in self.heard.items()
-            if heard.connected and uid not in present
-        )
+        absent = self.heard.keys() - {pod.uid for pod in self.observed.pods}
+        speaking = [heard for heard in (self.heard[uid] for uid in absent) if heard.connected]
+        return frozenset((heard.report.member, heard.report.incarnation) for heard in speaking)
+
+    @cached_property
+    def conspicuous(self) -> frozenset[str]:
+        """The members that anything may be wrong with. The others have neither a fault nor a defect.
+
+        They are passed over: their pods are sound, their nodes answer, and their supervisors have nothing to tell, but,
+        while Running, that they run the attempt.
+        """
+        lost, pods, heard = self.observed.lost_nodes, self.pods, self.heard
+        running, attempt = self.status.phase is GangPhase.RUNNING, self.status.attempt
+        found = {member for member, _ in self.unseen}
+        for name in self.members:
+            pod = pods.get(name)
+            one = None if pod is None else heard.get(pod.uid)
+            if (
+                pod is None
+                or one is None
+                or not (pod.is_sound and one.is_quiet)
+                or (lost and pod.node in lost)
+                or (running and not one.runs(attempt))
+            ):
+                found.add(name)
+        return frozenset(found)
 
     @cached_property
     def replaced(self) -> dict[str, Replaced]:
@@ -118,16 +132,19 @@ class Gang:
         one, before = self.members.get(member), {role.name: role.desired for role in self.status.roles}
         return member in self.pods or (one is not None and one.index < before.get(one.role.name, 0))
 
+    def heard_of(self, member: str) -> Heard | None:
+        """The newest word of the supervisor in the member's current pod."""
+        pod = self.pods.get(member)
+        return None if pod is None else self.heard.get(pod.uid)
+
     def report(self, member: str) -> Report | None:
         """The newest report of the supervisor in the member's current pod."""
-        pod = self.pods.get(member)
-        heard = None if pod is None else self.heard.get(pod.uid)
+        heard = self.heard_of(member)
         return None if heard is None else heard.report
 
     def connected(self, member: str) -> bool:
         """Whether the supervisor in the member's current pod has spoken on a connection that is still there."""
-        pod = self.pods.get(member)
-        heard = None if pod is None else self.heard.get(pod.uid)
+        heard = self.heard_of(member)
         return heard is not None and heard.connected
 
     def is_fresh(self, member: str) -> bool:
@@ -142,14 +159,27 @@ class Gang:
         return pod.node in self.observed.lost_nodes and not (heard is not None and heard.connected)
 
 
-def members_of(role: Role) -> tuple[Member, ...]:
-    """The members of one role, spares last."""
-    return tuple(Member(member_name(role.name, at), role, at) for at in range(role.replicas + role.spares))
+def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
+    """Make ``function`` compute its answer once for each look, however many policies ask. It must not be changed."""
+
+    @wraps(function)
+    def known(gang: Gang) -> _T:
+        if function not in gang.known:
+            gang.known[function] = function(gang)
+        answer: _T = gang.known[function]
+        return answer
+
+    return known
+
+
+def raised_incarnations(status: Status) -> dict[str, int]:
+    """Member -> its incarnation, where that isn't ``base_incarnation``."""
+    return {entry.member: entry.incarnation for entry in status.replaced}
 
 
 def incarnation(status: Status, member: str) -> int:
     """How many times the member's pod has been replaced."""
-    return next((entry.incarnation for entry in status.replaced if entry.member == member), status.base_incarnation)
+    return raised_incarnations(status).get(member, status.base_incarnation)
 
 
 def coming_attempt(status: Status) -> int:
@@ -174,12 +204,9 @@ def stop_grace(spec: Spec, status: Status) -> int:
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:
     """Place -> the member that runs it."""
-    held = {entry.place: entry.member for entry in status.ranks}
-    return {
-        name: held.get(name, name)
-        for role in spec.roles
-        for name in (member_name(role.name, at) for at in range(role.replicas))
-    }
+    places = layout(spec.roles).places
+    held = {entry.place: entry.member for entry in status.ranks if entry.place in places}
+    return {**dict(zip(places, places, strict=True)), **held}
 
 
 def processes_of(role: Role) -> int:

@@ -11,19 +11,25 @@ from functools import cached_property
 
 from gangctl.api.gangjob import Role, Spec
 from gangctl.api.names import member_name
+from gangctl.core.facts.layout import for_roles, layout
+
+
+def numbered(spec: Spec) -> Numbering:
+    """The numbering of a gang's places."""
+    return _numbered(spec.roles)
 
 
 @dataclass(frozen=True)
 class Numbering:
     """Who has which ranks: places are numbered within their process group, in the order of roles and indexes."""
 
-    spec: Spec
+    all_roles: tuple[Role, ...]
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """Process group -> its places in the order of their node ranks. Without the places that have no ranks."""
         groups: dict[str, list[str]] = {}
-        for role in self.spec.roles:
+        for role in self.all_roles:
             if role.group:
                 groups.setdefault(role.group, []).extend(member_name(role.name, at) for at in range(role.replicas))
         return groups
@@ -48,8 +54,13 @@ class Numbering:
     @cached_property
     def roles(self) -> dict[str, Role]:
         """Place -> its role."""
-        return {member_name(role.name, at): role for role in self.spec.roles for at in range(role.replicas)}
+        return {name: member.role for name, member in layout(self.all_roles).places.items()}
 
     def world_size(self, group: str) -> int:
         """How many ranks the group has."""
-        return sum(role.replicas * role.processes_per_pod for role in self.spec.roles if role.group == group)
+        return sum(role.replicas * role.processes_per_pod for role in self.all_roles if role.group == group)
+
+
+@for_roles
+def _numbered(roles: tuple[Role, ...]) -> Numbering:
+    return Numbering(roles)

@@ -7,44 +7,44 @@ one place, and a place has at most one holder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from gangctl.api.status import HeldRank
 from gangctl.core.facts.fitness import is_ready
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 
 
-def assign(gang: Gang) -> dict[str, str | None]:
+@once
+def assign(gang: Gang) -> Mapping[str, str | None]:
     """Place -> the ready member that runs it in this attempt; None where none can yet.
 
     A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
     """
     given: dict[str, str | None] = {}
-    holding = set(gang.holders.values())
+    free: dict[str, Iterator[str]] = {}
     for place, holder in gang.holders.items():
         if is_ready(gang, holder):
             given[place] = holder
         elif holder in gang.pods and not gang.is_fresh(holder):
             given[place] = None
         else:
-            role = gang.places[place].role
-            spare = next(
-                (
-                    name
-                    for name, member in gang.members.items()
-                    if member.role.name == role.name and name not in holding and is_ready(gang, name)
-                ),
-                None,
-            )
-            given[place] = spare
-            if spare is not None:
-                holding.add(spare)
+            role = gang.places[place].role.name
+            given[place] = next(free.setdefault(role, _ready_spares(gang, role)), None)
     return given
 
 
-def stored(assignment: dict[str, str | None]) -> tuple[tuple[str, str], ...]:
+def _ready_spares(gang: Gang, role: str) -> Iterator[str]:
+    """The ready members of the role that hold no place, in order."""
+    for name, member in gang.members.items():
+        if member.role.name == role and name not in gang.holding and is_ready(gang, name):
+            yield name
+
+
+def stored(assignment: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
     """The complete assignment, places with the members that hold them."""
     return tuple((place, member) for place, member in assignment.items() if member is not None)
 
 
-def held_ranks(assignment: dict[str, str | None]) -> tuple[HeldRank, ...]:
+def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:
     """What the status stores of an assignment: only the places that aren't held by their own member."""
     return tuple(HeldRank(place=place, member=member) for place, member in stored(assignment) if member != place)

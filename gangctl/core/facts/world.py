@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gangsidecar.wire import Report, Scanned
+from gangsidecar.wire import Phase, Report, Scanned
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,15 @@ class Pod:
     conditions: tuple[tuple[str, str, str], ...] = ()
     """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
     devices: tuple[Device, ...] = ()
+    is_sound: bool = field(init=False, compare=False, repr=False)
+    """Nothing here can be a fault or a defect: it didn't end, doesn't end, and its devices are healthy."""
+
+    def __post_init__(self) -> None:
+        """Derive once what each look at the gang asks for."""
+        ends = self.deleting or self.terminated or self.ended_at is not None
+        disrupted = any(kind == "DisruptionTarget" for kind, _, _ in self.conditions)
+        well = all(device.health == "Healthy" for device in self.devices)
+        object.__setattr__(self, "is_sound", well and not ends and not disrupted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,23 @@ class Heard:
     at: float
     """When it arrived."""
     connected: bool = True
+    is_quiet: bool = field(init=False, compare=False, repr=False)
+    """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
+    newest_end: int = field(init=False, compare=False, repr=False)
+    """The newest attempt of which a process has ended; -1 if none has."""
+
+    def __post_init__(self) -> None:
+        """Derive once what each look at the gang asks for."""
+        one = self.report
+        goes_on = not one.terminating and one.phase is not Phase.STUCK and one.phase is not Phase.DONE
+        asks = one.request is not None or one.missing_step is not None
+        quiet = goes_on and not asks and all(end.stopped for end in one.ends)
+        object.__setattr__(self, "is_quiet", quiet)
+        object.__setattr__(self, "newest_end", max((end.attempt for end in one.ends), default=-1))
+
+    def runs(self, attempt: int) -> bool:
+        """Whether it runs the attempt, and no process of it has ended."""
+        return self.report.phase is Phase.RUNNING and self.report.attempt == attempt and self.newest_end < attempt
 
     def ago(self, age_ms: float) -> float:
         """When something happened that the report tells the age of: ages become times here, and only here."""

@@ -12,8 +12,9 @@ from functools import cached_property
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import holders, is_planned, members_of, stop_grace
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.gang import holders, is_planned, stop_grace
+from gangctl.core.facts.layout import layout
+from gangctl.core.facts.numbering import Numbering, numbered
 from gangctl.core.policy.launch import hostfiles, processes
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
 
@@ -42,16 +43,12 @@ class Directives:
         """Member -> its current incarnation."""
         status = self.job.status
         raised = {entry.member: entry.incarnation for entry in status.replaced}
-        return {
-            member.name: raised.get(member.name, status.base_incarnation)
-            for role in self.job.spec.roles
-            for member in members_of(role)
-        }
+        return {**dict.fromkeys(layout(self.job.spec.roles).members, status.base_incarnation), **raised}
 
     @cached_property
     def numbering(self) -> Numbering:
         """Who has which ranks."""
-        return Numbering(self.job.spec)
+        return numbered(self.job.spec)
 
     @cached_property
     def hostfiles(self) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,8 @@ wait without end for something that is there and doesn't answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import RuleLevel
 from gangctl.api.incident import Cause, IncidentLevel
@@ -110,7 +112,7 @@ def _wait(
 def _awaited(gang: Gang, blocking: tuple[str, ...], missing: list[str]) -> str:
     """What the barrier waits for: each member is named once."""
     stopping = _stopping(gang, blocking)
-    starting = [name for name in _holders(gang, missing) if name not in stopping]
+    starting = _without(_holders(gang, missing), stopping)
     parts = [(stopping, "to stop"), (starting, "to be ready")]
     return " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
 
@@ -122,6 +124,11 @@ def _stopping(gang: Gang, blocking: tuple[str, ...]) -> list[str]:
     unnamed = [f"every pod {name}" for name in blocking if "." not in name]
     pods_of = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(earlier)}"
     return [*(current[name] for name in blocking if name in current), *([pods_of] if earlier else []), *unnamed]
+
+
+def _without(names: list[str], others: list[str]) -> list[str]:
+    known = frozenset(others)
+    return [name for name in names if name not in known]
 
 
 def _holders(gang: Gang, missing: list[str]) -> list[str]:
@@ -137,7 +144,7 @@ def _give_up_replacing(gang: Gang) -> Plan:
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
-def _replace(gang: Gang, unfit: dict[str, Defect], *, create: bool) -> Plan:
+def _replace(gang: Gang, unfit: Mapping[str, Defect], *, create: bool) -> Plan:
     who = listed([f"{name} ({why.message})" for name, why in sorted(unfit.items())])
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
@@ -197,7 +204,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
     late = _stopping(gang, blocking)
-    who = listed([*late, *(name for name in _holders(gang, missing) if name not in late)]) or "the gang"
+    who = listed([*late, *_without(_holders(gang, missing), late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}

@@ -14,7 +14,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Master, RejectedStep, Status
 from gangctl.core.facts.faults import is_unseen_by_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.ranks import held_ranks
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import succeed_while_gathering
@@ -118,7 +118,7 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
     """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
-    for group, places in Numbering(gang.spec).groups.items():
+    for group, places in numbered(gang.spec).groups.items():
         report = gang.report(assignment[places[0]])
         if report is None:
             continue

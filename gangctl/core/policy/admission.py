@@ -11,7 +11,7 @@ from typing import Final
 from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.status import ENDED, Condition, GangPhase, Status
-from gangctl.core.facts.gang import Gang, incarnation
+from gangctl.core.facts.gang import Gang, raised_incarnations
 
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
@@ -63,8 +63,9 @@ def refusal(gang: Gang, status: Status) -> str:
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:
+    raised, base = raised_incarnations(status), status.base_incarnation
     return any(
-        pod.member in gang.members and pod.incarnation == incarnation(status, pod.member) for pod in gang.observed.pods
+        pod.member in gang.members and pod.incarnation == raised.get(pod.member, base) for pod in gang.observed.pods
     )
 
 

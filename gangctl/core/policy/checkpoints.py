@@ -14,7 +14,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.status import RecordedStep, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.numbering import numbered
 from gangsidecar.wire import Checkpoint
 
 KEPT: Final = 4
@@ -23,7 +23,7 @@ KEPT: Final = 4
 
 def of_every_member(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[RecordedStep]:
     """Steps of a Member tier that each member holds for its own ranks."""
-    ranks = Numbering(gang.spec).ranks
+    ranks = numbered(gang.spec).ranks
     entries = {place: _reported(gang, member) for place, member in assignment.items() if place in ranks}
     held = [
         {step for step, having in _holding(told, tier).items() if set(ranks[place]) <= having}
@@ -37,8 +37,8 @@ def of_every_member(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[
 def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
     """Steps of a Shared tier that all ranks have registered, by themselves or as the status remembers, newest first."""
     found = {entry.step: entry for entry in gang.status.recorded_steps if entry.tier == tier.name}
-    groups = Numbering(gang.spec).groups
-    ranks = Numbering(gang.spec).ranks
+    groups = numbered(gang.spec).groups
+    ranks = numbered(gang.spec).ranks
     entries = {group: _of_group(gang, group) for group in groups}
     having = {group: _holding(entries[group], tier) for group in groups}
     steps = set.intersection(*(set(having[group]) for group in groups)) if groups else set()

@@ -14,7 +14,7 @@ from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, Replaced, Status
 from gangctl.core.facts.barrier import awaits, bounded, still_awaited, still_awaited_all
 from gangctl.core.facts.fitness import Defect, defect
-from gangctl.core.facts.gang import Gang, coming_attempt
+from gangctl.core.facts.gang import Gang, coming_attempt, once
 
 BACKOFF_SECONDS: Final = 10.0
 MAX_BACKOFF_SECONDS: Final = 300.0
@@ -22,9 +22,10 @@ MAX_REPLACED: Final = 256
 """More members than this that differ from the default: the gang is recreated instead."""
 
 
-def unfit(gang: Gang) -> dict[str, Defect]:
+@once
+def unfit(gang: Gang) -> Mapping[str, Defect]:
     """Members whose pods can't go on, spares included."""
-    found = {name: defect(gang, name) for name in gang.members}
+    found = {name: defect(gang, name) for name in gang.members if name in gang.conspicuous}
     return {name: why for name, why in found.items() if why is not None}
 
 

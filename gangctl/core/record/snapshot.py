@@ -8,8 +8,9 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import ENDED
-from gangctl.core.facts.gang import Gang, Member
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.layout import Member
+from gangctl.core.facts.numbering import Numbering, numbered
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.summary import progressed, summarised
 from gangctl.core.record.timings import timed
@@ -21,7 +22,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     status = job.status
     if status.phase not in ENDED:
         status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
-    numbering = Numbering(job.spec)
+    numbering = numbered(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
     return Snapshot(
         name=job.metadata.name,
