@@ -198,10 +198,11 @@ def _key(node: _Node) -> int:
             tuple((uid, _box(keep, box)) for uid, box in sorted(u.boxes.items())),
             tuple((number, _leader(keep, u, leader)) for number, leader in sorted(u.leaders.items())),
             u.lost,
-            u.disk,
+            id(keep(u.disk)),
             id(keep(u.ghost)),
             u.creation_fails,
             u.starts_fail,
+            u.mounts_fail,
         )
     )
 
@@ -219,6 +220,9 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.step,
         box.poisoned,
         box.blind,
+        box.unmounted,
+        box.boots,
+        box.line,
         box.link,
         box.cut_off,
         box.broken,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gangctl.api.gangjob import ApiSource, Roles, Windowed
+from gangctl.api.gangjob import Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
-from gangctl.core.facts.numbering import numbered
 from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
@@ -20,8 +19,10 @@ from gangctl.core.record.stragglers import LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
+from tests.simulation import restored
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
+from tests.simulation.violations import require
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe
@@ -61,16 +62,6 @@ CHANGES = frozenset(
     if source is not row.target or row.attempt is Attempt.NEXT
 )
 """Every change that the lifecycle's table allows. A row from a phase to itself of the same attempt changes neither."""
-
-
-class ViolationError(AssertionError):
-    """An invariant doesn't hold."""
-
-
-def require(holds: object, number: int, text: str) -> None:
-    """Invariant ``number`` says that ``text`` can't be."""
-    if not holds:
-        raise ViolationError(f"invariant {number}: {text}")
 
 
 def one_attempt(u: Universe) -> None:
@@ -159,13 +150,13 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
         require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")
         _barrier(u, new)
-        _restore_point(u, leader, new)
     for name in u.members:
         require(incarnation(new, name) >= incarnation(old, name), 3, f"{name} goes back to an older incarnation")
     if new.phase is GangPhase.SUCCEEDED and old.phase is not GangPhase.SUCCEEDED:
         _success(u, old)
     if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
         _failure(u, leader, old, new)
+    restored.stored(u, leader, old, new)
     _budget(u, new)
     _accounted(old, new)
     if new.barrier_timeouts > old.barrier_timeouts and not u.skew:
@@ -195,45 +186,6 @@ def _barrier(u: Universe, new: Status) -> None:
             for session, attempt in u.ghost.ready
         )
         require(said, 1, f"attempt {new.attempt} starts though {member} did not say Ready")
-
-
-def _restore_point(u: Universe, leader: Leader, new: Status) -> None:
-    """4: one that every rank can load, the newest such, and never one that was rejected."""
-    if u.spec.checkpoint is None:
-        return
-    rejected = {(entry.tier, entry.step, entry.marker) for entry in new.rejected_steps}
-    loadable: dict[tuple[str, int], str] = {}
-    for tier in u.spec.checkpoint.tiers:
-        if isinstance(tier.source, ApiSource):
-            for step in _registered_by_all(u, leader, new, tier.name):
-                loadable[tier.name, step] = ""
-        else:
-            loadable |= {(tier.name, saved.step): saved.marker for saved in u.disk if saved.complete}
-    usable = {
-        key for key, marker in loadable.items() if not any(r[:2] == key and marker in {"", r[2]} for r in rejected)
-    }
-    point = new.restore_point
-    if point is None:
-        require(not usable, 4, f"it starts from the beginning though {usable} could be loaded")
-        return
-    require((point.tier, point.step) in loadable, 4, f"not every rank can load step {point.step} ({point.tier})")
-    require((point.tier, point.step) in usable, 4, f"step {point.step} ({point.tier}) was rejected")
-    best = max(step for _, step in usable)
-    before = u.status.restore_point
-    if before is not None and new.ledger and new.ledger[-1].progressed is False and point.step < before.step:
-        best = max(step for _, step in usable if step < before.step)  # The ladder asks for an older one.
-    require(point.step == best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
-
-
-def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
-    said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
-    steps: list[set[int]] = []
-    ranks = numbered(u.spec).ranks
-    for place, member in holders(u.spec, new).items():
-        report = said.get((member, incarnation(new, member)))
-        had = () if report is None else report.checkpoints
-        steps += [{one.step for one in had if (one.tier, one.rank) == (tier, rank)} for rank in ranks.get(place, ())]
-    return set.intersection(*steps) if steps else set()
 
 
 def _success(u: Universe, old: Status) -> None:

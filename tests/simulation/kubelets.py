@@ -19,7 +19,7 @@ def start_pod(u: Universe, uid: str) -> None:
     at = u.wall
     pod = replace(u.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
     u.pods[uid] = pod
-    u.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node)
+    u.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node, unmounted=u.mounts_fail)
     u.begin_session(uid)
 
 

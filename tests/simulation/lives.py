@@ -12,10 +12,10 @@ from gangsidecar.wire import Progress
 from tests.simulation import invariants, moves
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
-from tests.simulation.invariants import require
 from tests.simulation.moves import Kind, Move
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
+from tests.simulation.violations import require
 
 MOVES_TO_SETTLE = 6_000
 MS_TO_SETTLE = 12 * 3600 * 1000

@@ -11,8 +11,9 @@ import time
 from collections import Counter
 
 from tests.simulation.exhaustive import DEEP, explore
-from tests.simulation.invariants import Change, ViolationError
+from tests.simulation.invariants import Change
 from tests.simulation.seeds import drawn, shrunk
+from tests.simulation.violations import ViolationError
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, invariants, kubelets, sidecars
+from tests.simulation import controller, disks, invariants, kubelets, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -183,7 +183,7 @@ def _inner(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     look = box.inbox[0]
     u.boxes[uid] = replace(box, inbox=box.inbox[1:])
-    there = any(saved.complete and saved.step == look.restore.step for saved in u.disk) and not box.blind
+    there = disks.sees(u, box, look.restore.tier, look.restore.step)
     u.feed(uid, machine.RestoreSeen(look.attempt) if there else machine.RestoreMissing(look.attempt))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.faults import FAULTS
-from tests.simulation.invariants import ViolationError
+from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, Run, simulate
 from tests.simulation.setups import setups
+from tests.simulation.violations import ViolationError
 
 PAUSES = (0, 0, 1, 2, 3, 5, 8, 13, 20, 40)
 
@@ -36,7 +36,7 @@ class Life:
 def drawn(seed: int) -> Life:
     """The life of this seed: the same as long as faults and setups are the same."""
     random = Random(seed)
-    names = list(FAULTS)
+    names = list(DRAWN)
     if random.random() < 0.4:  # The same few things again and again.
         names = [*random.sample(names, 3), "a worker is killed", "half a minute passes"]
     injections = tuple(

@@ -10,6 +10,7 @@ from gangctl.api.gangjob import GangJob
 
 SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
+STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
 
@@ -97,6 +98,31 @@ def setups() -> dict[str, Setup]:
                 },
             ),
             restarts_containers=False,
+        ),
+        Setup(
+            "registered",
+            _job(
+                [{"name": "worker", "replicas": 3}],
+                checkpoint={"tiers": [STORE]},
+                recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
+            "groups",
+            _job(
+                [
+                    {"name": "actor", "processGroup": "actors"},
+                    {
+                        "name": "worker",
+                        "processGroup": "workers",
+                        "launch": "PerProcess",
+                        "processesPerPod": 2,
+                        "replicas": 2,
+                    },
+                ],
+                checkpoint={"tiers": [STORE, RAM]},
+                recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
+            ),
         ),
     ]
     return {setup.name: setup for setup in found}

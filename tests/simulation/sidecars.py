@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Directive, Found, Ping, Report, Scan, Scanned
+from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
+from tests.simulation import disks
 from tests.simulation.values import Up
 
 if TYPE_CHECKING:
@@ -36,11 +37,7 @@ def send_up(u: Universe, uid: str, body: Report | Scanned) -> None:
 
 def answer_scan(u: Universe, uid: str, scan: Scan) -> None:
     """The supervisor lists what it sees now."""
-    found = tuple(
-        Found("shared", saved.step, f"/c/step-{saved.step}", saved.marker)
-        for saved in sorted(u.disk, key=lambda saved: -saved.step)
-        if saved.complete
-    )
+    found = disks.found(u, u.boxes[uid])
     u.boxes[uid] = replace(u.boxes[uid], kept_scan=None)
     send_up(u, uid, u.engine.keep(Scanned(scan.attempt, uid, found)))
 

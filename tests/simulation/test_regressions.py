@@ -219,7 +219,7 @@ def test_the_scan_sees_steps_that_are_written_and_pruned_while_the_workers_stop(
     u = running("pair")
     FAULTS["train"](u, 4)
     go_on(u)
-    newest = max(saved.step for saved in u.disk)
+    newest = max(marker.step for marker in u.disk.markers)
     u.change_spec(restart_token="again")
     go_on(u, but=lambda _u, move: move.kind is Kind.OBEY)
     assert is_in(u, GangPhase.GATHERING, 2)

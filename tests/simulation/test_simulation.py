@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.engine import plain
-from tests.simulation.faults import FAULTS, heal
+from tests.simulation.faults import DRAWN, FAULTS, heal
 from tests.simulation.invariants import CHANGES, Change
 from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
@@ -19,7 +19,7 @@ from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 
 INJECTIONS = st.lists(
-    st.builds(Injection, st.sampled_from(PAUSES), st.sampled_from(list(FAULTS)), st.integers(0, 15)), max_size=12
+    st.builds(Injection, st.sampled_from(PAUSES), st.sampled_from(DRAWN), st.integers(0, 15)), max_size=12
 )
 
 

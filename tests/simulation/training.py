@@ -1,19 +1,35 @@
-"""Training in the simulated world: ranks step together, and save checkpoints."""
+"""Training: the ranks make steps together, and each saves its part to every checkpoint tier, or fails to.
+
+The framework of the fake workers is a good one: it says Begun before it writes and Completed after it, writes the file
+that marks a step complete last, and keeps the newest steps only.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from gangsidecar.wire import Checkpoint, Progress
+from gangctl.api.gangjob import Tier
+from gangsidecar.wire import Checkpoint, Dropped, Progress
+from tests.simulation import disks
+from tests.simulation.disks import SHARED_DIRECTORY, File, Line, Marker, Rank
 from tests.simulation.universe import Universe
-from tests.simulation.values import Proc, Saved
+from tests.simulation.values import CHILD, Box, Proc
 
 KEPT_STEPS: Final = 2
 
 
+class Part(NamedTuple):
+    """What one rank saves in one tier."""
+
+    tier: Tier
+    step: int
+    rank: Rank
+    attempt: int
+
+
 def can_train(u: Universe) -> list[tuple[str, Proc]]:
-    """Processes that can make the next step: all ranks of the attempt are there, and none is ahead."""
+    """Members that can make the next step: all ranks of the attempt are there, and none is ahead."""
     living = [
         (uid, proc)
         for uid, box in u.boxes.items()
@@ -29,30 +45,97 @@ def can_train(u: Universe) -> list[tuple[str, Proc]]:
 
 
 def train(u: Universe, uid: str, proc: Proc) -> None:
-    """One rank makes a step and saves its part, also while it is being stopped."""
+    """One member makes a step and its ranks save their parts, also while they are being stopped."""
+    step = make_step(u, uid, proc)
+    for part in parts(u, uid, step, proc.attempt):
+        begin(u, uid, part)
+        complete(u, uid, part)
+    note_whole(u, step)
+
+
+def make_step(u: Universe, uid: str, proc: Proc) -> int:
+    """One member makes a step; the gang's line grows with it."""
     box = u.boxes[uid]
     step = box.step + 1
-    u.boxes[uid] = replace(box, step=step)
-    assert proc.rank is not None
+    line = disks.grown(box.line, proc.attempt, step)
+    u.boxes[uid] = replace(box, step=step, line=line)
+    if step > disks.last_step(u.ghost.trunk):
+        u.ghost = replace(u.ghost, trunk=line)
     u.feed(uid, Progress(proc.attempt, step, 0))
-    if u.spec.checkpoint is None:
+    return step
+
+
+def parts(u: Universe, uid: str, step: int, attempt: int) -> list[Part]:
+    """What the ranks of a pod save at this step."""
+    ranks = ranks_of(u, u.boxes[uid])
+    return [Part(tier, step, rank, attempt) for tier in disks.tiers(u.spec) for rank in ranks]
+
+
+def note_whole(u: Universe, step: int) -> None:
+    """Remember that a step was once complete for every rank."""
+    if not u.ghost.was_whole and any(disks.is_whole(u, tier, step) for tier in disks.tiers(u.spec)):
+        u.ghost = replace(u.ghost, was_whole=True)
+
+
+def ranks_of(u: Universe, box: Box) -> list[Rank]:
+    """The ranks that run in a pod."""
+    group = u.group_of(box.member)
+    return [(group, one.rank) for one in box.procs if one.rank is not None and one.local_rank != CHILD]
+
+
+def begin(u: Universe, uid: str, part: Part) -> None:
+    """A rank begins to write its part: from now on, what was there doesn't exist."""
+    tier, step, rank, attempt = part
+    if u.boxes[uid].unmounted and tier.scope != "Member":
         return
-    for tier in u.spec.checkpoint.tiers:
-        if tier.scope == "Member":
-            u.feed(uid, Checkpoint(tier.name, step, proc.rank, proc.attempt))
-        else:
-            _save(u, step, proc)
+    if disks.is_directory(tier):
+        old = [one for one in u.disk.files if (one.tier, one.step) == (tier.name, step)]
+        if u.disk.marker(tier.name, step) is not None or any(one.attempt != attempt for one in old):
+            u.disk = u.disk.without_steps(tier.name, [step])
+    else:
+        u.feed(uid, Dropped(tier.name, step, rank[1], attempt))
+    _put(u, uid, part, None)
 
 
-def _save(u: Universe, step: int, proc: Proc) -> None:
-    marker = f"attempt-{proc.attempt}"
-    old = next((saved for saved in u.disk if (saved.step, saved.marker) == (step, marker)), None)
-    assert proc.rank is not None
-    parts = frozenset({proc.rank}) | (old.parts if old is not None else frozenset())
-    complete = len(parts) == len(u.places)
-    others = [saved for saved in u.disk if saved.step != step]
-    if complete:  # The last rank to write prunes.
-        older = sorted((saved for saved in others if saved.complete), key=lambda saved: saved.step)
-        pruned = older[: max(0, len(older) - KEPT_STEPS + 1)]
-        others = [saved for saved in others if saved not in pruned]
-    u.disk = tuple(sorted([*others, Saved(step, marker, parts, complete)], key=lambda saved: saved.step))
+def complete(u: Universe, uid: str, part: Part) -> None:
+    """A rank has written its part; the last one marks the step complete. Older steps go."""
+    tier, step, rank, attempt = part
+    if u.boxes[uid].unmounted and tier.scope != "Member":
+        return
+    _put(u, uid, part, u.boxes[uid].line)
+    if disks.is_directory(tier):
+        _mark(u, tier, step, attempt)
+        return
+    u.feed(uid, Checkpoint(tier.name, step, rank[1], attempt, disks.path(tier, step)))
+    for old in kept(u, uid, tier, rank):
+        if old <= step - KEPT_STEPS:
+            drop(u, uid, part._replace(step=old))
+
+
+def kept(u: Universe, uid: str, tier: Tier, rank: Rank) -> list[int]:
+    """The steps of which a rank has its part."""
+    place = (tier.name, disks.where(tier, uid), rank)
+    return [one.step for one in u.disk.files if (one.tier, one.where, one.rank) == place and one.line]
+
+
+def drop(u: Universe, uid: str, part: Part) -> None:
+    """A rank deletes its part."""
+    u.feed(uid, Dropped(part.tier.name, part.step, part.rank[1], part.attempt))
+    _put(u, uid, part, None)
+
+
+def _put(u: Universe, uid: str, part: Part, line: Line | None) -> None:
+    where = disks.where(part.tier, uid)
+    u.disk = u.disk.with_file(File(part.tier.name, where, part.step, part.rank, part.attempt, uid, line))
+
+
+def _mark(u: Universe, tier: Tier, step: int, attempt: int) -> None:
+    written = [one for one in u.disk.files if (one.tier, one.where, one.step) == (tier.name, SHARED_DIRECTORY, step)]
+    ranks = {rank for _, rank in disks.places(u, u.status)}
+    if {one.rank for one in written if one.line is not None} != ranks:
+        return
+    marker = Marker(tier.name, step, f"attempt-{attempt}")
+    markers = sorted((*u.disk.markers, marker), key=lambda one: (one.tier, one.step))
+    u.disk = replace(u.disk, markers=tuple(markers))
+    complete_steps = [one.step for one in markers if one.tier == tier.name]
+    u.disk = u.disk.without_steps(tier.name, complete_steps[:-KEPT_STEPS])  # The last rank to write prunes.

@@ -20,14 +20,14 @@ from gangctl.core.facts.world import Observed, Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import invariants, sidecars
+from tests.simulation import invariants, restored, sidecars
+from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup, setups
-from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Saved, seconds
+from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, seconds
 
 SIGKILL, SIGTERM = 9, 15
-POISON = "poisoned"
 
 
 @lru_cache
@@ -50,7 +50,7 @@ class Universe:
     generation: int = 1
     version: int = 0
     lost: frozenset[str] = frozenset()
-    disk: tuple[Saved, ...] = ()
+    disk: Disk = field(default_factory=Disk)
     ghost: Ghost = field(default_factory=Ghost)
     changes: Counter[Change] = field(default_factory=Counter, compare=False)
     """How often each change of the lifecycle was stored."""
@@ -59,6 +59,8 @@ class Universe:
     """How far the wall clocks have been set, in milliseconds."""
     creation_fails: bool = False
     starts_fail: bool = False
+    mounts_fail: bool = False
+    """New pods start without the shared directory."""
 
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""
@@ -201,15 +203,10 @@ class Universe:
         assert box.machine is not None
         invariants.spawned(self, box, effect)
         self.ghost = replace(self.ghost, spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
-        restore = effect.run.restore
         procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
         if not self.engine.searching:
             procs.append(Proc(effect.attempt, CHILD, None))
-        poisoned = restore is not None and any(
-            saved.step == restore.step and saved.marker == POISON for saved in self.disk
-        )
-        step = 0 if restore is None else restore.step
-        self.boxes[uid] = replace(box, procs=tuple(procs), step=step, poisoned=poisoned)
+        self.boxes[uid] = replace(restored.loaded(self, box, effect.run), procs=tuple(procs))
         invariants.one_attempt(self)
         return [machine.Started()]
 

@@ -13,6 +13,7 @@ from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import events
 from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
+from tests.simulation.disks import Line
 
 START_MS: Final = 1_000_000_000
 CHILD: Final = -1
@@ -76,6 +77,12 @@ class Box:
     """Its worker was started from a step that can be seen but not loaded."""
     blind: bool = False
     """It doesn't see new files of the shared file system."""
+    line: Line = ()
+    """How its worker's state came about."""
+    boots: int = 0
+    """How often its node has started again under it."""
+    unmounted: bool = False
+    """The shared directory isn't there."""
     # The sidecar.
     link: int | None = None
     """The controller that it is connected to."""
@@ -126,16 +133,6 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A step in the shared checkpoint directory. It is complete when every rank has written its part."""
-
-    step: int
-    marker: str
-    parts: frozenset[int]
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Ghost:
     """What only the invariants know: how it really was."""
 
@@ -149,3 +146,11 @@ class Ghost:
     """(attempt, phase) of every status that was ever stored."""
     gone_since: tuple[tuple[str, int], ...] = ()
     """Pod UID -> since when it is vanished, or deleted on a lost node."""
+    trunk: Line = ()
+    """The furthest state of the attempt that was started last; it begins as what that attempt restores."""
+    was_restored: bool = False
+    """An attempt was started from a step."""
+    was_whole: bool = False
+    """A step was once complete for every rank."""
+    gone_unheard: bool = False
+    """A part of the restore point is gone, and the pod that could have told is gone as well."""

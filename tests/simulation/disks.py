@@ -1,0 +1,186 @@
+"""Checkpoints as they really are: files with a history, on a shared directory or in the memory of a pod.
+
+Each file is one rank's part of one step. It holds a *line*: how the state in it came about. Nothing that a component
+believes is in here; the invariants in ``restored.py`` compare what the code under test chose with these files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gangctl.api.gangjob import ApiSource, Tier
+from gangctl.core.facts.gang import holders, incarnation
+from gangctl.core.facts.numbering import numbered
+from gangsidecar.wire import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gangctl.api.gangjob import Spec
+    from gangctl.api.status import Status
+    from tests.simulation.universe import Universe
+    from tests.simulation.values import Box
+
+SHARED_DIRECTORY: Final = ""
+"""Where a file of a Shared tier is. A file of a Member tier is in the memory of a pod, named by its UID."""
+REMEMBERED_STEPS: Final = 12
+"""So many newest steps that are gone are remembered as gone."""
+
+Line = tuple[tuple[int, int], ...]
+"""How a state of the training came about: (attempt, the last step that it made), in order. () = the beginning."""
+Rank = tuple[str, int]
+"""Process group and rank."""
+
+
+def grown(line: Line, attempt: int, step: int) -> Line:
+    """The line after the attempt has made this step."""
+    if line and line[-1][0] == attempt:
+        line = line[:-1]
+    return (*line, (attempt, step))
+
+
+def cut(line: Line, step: int) -> Line:
+    """The line as it was after this step."""
+    kept: list[tuple[int, int]] = []
+    for attempt, last in line:
+        kept.append((attempt, min(last, step)))
+        if last >= step:
+            break
+    return tuple(kept) if step else ()
+
+
+def last_step(line: Line) -> int:
+    """The step that the state is of."""
+    return line[-1][1] if line else 0
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One rank's part of one step."""
+
+    tier: str
+    where: str
+    step: int
+    rank: Rank
+    attempt: int
+    """In which it was written, or deleted."""
+    pod: str
+    """That wrote or deleted it."""
+    line: Line | None
+    """The state in it; None = it was begun, or was deleted."""
+    sick: bool = False
+    """It can be seen and not loaded."""
+
+    @property
+    def place(self) -> tuple[str, str, int, Rank]:
+        """What is overwritten by another of the same."""
+        return self.tier, self.where, self.step, self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The file that is written last: it marks a step of a directory complete."""
+
+    tier: str
+    step: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """All of them, sorted."""
+
+    files: tuple[File, ...] = ()
+    markers: tuple[Marker, ...] = ()
+
+    def at(self, tier: str, where: str, step: int, rank: Rank) -> File | None:
+        """The file at this place."""
+        return next((file for file in self.files if file.place == (tier, where, step, rank)), None)
+
+    def marker(self, tier: str, step: int) -> Marker | None:
+        """What marks this step complete."""
+        return next((one for one in self.markers if (one.tier, one.step) == (tier, step)), None)
+
+    def with_file(self, file: File) -> Disk:
+        """The disk with this file in place of what was there."""
+        files = [*(one for one in self.files if one.place != file.place), file]
+        gone = sorted({one.step for one in files if one.line is None and (one.tier, one.where) == file.place[:2]})
+        old = set(gone[:-REMEMBERED_STEPS])
+        kept = (
+            one
+            for one in files
+            if one.line is not None or (one.tier, one.where) != file.place[:2] or one.step not in old
+        )
+        return replace(self, files=tuple(sorted(kept, key=lambda one: one.place)))
+
+    def without_steps(self, tier: str, steps: Iterable[int]) -> Disk:
+        """The disk after these steps of a directory were deleted."""
+        gone = {(tier, step) for step in steps}
+        return Disk(
+            tuple(one for one in self.files if (one.tier, one.step) not in gone),
+            tuple(one for one in self.markers if (one.tier, one.step) not in gone),
+        )
+
+    def without_memory(self, pod: str) -> Disk:
+        """The disk after the memory of a pod was lost."""
+        return replace(self, files=tuple(one for one in self.files if one.where != pod))
+
+
+def is_directory(tier: Tier) -> bool:
+    """Whether a scan tells which of its steps are complete."""
+    return not isinstance(tier.source, ApiSource)
+
+
+def tiers(spec: Spec) -> tuple[Tier, ...]:
+    """The job's checkpoint tiers."""
+    return () if spec.checkpoint is None else spec.checkpoint.tiers
+
+
+def where(tier: Tier, pod: str) -> str:
+    """Where a pod writes its part, and where it looks for it."""
+    return pod if tier.scope == "Member" else SHARED_DIRECTORY
+
+
+def path(tier: Tier, step: int) -> str:
+    """What a framework calls it. The supervisor looks for it only in a Shared tier."""
+    return "" if tier.scope == "Member" else f"/{tier.name}/step-{step}"
+
+
+def found(u: Universe, box: Box) -> tuple[Found, ...]:
+    """What a scan sees from this pod: a directory that isn't mounted is empty, and that is no error."""
+    if box.unmounted:
+        return ()
+    newest = sorted(u.disk.markers, key=lambda one: (one.tier, -one.step))
+    return tuple(Found(one.tier, one.step, f"/{one.tier}/step-{one.step}", one.name) for one in newest)
+
+
+def sees(u: Universe, box: Box, tier: str, step: int) -> bool:
+    """Whether the pod sees the restore point before it starts its worker."""
+    if box.blind or box.unmounted:
+        return False
+    if any(one.name == tier and is_directory(one) for one in tiers(u.spec)):
+        return u.disk.marker(tier, step) is not None
+    return any((one.tier, one.where, one.step) == (tier, SHARED_DIRECTORY, step) and one.line for one in u.disk.files)
+
+
+def places(u: Universe, status: Status) -> Iterator[tuple[str, Rank]]:
+    """The pod that will run each rank of the attempt."""
+    numbering = numbered(u.spec)
+    held = holders(u.spec, status)
+    for group, members in numbering.groups.items():
+        for place in members:
+            member = held[place]
+            number = incarnation(status, member)
+            pods = [uid for uid, box in u.boxes.items() if (box.member, box.incarnation) == (member, number)]
+            uid = next((uid for uid in pods if uid in u.pods), pods[0] if pods else "")
+            yield from ((uid, (group, rank)) for rank in numbering.ranks[place])
+
+
+def is_whole(u: Universe, tier: Tier, step: int) -> bool:
+    """Whether every rank's part of this step was written by one history, wherever the parts are."""
+    if is_directory(tier):
+        return u.disk.marker(tier.name, step) is not None
+    ranks = {(group, rank) for _, (group, rank) in places(u, u.status)}
+    lines = {file.rank: file.line for file in u.disk.files if (file.tier, file.step) == (tier.name, step)}
+    return ranks <= {rank for rank, line in lines.items() if line} and len(set(lines.values())) == 1

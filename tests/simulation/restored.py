@@ -1,0 +1,150 @@
+"""Invariant 4: what an attempt restores, compared with the files as they are.
+
+    the restore point (tier, step) of an attempt: every rank's file is there, all hold one line, and that line is the
+    trunk as it was after this step, where trunk = the furthest line of the attempt that was started before
+
+So a step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
+an older step. It is the newest such step that the controller could know of; and a gang that was ever restored from a
+step, or has made progress and looks into a directory, must not begin at zero by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gangctl.api.gangjob import ApiSource
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, RestorePoint, Status
+from gangctl.core.facts.gang import holders, incarnation
+from gangctl.core.facts.numbering import numbered
+from gangsidecar.wire import Run
+from tests.simulation import disks
+from tests.simulation.disks import File, Line
+from tests.simulation.violations import require
+
+if TYPE_CHECKING:
+    from tests.simulation.universe import Universe
+    from tests.simulation.values import Box, Leader
+
+Key = tuple[str, int]
+"""Tier and step."""
+
+
+def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """What write 2 fixes, and why a gang is held."""
+    if u.spec.checkpoint is None:
+        return
+    if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
+        _started(u, leader, new)
+    if new.phase is GangPhase.HELD and old.phase is not GangPhase.HELD:
+        wanting = any(one.reason == Reason.NO_RESTORE_POINT for one in new.conditions)
+        progressed = u.ghost.trunk and any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
+        require(
+            not wanting or u.ghost.was_whole or progressed,
+            4,
+            "it is held for want of a restore point, and no step was ever complete",
+        )
+
+
+def _started(u: Universe, leader: Leader, new: Status) -> None:
+    point, usable = new.restore_point, _usable(u, leader, new)
+    if point is None:
+        require(not usable, 4, f"it starts from the beginning though {sorted(usable)} could be loaded")
+        require(not u.ghost.was_restored, 4, "it starts from the beginning though it was restored from a step before")
+        saw = any(told.report.progress is not None and told.report.progress.step for told in leader.heard)
+        progressed = u.ghost.trunk and (saw or (u.status.progress is not None and u.status.progress.step))
+        directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
+        require(not (progressed and directory), 4, "it starts from the beginning though it has made progress")
+        u.ghost = replace(u.ghost, trunk=(), gone_unheard=False)
+        return
+    line, unheard = _line(u, new, point)
+    rejected = {entry.marker for entry in new.rejected_steps if (entry.tier, entry.step) == (point.tier, point.step)}
+    marker = u.disk.marker(point.tier, point.step)
+    if marker is not None:
+        require(marker.name not in rejected, 4, f"step {point.step} ({point.tier}) was rejected")
+    trunk = disks.cut(u.ghost.trunk, point.step)
+    require(disks.last_step(trunk) == point.step, 4, f"step {point.step} ({point.tier}) is of a future that is undone")
+    require(line is None or line == trunk, 4, f"step {point.step} ({point.tier}) is of {line} and not of {trunk}")
+    older = u.status.restore_point
+    best = max((step for _, step in usable), default=0)
+    if older is not None and new.ledger and new.ledger[-1].progressed is False and point.step < older.step:
+        best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
+    require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
+    u.ghost = replace(u.ghost, trunk=trunk, was_restored=True, gone_unheard=unheard)
+
+
+def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, bool]:
+    """What the ranks would load, and whether a part is gone that no pod could have told of."""
+    tier = next(one for one in disks.tiers(u.spec) if one.name == point.tier)
+    lines: set[Line] = set()
+    unheard = False
+    for pod, rank in disks.places(u, new):
+        file = u.disk.at(tier.name, disks.where(tier, pod), point.step, rank)
+        if file is not None and file.line is not None:
+            lines.add(file.line)
+            continue
+        teller_is_gone = file is not None and tier.scope == "Shared" and not _tells(u, new, file)
+        require(teller_is_gone, 4, f"rank {rank} can't load step {point.step} ({point.tier})")
+        unheard = True
+    require(len(lines) <= 1, 4, f"step {point.step} ({point.tier}) is of two histories: {sorted(lines)}")
+    return (lines.pop() if lines else None), unheard
+
+
+def _tells(u: Universe, new: Status, file: File) -> bool:
+    """Whether the pod that wrote or deleted it still speaks for its place."""
+    box = u.boxes.get(file.pod)
+    current = box is not None and incarnation(new, box.member) == box.incarnation
+    return current and box is not None and box.member in holders(u.spec, new).values()
+
+
+def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
+    """Steps that the controller could know of, that every rank can load, and that were not rejected."""
+    rejected = {(entry.tier, entry.step, entry.marker) for entry in new.rejected_steps}
+    found: set[Key] = set()
+    for tier in disks.tiers(u.spec):
+        if isinstance(tier.source, ApiSource):
+            out = {(one, step) for one, step, _ in rejected}
+            known = _registered_by_all(u, leader, new, tier.name) | {
+                entry.step for entry in u.status.recorded_steps if entry.tier == tier.name
+            }
+            steps = {step for step in known if (tier.name, step) not in out}
+        elif any(box.unmounted for box in u.boxes.values()):
+            steps = set()
+        else:
+            markers = (one for one in u.disk.markers if one.tier == tier.name)
+            steps = {one.step for one in markers if (one.tier, one.step, one.name) not in rejected}
+        for step in steps:
+            files = [u.disk.at(tier.name, disks.where(tier, pod), step, rank) for pod, rank in disks.places(u, new)]
+            line = disks.cut(u.ghost.trunk, step)
+            if all(file is not None and file.line == line for file in files):
+                found.add((tier.name, step))
+    return found
+
+
+def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
+    said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
+    steps: list[set[int]] = []
+    ranks = numbered(u.spec).ranks
+    for place, member in holders(u.spec, new).items():
+        report = said.get((member, incarnation(new, member)))
+        had = () if report is None else report.checkpoints
+        steps += [{one.step for one in had if (one.tier, one.rank) == (tier, rank)} for rank in ranks.get(place, ())]
+    return set.intersection(*steps) if steps else set()
+
+
+def loaded(u: Universe, box: Box, run: Run) -> Box:
+    """The box after its worker was started with this Run: what it loads is what the attempt restores."""
+    if run.restore is None:
+        require(not u.ghost.trunk or u.spec.checkpoint is None, 4, f"{box.pod} starts from the beginning alone")
+        return replace(box, step=0, line=(), poisoned=False)
+    step, base = run.restore.step, disks.cut(u.ghost.trunk, run.restore.step)
+    tier = next(one for one in disks.tiers(u.spec) if one.name == run.restore.tier)
+    ranks = [(u.group_of(box.member), process.rank) for process in run.processes if process.rank is not None]
+    files = [u.disk.at(tier.name, disks.where(tier, box.pod), step, rank) for rank in ranks]
+    lines = {None if file is None else file.line for file in files}
+    if u.ghost.gone_unheard:
+        lines.discard(None)
+    require(lines <= {base}, 4, f"{box.pod} restores {lines} and not {base}")
+    sick = any(file is None or file.line is None or file.sick for file in files)
+    return replace(box, step=step, line=base, poisoned=sick)
