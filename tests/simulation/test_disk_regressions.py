@@ -1,0 +1,156 @@
+"""What a restart restored wrongly once, told as short stories: mixed, dropped, forgotten and superseded checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangctl.api.status import GangPhase
+from tests.simulation import training
+from tests.simulation.disk_faults import DISK_FAULTS
+from tests.simulation.lives import Run, settle
+from tests.simulation.moves import Kind, advance
+from tests.simulation.test_regressions import go_on, is_in, kill, running
+from tests.simulation.universe import Universe
+
+not_mended = pytest.mark.xfail(reason="found, and not mended yet", strict=False)
+
+
+def step(u: Universe, *uids: str) -> None:
+    """These members make a step each, and save it."""
+    for uid in uids:
+        training.train(u, uid, next(proc for proc in u.boxes[uid].procs if proc.local_rank == 0))
+
+
+def restored(u: Universe) -> int:
+    """The step that the attempt which runs was started from."""
+    assert u.status.phase is GangPhase.RUNNING
+    return 0 if u.status.restore_point is None else u.status.restore_point.step
+
+
+@not_mended
+def test_parts_of_two_attempts_make_no_checkpoint() -> None:
+    u = running("registered")
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    step(u, "worker-1.0")  # Its part of step 2 is there alone, and goes on being heard of when the pod is gone.
+    go_on(u)
+    u.delete_pod("worker-1.0")
+    settle(Run(u))
+    assert restored(u) == 1
+    step(u, "worker-0.0", "worker-2.0")
+    go_on(u)
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+
+
+def test_parts_of_two_attempts_make_no_checkpoint_when_no_pod_was_lost() -> None:
+    u = running("registered")
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    step(u, "worker-1.0")
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+    step(u, "worker-0.0", "worker-2.0")
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+
+
+@not_mended
+def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
+    u = running("registered")
+    for _ in range(2):
+        step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    go_on(u)
+    advance(u, u.now + 60_000)
+    go_on(u)
+    DISK_FAULTS["a checkpoint is dropped"](u, 1)
+    go_on(u)
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+
+
+@not_mended
+def test_a_step_that_one_rank_has_begun_again_is_not_restored() -> None:
+    u = running("registered")
+    for _ in range(2):
+        step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    go_on(u)
+    advance(u, u.now + 60_000)
+    go_on(u)
+    DISK_FAULTS["a rank tears its checkpoint"](u, 1)
+    go_on(u)
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+
+
+@not_mended
+def test_a_directory_that_is_not_mounted_does_not_mean_the_beginning() -> None:
+    u = running("pair")
+    for _ in range(3):
+        step(u, "worker-0.0", "worker-1.0")
+    go_on(u)
+    DISK_FAULTS["the directory is not mounted"](u, 0)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    DISK_FAULTS["the directory is mounted again"](u, 0)
+    settle(Run(u))
+    assert restored(u) == 3
+
+
+def test_another_member_is_asked_when_the_directory_is_not_mounted_in_one() -> None:
+    u = running("pair")
+    for _ in range(3):
+        step(u, "worker-0.0", "worker-1.0")
+    go_on(u)
+    DISK_FAULTS["the directory is not mounted"](u, 1)
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 3
+
+
+@not_mended
+def test_the_first_checkpoint_of_one_rank_alone_does_not_hold_the_gang() -> None:
+    u = running("spare")
+    step(u, "worker-0.0")
+    kill(u, "worker-1.0")
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert restored(u) == 0
+
+
+@not_mended
+def test_a_misspelt_tier_does_not_hold_the_gang() -> None:
+    u = running("registered")
+    DISK_FAULTS["a tier is misspelt"](u, 0)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert restored(u) == 0
+
+
+@not_mended
+def test_memory_that_a_reboot_has_emptied_is_not_restored() -> None:
+    u = running("groups")
+    for _ in range(2):
+        step(u, "actor-0.0", "worker-0.0", "worker-1.0")
+    go_on(u)
+    DISK_FAULTS["a node reboots"](u, 1)
+    settle(Run(u))
+    assert restored(u) == 2
+    assert u.status.restore_point is not None
+    assert u.status.restore_point.tier == "store"
+
+
+def test_a_step_needs_every_process_group() -> None:
+    u = running("groups")
+    step(u, "worker-0.0", "worker-1.0", "actor-0.0")
+    step(u, "worker-0.0", "worker-1.0")
+    go_on(u)
+    u.delete_pod("worker-1.0")
+    go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+    settle(Run(u))
+    assert restored(u) == 1
