@@ -68,6 +68,16 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.RESTORE_POINT_IGNORED: Told(
             "Observe", "Make the framework load `GANG_RESTORE_STEP` from `GANG_RESTORE_PATH`.", is_warning=True
         ),
+        Reason.MEMBERS_SILENT: Told(
+            "Observe",
+            "Check the sidecar's log, and the network from the pods to the controller.",
+            is_warning=True,
+        ),
+        Reason.NO_MEMBER_CONNECTS: Told(
+            "Observe",
+            "Check NetworkPolicies, DNS, the controller's Service and its CA; the sidecar's log gives the reason.",
+            is_warning=True,
+        ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",

@@ -7,7 +7,7 @@ a bug.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -80,8 +80,8 @@ class Cluster(Protocol):
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang, including those that are terminating."""
 
-    def lost_nodes(self) -> frozenset[str]:
-        """Names of nodes that don't answer."""
+    def lost_nodes(self) -> Mapping[str, float]:
+        """Nodes that don't answer, and since when this leader's own fresh watches show them so."""
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.

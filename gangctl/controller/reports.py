@@ -43,9 +43,10 @@ class ReportStore:
             newest = known.report.seq + (0 if known.connected else -1)
             if report.seq <= newest:
                 return ReportChange.STALE
-        gang[report.pod] = Heard(report, now)
         if known is None or not known.connected:
+            gang[report.pod] = Heard(report, now, since=now)
             return ReportChange.STATE
+        gang[report.pod] = Heard(report, now, since=known.since)
         before, after = _substance(known.report), _substance(report)
         if before == after:
             return ReportChange.NONE

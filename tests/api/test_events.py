@@ -25,6 +25,8 @@ STABLE = {
         "Hang",
         "HoldTimeout",
         "LauncherFlags",
+        "MembersSilent",
+        "NoMemberConnects",
         "NoProgress",
         "NoRestorePoint",
         "ReplacementTimeout",

@@ -41,8 +41,8 @@ class FakeCluster:
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())
 
-    def lost_nodes(self) -> frozenset[str]:
-        return frozenset()
+    def lost_nodes(self) -> dict[str, float]:
+        return {}
 
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         return self.refused

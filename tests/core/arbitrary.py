@@ -100,7 +100,7 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
             _in_pod(draw(_heard(job.metadata.uid, job.status.attempt)), *one, is_ready=one[0] in ready, job=job)
             for one in there
         ),
-        lost_nodes=draw(st.sampled_from([frozenset(), frozenset({"node-a"})])),
+        lost_nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": times})),
         scanned=draw(st.none() | st.builds(Scanned, some, st.just("u0"), few(_FOUND), st.sampled_from(["", "broken"]))),
         listening_since=draw(times),
         refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),

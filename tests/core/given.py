@@ -153,8 +153,9 @@ def controller(world: World) -> None:
 def heard(world: World, member: str) -> None:
     """Its supervisor connects again, and says all that it knows."""
     uid = world.newest(member)
-    last = world.heard.get(uid) or world.unheard.pop(uid)
-    world.heard[uid] = replace(last, connected=True)
+    known = world.heard.get(uid)
+    last = known or world.unheard.pop(uid)
+    world.heard[uid] = last if known and known.connected else replace(last, connected=True, since=world.now)
     world.again(member)
 
 
@@ -220,8 +221,9 @@ def device(world: World, name: str, member: str, health: str) -> None:
 
 
 def silent(world: World, member: str) -> None:
-    """Its connection is gone."""
+    """Its connection is gone, a moment after it has said all that it knows."""
     uid = world.newest(member)
+    world.again(member)
     world.heard[uid] = replace(world.heard[uid], connected=False)
 
 
@@ -233,6 +235,11 @@ def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
 def refuse(world: World, words: str) -> None:
     """The cluster takes no pods of the gang."""
     world.refused = (words,)
+
+
+def lose_node(world: World, member: str) -> None:
+    """Its node doesn't answer, as the controller's own watch shows."""
+    world.lost[node_of(world, member)] = world.now
 
 
 def node_of(world: World, member: str) -> str:

@@ -64,7 +64,11 @@ class Facts:
 
     def is_away(self, pod: Pod) -> bool:
         """Whether neither the pod's node nor its supervisor answers."""
-        return pod.node in self.observed.lost_nodes and not self.is_connected(pod.uid)
+        if pod.node not in self.observed.lost_nodes or self.is_connected(pod.uid):
+            return False
+        began = max(pod.started_at or pod.created_at, self.observed.listening_since)
+        silent = self.heard[pod.uid].at if pod.uid in self.heard else began
+        return all(self.now - since >= 30 for since in (silent, self.observed.lost_nodes[pod.node]))
 
 
 # The barrier

@@ -44,7 +44,8 @@ class World:
     heard: dict[str, Heard] = field(default_factory=dict)
     unheard: dict[str, Heard] = field(default_factory=dict)
     """What supervisors said to a controller that is gone."""
-    lost: set[str] = field(default_factory=set)
+    lost: dict[str, float] = field(default_factory=dict)
+    """Nodes that don't answer, and since when the controller sees it."""
     scanned: Scanned | None = None
     listening_since: float = START - 3600
     refused: tuple[str, ...] | None = ()
@@ -111,7 +112,8 @@ class World:
         same = old is not None and (base.phase, base.attempt) == (phase, attempt)
         age = told.phase_age_ms if same else 0
         new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": age, **more}
-        self.heard[uid] = Heard(replace(told, **new), self.now)
+        since = old.since if old is not None and old.connected else self.now
+        self.heard[uid] = Heard(replace(told, **new), self.now, since=since)
 
     def again(self, member: str, **more: Any) -> None:
         """The supervisor says the same with something added."""
@@ -133,7 +135,7 @@ class World:
         return Observed(
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             heard=tuple(self.heard.values()),
-            lost_nodes=frozenset(self.lost),
+            lost_nodes={node: max(at, self.listening_since) for node, at in self.lost.items()},
             scanned=self.scanned,
             listening_since=self.listening_since,
             refused=self.refused,

@@ -47,7 +47,7 @@ def begin(u: Universe) -> int:
         spec=u.spec,
         generation=u.generation,
         pods=_pods(u),
-        lost=u.lost,
+        lost=_lost(u, frozenset()),
         synced=u.now,
     )
     return number
@@ -78,7 +78,8 @@ def thaw(u: Universe, number: int) -> None:
 
 def is_stale(u: Universe, leader: Leader) -> bool:
     """Whether there is something that it hasn't seen."""
-    seen = (leader.version, leader.lost, leader.pods, leader.refused)
+    lost = frozenset(node for node, _ in leader.lost)
+    seen = (leader.version, lost, leader.pods, leader.refused)
     return seen != (u.version, u.lost, _pods(u), _refused(u))
 
 
@@ -94,7 +95,7 @@ def sync(u: Universe, number: int) -> None:
         spec=u.spec,
         generation=u.generation,
         pods=_pods(u),
-        lost=u.lost,
+        lost=_lost(u, leader.lost),
         refused=_refused(u),
         synced=u.now,
         dirty=leader.dirty or changed,
@@ -180,7 +181,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         orders[uid] = up.order
     report: Report = aged(up.body, u.now - up.sent)
     before = next((one for one in leader.heard if one.report.pod == uid), None)
-    heard = {one.report.pod: one for one in leader.heard} | {uid: Heard(report, u.wall)}
+    heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, u.wall)}
     u.leaders[leader.number] = replace(
         leader,
         heard=tuple(heard[pod] for pod in sorted(heard)),
@@ -227,6 +228,16 @@ def _ageless(report: Report) -> Report:
 
 def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]
     return tuple(u.pods[uid] for uid in sorted(u.pods))
+
+
+def _lost(u: Universe, known: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    """Which nodes don't answer, and since when the process sees it."""
+    since = dict(known)
+    return frozenset((node, since.get(node, u.now + u.skew)) for node in u.lost)
+
+
+def _heard(before: Heard | None, report: Report, at: float) -> Heard:
+    return Heard(report, at, since=before.since if before is not None and before.connected else at)
 
 
 def _refused(u: Universe) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ class Engine:
 def observed(leader: Leader) -> Observed:
     """What a controller process sees."""
     since = seconds(leader.since)
-    return Observed(leader.pods, leader.heard, leader.lost, leader.scanned, since, leader.refused)
+    lost = {node: max(since, seconds(at)) for node, at in leader.lost}
+    return Observed(leader.pods, leader.heard, lost, leader.scanned, since, leader.refused)
 
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:

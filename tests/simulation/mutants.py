@@ -133,8 +133,8 @@ MUTANTS = (
     _one(
         "a new session while Running is no fault",
         "gangctl/core/facts/faults.py",
-        "    if report is not None and not has_joined(report, status.attempt):\n",
-        "    if report is not None and report.attempt > status.attempt:\n",
+        "    if not has_joined(report, status.attempt):\n",
+        "    if report.attempt > status.attempt:\n",
     ),
     Mutant(
         "a pod is deleted before its incarnation is raised",
@@ -214,8 +214,9 @@ MUTANTS = (
         (
             Patch(
                 "gangctl/core/lifecycle/gathering.py",
-                "from gangctl.core.lifecycle.plan import Plan\n",
-                "from gangctl.core.lifecycle.plan import AskScan, Plan\nfrom gangctl.core.policy import restore\n",
+                "from gangctl.core.lifecycle.plan import Event, EventType, Plan\n",
+                "from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan\n"
+                "from gangctl.core.policy import restore\n",
             ),
             Patch(
                 "gangctl/core/lifecycle/gathering.py",

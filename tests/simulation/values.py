@@ -113,7 +113,8 @@ class Leader:
     spec: Spec
     generation: int
     pods: tuple[Pod, ...]
-    lost: frozenset[str]
+    lost: frozenset[tuple[str, int]]
+    """Nodes that don't answer, and since when it sees that."""
     synced: int
     """When it last saw the API server's newest state."""
     heard: tuple[Heard, ...] = ()

@@ -107,9 +107,13 @@ class KubeCluster:
         """All pods that the gang owns."""
         return tuple(one.pod for one in self._informers.pods_of(uid))
 
-    def lost_nodes(self) -> frozenset[str]:
-        """Names of nodes that don't answer, or were deleted."""
-        return self._informers.lost
+    def lost_nodes(self) -> Mapping[str, float]:
+        """Nodes that don't answer, or were deleted, and since when; see the port.
+
+        What a watch shows while it is stale, or showed before this process led, counts from now on.
+        """
+        since = self.listening_since
+        return {name: max(at, since) for name, at in self._informers.lost.items()}
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the API server rejects pods of this gang, in its words; see the port."""

@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -87,9 +87,9 @@ class LocalCluster:
         pods = () if gang is None else gang.pods.values()
         return tuple(pod.shown for pod in pods if pod.record.gang == uid)
 
-    def lost_nodes(self) -> frozenset[str]:
+    def lost_nodes(self) -> Mapping[str, float]:
         """None: this machine is the only node."""
-        return frozenset()
+        return {}
 
     def pod_rejections(self, uid: str) -> tuple[str, ...]:
         """None: a gang that this machine can't run is rejected before it is stored."""

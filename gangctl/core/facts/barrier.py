@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.gang import Gang, is_stopped, stop_grace
+from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 
 SETTLING_SECONDS: Final = 60.0
@@ -125,7 +126,8 @@ def next_release(gang: Gang) -> float | None:
     grace = gang.spec.recovery.lost_pod_grace_seconds
     rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
     times = [entry.vanished_time + grace for entry in (*gang.status.awaited, *rest) if entry.vanished_time is not None]
-    return min((time for time in times if time > gang.now), default=None)
+    loss = next_loss(gang)
+    return min((time for time in (*times, *([] if loss is None else [loss])) if time > gang.now), default=None)
 
 
 # P: the pods that count
@@ -191,7 +193,7 @@ def _is_silent(p: Suspect) -> bool:
 
 
 def _is_vanished(gang: Gang, p: Suspect) -> bool:
-    return p.shown is None or (p.shown.deleting and gang.on_lost_node(p.shown))
+    return p.shown is None or (p.shown.deleting and on_lost_node(gang, p.shown))
 
 
 def _is_shown_vanished(gang: Gang, p: Suspect) -> bool:

@@ -1,8 +1,9 @@
 """Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
 
 The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
-None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, and what happens
-to a member that already waits for the next attempt.
+None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, what happens to a
+member that already waits for the next attempt, and silence (``silence.py``): a worker whose supervisor is not heard may
+be training.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import fitness
+from gangctl.core.facts import fitness, silence
 from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
 from gangctl.core.facts.evidence import (
     DISRUPTION_REASONS,
@@ -129,7 +130,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
     if heard is not None:
         yield from _of_report(gang, pod, heard)
     if running:
-        yield from _of_silence(gang, pod, heard)
+        yield from _of_inaction(gang, pod, heard)
 
 
 def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
@@ -243,15 +244,23 @@ def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
     )
 
 
-def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
-    """What a member doesn't do: run the attempt that it is in."""
+def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
+    """What a member doesn't do: run the attempt that it is in.
+
+    One that this leader has never heard was told to run by another. Only the cluster can show that its worker is gone.
+    """
     status = gang.status
-    report = None if heard is None else heard.report
-    if report is not None and not has_joined(report, status.attempt):
+    if heard is None:
+        listens = gang.now >= gang.observed.listening_since + START_SECONDS
+        if listens and has_ended(gang, pod) and silence.ends_again_and_again(gang, pod):
+            yield _start_failed(gang, pod, fitness.silent_over_restarts(pod))
+        return
+    report = heard.report
+    if not has_joined(report, status.attempt):
         new = "its supervisor restarted and does not know the attempt"
         end = container_end(pod, gang.now)
         yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
-    elif report is not None and has_stopped_itself(report, status.attempt):
+    elif has_stopped_itself(report, status.attempt):
         yield Fault(
             Reason.DISRUPTED,
             pod.member,
@@ -259,23 +268,18 @@ def _of_silence(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.incarnation,
             message="its worker was stopped inside the pod, not by the controller",
         )
-    elif report is None or report.phase is Phase.READY:
-        if (
-            report is None
-            and fitness.is_silent_over_restarts(pod)
-            and gang.now >= gang.observed.listening_since + START_SECONDS
-        ):
-            message = fitness.silent_over_restarts(pod)
-        elif gang.now >= start_deadline(gang, pod):
-            message = f"its worker did not report its start within {START_SECONDS:.0f} s"
-        else:
-            return
-        yield Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
+    elif report.phase is Phase.READY and gang.now >= start_deadline(gang, pod, heard):
+        yield _start_failed(gang, pod, f"its worker did not report its start within {START_SECONDS:.0f} s")
 
 
-def start_deadline(gang: Gang, pod: Pod) -> float:
-    """When a worker that hasn't reported that it was started is a fault."""
-    return max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since) + START_SECONDS
+def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
+    return Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
+
+
+def start_deadline(gang: Gang, pod: Pod, heard: Heard) -> float:
+    """When a supervisor that is Ready, and was told to run, must have reported that its worker was started."""
+    told = max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since, heard.since)
+    return told + START_SECONDS
 
 
 def has_joined(report: Report, attempt: int) -> bool:

@@ -1,7 +1,7 @@
 """Fitness: whether a member's pod can go on, and whether the member is ready for the attempt.
 
-    unfit(m) = the pod is gone, or m has a twin, or a device is unhealthy, or the node doesn't answer, or the pod is
-               being deleted or has ended, or its supervisor is silent for too long, was told to end, is stuck or done
+    unfit(m) = the pod is gone, or m has a twin, or a device is unhealthy, or the node is lost, or the pod is being
+               deleted or has ended, or its supervisor did not connect in time, was told to end, is stuck or done
     ready(m) = m is connected, and its pod said Ready(attempt), and not unfit(m)
 
 What makes a pod unfit is a fault where it happens to a member that runs (``faults.py``), and leads to a new pod
@@ -16,13 +16,12 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
+from gangctl.core.facts import silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase, Report
 
-SILENT_RESTARTS: Final = 3
-"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
 NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.STUCK})
 """Evidence against the node itself."""
 GONE: Final = "its pod is gone from the cluster"
@@ -72,7 +71,7 @@ def defect(gang: Gang, member: str) -> Defect | None:
 
 def unusable(gang: Gang, pod: Pod) -> Defect | None:
     """Why nothing runs in the pod any more, or nothing will soon; None if it goes on."""
-    if gang.on_lost_node(pod):
+    if silence.on_lost_node(gang, pod):
         return _defect(Reason.NODE_LOST, f"node {pod.node} does not answer")
     if pod.deleting:
         return _defect(Reason.POD_DELETED, "its pod is being deleted")
@@ -91,29 +90,26 @@ def of_report(report: Report) -> Iterator[Defect]:
         yield _defect(Reason.POD_FAILED, "its supervisor is ending")
 
 
-def is_silent_over_restarts(pod: Pod) -> bool:
-    """Whether its container was restarted so often that a supervisor that says nothing never will."""
-    return pod.restarts >= SILENT_RESTARTS
-
-
 def silent_over_restarts(pod: Pod) -> str:
-    """The same in words."""
+    """Say that a pod whose containers end again and again was never heard."""
     return f"its container restarted {pod.restarts} times, and its supervisor has not reported"
 
 
 def must_report_by(gang: Gang, member: str) -> float | None:
     """When a member whose supervisor hasn't reported counts as failed to start; None = that isn't counted now.
 
-    Time without a leader doesn't count: a new one has heard of no member yet.
+    Time without a leader doesn't count: a new one has heard of no member yet. Nor does the silence of a pod that runs
+    while this leader hears no pod of the gang: a new pod would be as silent.
     """
-    pod = gang.pods.get(member)
+    pod, listening = gang.pods.get(member), gang.observed.listening_since
     if pod is None or gang.report(member) is not None:
         return None
-    if is_silent_over_restarts(pod):
-        return max(pod.created_at, gang.observed.listening_since + SETTLING_SECONDS)
-    if pod.scheduled_at is None:
+    if silence.ends_again_and_again(gang, pod):
+        return max(pod.created_at, listening + SETTLING_SECONDS)
+    since = listening if pod.started_at is None else silence.counts_since(gang, pod)
+    if pod.scheduled_at is None or since is None:
         return None
-    return max(pod.scheduled_at, gang.observed.listening_since) + gang.spec.recovery.pod_start_timeout_seconds
+    return max(pod.scheduled_at, since) + gang.spec.recovery.pod_start_timeout_seconds
 
 
 def has_twin(gang: Gang, member: str) -> bool:
@@ -135,7 +131,7 @@ def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
     late = must_report_by(gang, pod.member)
     if late is None or gang.now < late:
         return None
-    if is_silent_over_restarts(pod):
+    if silence.ends_again_and_again(gang, pod):
         return _defect(Reason.START_FAILED, silent_over_restarts(pod))
     timeout = gang.spec.recovery.pod_start_timeout_seconds
     said = f": {pod.reason}" if pod.reason else ""

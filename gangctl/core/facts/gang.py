@@ -77,6 +77,11 @@ class Gang:
         return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == uid}
 
     @cached_property
+    def hearing_since(self) -> float | None:
+        """Since when this leader has heard a pod of the gang, whichever; None while it hears none."""
+        return min((heard.since for heard in self.heard.values() if heard.connected), default=None)
+
+    @cached_property
     def reports(self) -> dict[str, list[Report]]:
         """Member -> the newest report of each of its pods, earlier incarnations among them."""
         reports: dict[str, list[Report]] = {}
@@ -152,11 +157,6 @@ class Gang:
         entry = self.replaced.get(member)
         coming = coming_attempt(self.status)
         return self.status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming)
-
-    def on_lost_node(self, pod: Pod) -> bool:
-        """Whether neither the pod's node nor its supervisor answers: a kubelet that is away alone costs nothing."""
-        heard = self.heard.get(pod.uid)
-        return pod.node in self.observed.lost_nodes and not (heard is not None and heard.connected)
 
 
 def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:

@@ -1,8 +1,12 @@
 """Hangs: no rank reports progress for too long.
 
-    hangs_at = max(newest progress of any rank, begin of the attempt, begin of listening) + timeout of its phase
+    hangs_at = max(newest progress of any rank, begin of the attempt, begin of listening, known) + timeout of its phase
+    known    = since when a member that has reported a step in this attempt is connected; where none of them is,
+               since when every member is: the one that reports may be the silent one
 
-A job that doesn't report progress must not count as hung unless a timeout is set.
+A silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework
+made while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
+timeout is set.
 """
 
 from __future__ import annotations
@@ -30,10 +34,11 @@ def hangs_at(gang: Gang) -> float | None:
     found = _reported(gang)
     newest = max(found, key=lambda one: one[0], default=None)
     phase = "Startup" if newest is None else newest[2].phase
-    seconds = limit(gang, phase)
-    if seconds is None:
+    seconds, known = limit(gang, phase), _known_since(gang, found)
+    if seconds is None or known is None:
         return None
-    return max(0.0 if newest is None else newest[0], gang.status.phase_time, gang.observed.listening_since) + seconds
+    progressed = 0.0 if newest is None else newest[0]
+    return max(progressed, gang.status.phase_time, gang.observed.listening_since, known) + seconds
 
 
 def hang(gang: Gang) -> Fault | None:
@@ -46,6 +51,21 @@ def hang(gang: Gang) -> Fault | None:
     member = next(iter(gang.holders.values())) if last is None else last[1]
     step = "no step was reported" if last is None else f"its last step was {last[2].step}"
     return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
+
+
+def _known_since(gang: Gang, found: list[tuple[float, str, Progress]]) -> float | None:
+    """Since when those that are connected can tell whether there is a newer step; None while they can't."""
+    reporting = [since for _, member, _ in found if (since := _connected_since(gang, member)) is not None]
+    if reporting:
+        return min(reporting)
+    everyone = [since for member in gang.holders.values() if (since := _connected_since(gang, member)) is not None]
+    return max(everyone) if len(everyone) == len(gang.holders) else None
+
+
+def _connected_since(gang: Gang, member: str) -> float | None:
+    pod = gang.pods.get(member)
+    heard = None if pod is None else gang.heard.get(pod.uid)
+    return heard.since if heard is not None and heard.connected else None
 
 
 def _reported(gang: Gang) -> list[tuple[float, str, Progress]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 LISTED: Final = 5
@@ -13,6 +14,11 @@ def listed(names: Sequence[str]) -> str:
     """The names as ``a``, ``a and b`` or ``a, b and c``; of many the first ones, and how many more there are."""
     shown = [*names[:LISTED], *([f"{len(names) - LISTED} more"] if len(names) > LISTED else [])]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def moment(seconds: float) -> str:
+    """A time, given in seconds since the epoch, as ``2026-11-22T10:05:12Z``."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ All times are seconds since the epoch on the controller's clock. Reports contain
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gangsidecar.wire import Phase, Report, Scanned
@@ -76,6 +77,8 @@ class Heard:
     at: float
     """When it arrived."""
     connected: bool = True
+    since: float = 0.0
+    """When its connection began to report, or that of its last report where there is none now."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
     newest_end: int = field(init=False, compare=False, repr=False)
@@ -111,7 +114,8 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     heard: tuple[Heard, ...] = ()
     """At most one a pod UID."""
-    lost_nodes: frozenset[str] = field(default_factory=frozenset)
+    lost_nodes: Mapping[str, float] = field(default_factory=dict)
+    """Nodes that don't answer, and since when this leader's own fresh watch has shown them so."""
     scanned: Scanned | None = None
     """The newest answer to a Scan."""
     listening_since: float = 0.0

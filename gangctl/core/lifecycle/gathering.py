@@ -24,7 +24,7 @@ from gangctl.core.facts.text import listed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import fail, succeed_while_gathering
 from gangctl.core.lifecycle.held import hold
-from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
@@ -34,6 +34,8 @@ from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
 from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
+from gangctl.core.record.conditions import warned_of
+from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangsidecar.wire import Level
 
 
@@ -91,15 +93,19 @@ def _wait(
     because = f"attempt {gang.status.attempt} waits for {what}"
     trouble = scheduling.trouble(gang)
     because += f"; {trouble}" if trouble else ""
-    if refreshed is not gang.status or scheduling.is_to_be_said(gang, trouble):
+    warned = degraded(gang, refreshed.phase)
+    because += f"; {warned[1]}" if warned is not None else ""
+    if refreshed is not gang.status or scheduling.is_to_be_said(gang, trouble) or is_news(gang, warned):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
-        return write(gang, refreshed, reason, because, create=ending is None, requeue_after=1.0)
+        events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
+        return write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
     times = [
         deadline,
         timeout,
         scheduling.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),
+        next_silence(gang, warned),
     ]
     if ending is not None:
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]

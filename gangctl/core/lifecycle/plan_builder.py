@@ -41,7 +41,7 @@ def write(
         reason, because = Reason.TEMPLATE_REFUSED, refused
     status = summarised(gang, changed(status, message=because))
     generation = gang.job.metadata.generation
-    warned = degraded(gang, None) if status.phase is GangPhase.RUNNING else None
+    warned = degraded(gang, status.phase)
     told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, conditions=told, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)

@@ -18,6 +18,7 @@ from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.silence import next_loss
 from gangctl.core.facts.text import listed
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import transitions
@@ -28,7 +29,7 @@ from gangctl.core.policy.cause import describe, judged, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import conditions, warned_of
-from gangctl.core.record.degraded import degraded
+from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.core.record.summary import progressed, summarised
 
 SUMMARY_SECONDS: Final = 30.0
@@ -88,13 +89,13 @@ def restart_by_hand(gang: Gang) -> Plan:
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
-    warned = degraded(gang, hung)
+    warned = degraded(gang, gang.status.phase, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     text = f"attempt {status.attempt} runs"
     news = warned is not None and warned[0] != warned_of(gang.status)
-    if news or (warned is None and warned_of(gang.status)) or (is_new and gang.now >= due):
+    if is_news(gang, warned) or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
@@ -107,6 +108,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         due if is_new else None,
         None if hung is not None else hangs.hangs_at(gang),
         _start_deadline(gang),
+        next_loss(gang),
+        next_silence(gang, warned),
         timings.heard_out_at(gang, status),
         pods.next_creation(gang, status),
     ]
@@ -153,5 +156,6 @@ def _with(gang: Gang, status: Status) -> Gang:
 def _start_deadline(gang: Gang) -> float | None:
     """When the next member that hasn't reported Started becomes a fault; looked at once, then reports wake us."""
     current = (gang.pods.get(holder) for holder in gang.holders.values())
-    times = [start_deadline(gang, pod) for pod in current if pod is not None]
+    pods_heard = ((pod, gang.heard.get(pod.uid)) for pod in current if pod is not None)
+    times = [start_deadline(gang, pod, heard) for pod, heard in pods_heard if heard is not None]
     return min((time for time in times if time > gang.now), default=None)

@@ -14,6 +14,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.silence import on_lost_node
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
@@ -66,7 +67,7 @@ def suspended(gang: Gang) -> Plan:
             gang, status, Reason.SUSPENDED, "suspended; its spec was changed so that it goes on", requeue_after=1.0
         )
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
-    left = any(not (pod.deleting and gang.on_lost_node(pod)) for pod in gang.observed.pods)
+    left = any(not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
     gone = not left and not barrier.blocking(gang)
     if gang.spec.suspend or status.given_back or not gone:
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)

@@ -4,9 +4,10 @@ The rule: each deadline is one moment, or None while it isn't counted. Time in w
 count: without a leader that listens, without a place in the cluster, or while the cluster refuses the pods.
 
 - active:      start_time + activeDeadlineSeconds, while the gang has pods
-- barrier:     max(begin of the phase, the deadline before, the leader listens for 60 s, every awaited pod is started)
-               + barrierTimeoutSeconds
-- replacement: max(the first replacement, the leader listens, pods are accepted) + replacementTimeoutSeconds
+- barrier:     max(begin of the phase, the deadline before, the leader listens for 60 s, every awaited pod is started,
+               the silence of every awaited pod counts) + barrierTimeoutSeconds
+- replacement: max(the first replacement, the leader listens, pods are accepted, the silence of the pod counts)
+               + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
 
 When a pod must start and its worker must report is evidence of a fault: ``facts/faults.py`` has those deadlines.
@@ -20,6 +21,8 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
+from gangctl.core.facts.silence import counts_since
+from gangctl.core.facts.world import Pod
 from gangctl.core.policy import admission
 
 
@@ -36,9 +39,10 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     started: list[float] = []
     for member in members:
         pod = gang.pods.get(member)
-        if pod is None or pod.started_at is None:
+        counts = None if pod is None else _waits_since(gang, pod)
+        if pod is None or pod.started_at is None or counts is None:
             return None
-        started.append(pod.started_at)
+        started.append(max(pod.started_at, counts))
     since = max(
         gang.status.phase_time,
         gang.status.deadline_time or 0.0,
@@ -53,14 +57,15 @@ def replacement_timeout(gang: Gang) -> float | None:
     accepted = admission.counts_since(gang)
     if accepted is None:
         return None
-    since = [
-        entry.since or entry.time
-        for place, member in assign(gang).items()
-        if member is None
-        and (entry := gang.replaced.get(gang.holders[place])) is not None
-        and gang.is_fresh(entry.member)
-        and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0)
-    ]
+    since = []
+    for place, member in assign(gang).items():
+        entry = gang.replaced.get(gang.holders[place])
+        if member is not None or entry is None or not gang.is_fresh(entry.member):
+            continue
+        pod = gang.pods.get(entry.member)
+        counts = 0.0 if pod is None or pod.started_at is None else _waits_since(gang, pod)
+        if counts is not None and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0):
+            since.append(max(entry.since or entry.time, counts))
     if not since:
         return None
     began = max(min(since), gang.observed.listening_since, accepted)
@@ -71,3 +76,9 @@ def hold_timeout(gang: Gang) -> float | None:
     """When a held gang fails."""
     limit = gang.spec.recovery.hold_timeout_seconds
     return None if limit is None else gang.status.phase_time + limit
+
+
+def _waits_since(gang: Gang, pod: Pod) -> float | None:
+    """Since when it counts that the member isn't ready; None while it runs, is silent, and that doesn't count."""
+    heard = gang.heard.get(pod.uid)
+    return 0.0 if heard is not None and heard.connected else counts_since(gang, pod)

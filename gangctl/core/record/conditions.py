@@ -77,10 +77,15 @@ def conditions(
     return (*found, looking)
 
 
+def warning(status: Status) -> Condition | None:
+    """The condition Degraded; None if it doesn't hold."""
+    return next((one for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True"), None)
+
+
 def warned_of(status: Status) -> str:
     """The reason of the condition Degraded; empty if it doesn't hold."""
-    found = (one.reason for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True")
-    return next(found, "")
+    found = warning(status)
+    return "" if found is None else found.reason
 
 
 def _condition(

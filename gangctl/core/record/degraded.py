@@ -1,4 +1,4 @@
-"""What a user should look at though the gang runs: a hang that is only observed, an ignored restore point, bad flags.
+"""What a user should look at though the gang goes on: a hang that is only observed, silence, an ignored restore point.
 
 The rule: it appears once, as the condition Degraded and a warning, and goes when it is over. Nothing must be restarted
 because of it.
@@ -6,22 +6,98 @@ because of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.silence import counts_since, silent
+from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.conditions import Warned
+from gangctl.core.record.conditions import Warned, warning
+
+_WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
+TOLD_SECONDS: Final = 60.0
+"""A sidecar that only connects again is not told."""
+SAID_AGAIN_SECONDS: Final = 30.0
+"""Which members are concerned may change all the time: it is written at most this often."""
 
 
-def degraded(gang: Gang, hung: Fault | None) -> Warned | None:
-    """The first thing to look at; None if there is nothing."""
+def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned | None:
+    """The first thing to look at in this phase; None if there is nothing."""
+    if phase in _WAITING:
+        return _deaf(gang)
+    if phase is not GangPhase.RUNNING:
+        return None
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
-    return _ignored(gang) or _flags(gang)
+    return _silence(gang) or _ignored(gang) or _flags(gang)
+
+
+def is_news(gang: Gang, warned: Warned | None) -> bool:
+    """Whether the stored condition says something else. That other members are concerned may wait a while."""
+    stored = warning(gang.status)
+    if warned is None or stored is None or stored.reason != warned[0]:
+        return warned is not None or stored is not None
+    return _is_outdated(gang, warned) and gang.now >= gang.status.observed_time + SAID_AGAIN_SECONDS
+
+
+def next_silence(gang: Gang, warned: Warned | None) -> float | None:
+    """When the next silence is to be told, or is to be told in other words than now. ``warned``: what is so now."""
+    times = [since + TOLD_SECONDS for since, _ in silent(gang)]
+    if warned is not None and _is_outdated(gang, warned):
+        times.append(gang.status.observed_time + SAID_AGAIN_SECONDS)
+    return min((time for time in times if time > gang.now), default=None)
+
+
+def _is_outdated(gang: Gang, warned: Warned) -> bool:
+    stored = warning(gang.status)
+    return stored is not None and stored.message != sentence(warned[1])
+
+
+def _silence(gang: Gang) -> Warned | None:
+    """Members that should be connected and are not heard."""
+    since, members = _quiet(gang)
+    if not members:
+        return None
+    one = len(members) == 1
+    text = (
+        f"{listed(members)} {'has' if one else 'have'} not been heard since {moment(since)}; workers train on, and "
+        f"nothing is restarted or charged because of it; {_what_to_check(members)}"
+    )
+    return Reason.MEMBERS_SILENT, text
+
+
+def _deaf(gang: Gang) -> Warned | None:
+    """Pods of a gang that waits run, and none of them can be heard."""
+    since, members = _quiet(gang)
+    if not members or all(counts_since(gang, gang.pods[member]) is not None for member in members):
+        return None
+    text = (
+        f"{listed(members)} {'runs' if len(members) == 1 else 'run'}, and no pod of the gang has been heard since "
+        f"{moment(since)}; no pod is replaced because of it; {_what_to_check(members)}"
+    )
+    return Reason.NO_MEMBER_CONNECTS, text
+
+
+def _quiet(gang: Gang) -> tuple[float, list[str]]:
+    """Since when, and which members have been silent for so long that it is told."""
+    found = [(since, member) for since, member in silent(gang) if gang.now >= since + TOLD_SECONDS]
+    return min(found, default=(0.0, ""))[0], sorted(member for _, member in found)
+
+
+def _what_to_check(members: Sequence[str]) -> str:
+    its = "its pod reaches" if len(members) == 1 else "their pods reach"
+    return (
+        f"check whether {its} the controller (NetworkPolicy, DNS, Service, CA): "
+        f"the log of {members[0]}'s sidecar gives the reason"
+    )
 
 
 def _ignored(gang: Gang) -> Warned | None:

@@ -6,7 +6,7 @@ import time
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.watch import informers
+from gangctl.cluster.kube.watch import informers, reflector
 from gangctl.cluster.kube.watch.informers import Informers
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, NODE, LiveCluster, live_cluster
@@ -69,15 +69,15 @@ async def test_a_pod_belongs_to_a_gang_only_if_the_gang_owns_it_in_its_namespace
 
 async def test_a_silent_or_deleted_node_is_lost_and_its_gangs_are_notified() -> None:
     async with live_cluster(GANG, NODE, ("nodes", node("n2")), ("pods", pod(spec={"nodeName": "n1"}))) as one:
-        assert one.cluster.lost_nodes() == frozenset()
+        assert not one.cluster.lost_nodes()
         one.notified.clear()
         await one.api.put("nodes", node(ready="Unknown"))
-        await until_async("the node is lost", lambda: one.cluster.lost_nodes() == {"n1"})
+        await until_async("the node is lost", lambda: set(one.cluster.lost_nodes()) == {"n1"})
         assert one.notified == [UID]
         await one.api.put("nodes", node(ready="False"))
         await until_async("the node is back", lambda: not one.cluster.lost_nodes())
         await one.api.remove("nodes", "", "n1")
-        await until_async("the node is lost", lambda: one.cluster.lost_nodes() == {"n1"})
+        await until_async("the node is lost", lambda: set(one.cluster.lost_nodes()) == {"n1"})
         await one.api.put("nodes", node(uid="other"))
         await until_async("the node is back", lambda: not one.cluster.lost_nodes())
 
@@ -87,11 +87,27 @@ async def test_an_unknown_node_is_lost_some_time_after_its_pod_was_scheduled(
 ) -> None:
     old = pod(spec={"nodeName": "gone"})
     async with live_cluster(GANG, ("pods", old)) as one:
-        assert one.cluster.lost_nodes() == {"gone"}
+        assert set(one.cluster.lost_nodes()) == {"gone"}
         monkeypatch.setattr(informers, "UNSEEN_SECONDS", 1e12)
         await one.api.put("pods", pod("worker-1", spec={"nodeName": "new"}))
         await until_async("the new pod is shown", lambda: len(one.names()) == 2)
-        assert one.cluster.lost_nodes() == frozenset()
+        assert not one.cluster.lost_nodes()
+
+
+async def test_a_lost_node_counts_from_when_this_leaders_own_fresh_watch_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with live_cluster(GANG, NODE, ("pods", pod(spec={"nodeName": "n1"}))) as one:
+        await one.api.put("nodes", node(ready="Unknown"))
+        await until_async("the node is lost", lambda: bool(one.cluster.lost_nodes()))
+        seen = one.cluster.lost_nodes()["n1"]
+        assert seen == pytest.approx(time.time(), abs=5)
+        one.cluster.leading_since = seen + 5
+        assert one.cluster.lost_nodes() == {"n1": seen + 5}
+        one.cluster.leading_since = 0.0
+        assert one.cluster.lost_nodes() == {"n1": seen}
+        monkeypatch.setattr(reflector, "BREAK_SECONDS", -1.0)
+        assert one.cluster.lost_nodes()["n1"] > seen, "what a stale watch shows counts from now on"
 
 
 async def test_listening_since_does_not_change_over_a_short_break_of_a_watch() -> None:

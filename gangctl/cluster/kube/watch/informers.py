@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,8 +60,8 @@ class Informers:
         """Set when all kinds were listed for the first time."""
         self.restarts_all = False
         """Whether every schedulable node supports RestartAllContainers."""
-        self.lost: frozenset[str] = frozenset()
-        """Names of nodes that don't answer, or were deleted."""
+        self.lost: Mapping[str, float] = {}
+        """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self._changed: Callable[[str], None] = lambda _uid: None
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
         self._nodes_by_name: dict[str, KubeNode] = {}
@@ -197,10 +197,8 @@ class Informers:
         }
         self._deleted &= missing.keys()
         gone = {name for name, at in missing.items() if name in self._deleted or now - at > UNSEEN_SECONDS}
-        before, self.lost = (
-            self.lost,
-            frozenset(gone | {node.name for node in self._nodes_by_name.values() if node.lost}),
-        )
-        differ = before ^ self.lost
+        lost = gone | {node.name for node in self._nodes_by_name.values() if node.lost}
+        before, self.lost = self.lost, {name: self.lost.get(name, now) for name in lost}
+        differ = before.keys() ^ lost
         for uid in {one.gang for one in self.pods.items.values() if one.pod.node in differ}:
             self._notify(uid)
