@@ -19,6 +19,8 @@ from gangctl.api.status import (
     Awaited,
     AwaitedAll,
     Condition,
+    Finished,
+    FinishedRole,
     GangPhase,
     HeldRank,
     Master,
@@ -215,6 +217,21 @@ class ConditionChanges(TypedDict, total=False):
     last_transition_time: float
 
 
+class FinishedChanges(TypedDict, total=False):
+    """Fields of Finished."""
+
+    attempt: int
+    time: float
+    roles: tuple[FinishedRole, ...]
+
+
+class FinishedRoleChanges(TypedDict, total=False):
+    """Fields of FinishedRole."""
+
+    name: str
+    indexes: str
+
+
 class HeldRankChanges(TypedDict, total=False):
     """Fields of HeldRank."""
 
@@ -337,6 +354,7 @@ class StatusChanges(TypedDict, total=False):
     awaited: tuple[Awaited, ...]
     awaited_all: AwaitedAll | None
     ranks: tuple[HeldRank, ...]
+    finished: Finished | None
     barrier_timeouts: int
     deadline_time: float | None
     observed_time: float
@@ -396,6 +414,14 @@ def changed(value: AwaitedAll, **changes: Unpack[AwaitedAllChanges]) -> AwaitedA
 
 @overload
 def changed(value: Condition, **changes: Unpack[ConditionChanges]) -> Condition: ...
+
+
+@overload
+def changed(value: Finished, **changes: Unpack[FinishedChanges]) -> Finished: ...
+
+
+@overload
+def changed(value: FinishedRole, **changes: Unpack[FinishedRoleChanges]) -> FinishedRole: ...
 
 
 @overload

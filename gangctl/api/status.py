@@ -214,6 +214,26 @@ class RecordedStep(Model):
     """Identity of the registration."""
 
 
+class FinishedRole(Model):
+    """Members of one role whose workers have finished."""
+
+    name: Label
+    """Name of the role."""
+    indexes: Annotated[str, Field(max_length=32_768)]
+    """Their indexes, as in a Job's completedIndexes, such as 0-511,513."""
+
+
+class Finished(Model):
+    """Members whose workers ended with exit code 0 before any stop. A rank that a spare took counts for its member."""
+
+    attempt: int
+    """Attempt in which they ended. A restart takes them along, so they count for this attempt only."""
+    time: Timestamp
+    """Time of the last change."""
+    roles: Annotated[tuple[FinishedRole, ...], Field(max_length=8)] = ()
+    """Roles with such members."""
+
+
 class Status(Model):
     """Observed state of a gang. Only the controller writes it."""
 
@@ -283,6 +303,9 @@ class Status(Model):
     """Summary of awaited pods, if there are more than can be listed."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
+    finished: Finished | None = None
+    """Members that have finished, in the newest attempt that was started. Written within a second, so that success does
+    not depend on pods or reports that may be gone."""
     barrier_timeouts: int = 0
     """Number of times that the deadline of the barrier passed in this attempt."""
     deadline_time: Timestamp | None = None

@@ -85,6 +85,9 @@ def changes(before: Status, after: Status) -> list[str]:
         lines.append(f"masters: {', '.join(masters) or 'none'}")
     if after.awaited != before.awaited:
         lines.append(f"awaited: {', '.join(f'{one.member}.{one.incarnation}' for one in after.awaited) or 'none'}")
+    if after.finished != before.finished:
+        roles = () if after.finished is None else after.finished.roles
+        lines.append(f"finished: {', '.join(f'{role.name}:{role.indexes}' for role in roles) or 'none'}")
     if after.rejected_steps != before.rejected_steps:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
     if after.restarts != before.restarts:

@@ -190,7 +190,7 @@ def _barrier(u: Universe, new: Status) -> None:
 
 def _success(u: Universe, old: Status) -> None:
     """3: a gang that succeeded did so by exits with 0 before any stop."""
-    attempt = old.attempt if old.phase is GangPhase.RUNNING else old.attempt - 1
+    attempt = old.attempt if old.phase is GangPhase.RUNNING else old.started_attempt
     policy = u.spec.success_policy
     held = holders(u.spec, old)
     for name, member in u.places.items():

@@ -149,6 +149,11 @@ def is_settled(u: Universe) -> bool:
         return False
     attempt = u.status.attempt
     for member in holders(u.spec, u.status).values():
+        role = u.members[member].role
+        count = role.processes_per_pod if role.launch == "PerProcess" else 1
+        done = {rank for at, name, rank in u.ghost.finished if (at, name) == (attempt, member)}
+        if len(done) == count:
+            continue  # It needs no pod any more.
         box = next(
             (
                 box
@@ -160,9 +165,6 @@ def is_settled(u: Universe) -> bool:
         if box is None or box.machine is None or box.poisoned:
             return False
         runs = {proc.local_rank for proc in moves.main_processes(box) if proc.attempt == attempt}
-        done = {rank for at, name, rank in u.ghost.finished if (at, name) == (attempt, member)}
-        role = u.members[member].role
-        count = role.processes_per_pod if role.launch == "PerProcess" else 1
         if len(runs | done) != count:
             return False
     return True

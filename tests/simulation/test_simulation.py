@@ -30,15 +30,24 @@ STUCK = (
     Injection(0, "pods can or can't be started"),
     *(Injection(0, "a pod is deleted", target) for target in range(3)),
 )
+USED_UP = tuple(Injection(60, KILL, target) for target in (1, 2, 1))
+UNHEARD = (
+    Injection(60, "a member is cut off", 0),
+    Injection(0, KILL, 1),
+    Injection(30, "half a minute passes", 3),
+    Injection(15, "a worker finishes", 0),
+)
 RARE = (
     Life("roles", 0, (Injection(5, MINUTES, 3),) * 14, 0, warm=True),
     Life("roles", 0, (*STUCK, *((Injection(5, MINUTES, 3),) * 14)), 0, warm=True),
     Life("roles", 0, (*KILLED, *((Injection(30, MINUTES, 3),) * 5)), 0, warm=True),
     Life("roles", 0, (*KILLED, Injection(0, SUSPEND), Injection(20, SUSPEND)), 0, warm=True),
     Life("duo", 0, (*LOST, Injection(2, "all workers finish"), Injection(2, "half a minute passes")), 0, warm=True),
+    Life("duo", 0, (Injection(0, SUSPEND), Injection(5, "all workers finish")), 0, warm=True),
+    Life("roles", 0, (*USED_UP, *UNHEARD), 0, warm=True),
 )
 """Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
-hold, a suspension while Held, and success while pods are replaced."""
+hold, a suspension while Held, and success while pods are replaced, while Suspended and while Held."""
 
 
 @pytest.mark.parametrize("setup", list(setups()))

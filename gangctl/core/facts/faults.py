@@ -2,8 +2,8 @@
 
 The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
 None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, what happens to a
-member that already waits for the next attempt, and silence (``silence.py``): a worker whose supervisor is not heard may
-be training.
+member that already waits for the next attempt, what happens to one that has finished, and silence (``silence.py``): a
+worker whose supervisor is not heard may be training.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gangctl.core.facts.evidence import (
     Strength,
     signal_name,
 )
+from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangsidecar.wire import End, Level, Phase, Report
@@ -41,11 +42,12 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
 
     While Running that is the status' attempt, while Gathering the one before.
     """
+    done = finished(gang)
     found = [
         fault
-        for holder in gang.holders.values()
+        for place, holder in gang.holders.items()
         if holder in gang.conspicuous
-        for fault in _of_member(gang, holder)
+        for fault in (_of_finished if place in done else _of_member)(gang, holder)
         if not _is_late(gang, fault)
     ]
     found += _of_replaced(gang)
@@ -108,6 +110,14 @@ def is_unseen_by_most(gang: Gang) -> bool:
     reports = [gang.report(holder) for holder in gang.holders.values()]
     unseen = sum(one is not None and one.missing_step is not None and one.missing_attempt == attempt for one in reports)
     return unseen * 2 > len(gang.places)
+
+
+def _of_finished(gang: Gang, member: str) -> Iterator[Fault]:
+    """Of a member that has finished, only what it asked for before counts."""
+    pod = gang.pods.get(member)
+    heard = None if pod is None else gang.heard.get(pod.uid)
+    if pod is not None and heard is not None:
+        yield from _of_request(gang, pod, heard)
 
 
 def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
@@ -194,8 +204,20 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
                 conditions=conditions,
                 message=defect.message,
             )
-    request = report.request
-    if request is not None and request.attempt == attempt:
+    yield from _of_request(gang, pod, heard)
+    if report.missing_step is not None and report.missing_attempt == attempt:
+        yield Fault(
+            Reason.RESTORE_POINT_MISSING,
+            pod.member,
+            heard.at,
+            pod.incarnation,
+            message=f"it does not see checkpoint step {report.missing_step}",
+        )
+
+
+def _of_request(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
+    request = heard.report.request
+    if request is not None and request.attempt == failed_attempt(gang):
         yield Fault(
             Reason.REQUESTED,
             pod.member,
@@ -205,14 +227,6 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             node=pod.node if request.exclude_node else None,
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
             message=f"the framework asked for a restart: {request.reason}",
-        )
-    if report.missing_step is not None and report.missing_attempt == attempt:
-        yield Fault(
-            Reason.RESTORE_POINT_MISSING,
-            pod.member,
-            heard.at,
-            pod.incarnation,
-            message=f"it does not see checkpoint step {report.missing_step}",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gangsidecar.wire import Phase, Report, Scanned
+from gangsidecar.wire import End, Phase, Report, Scanned
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,17 @@ class Device:
     name: str
     health: str = "Healthy"
     """Healthy, Unhealthy or Unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What a supervisor left in the termination message of its container: how the worker's processes ended."""
+
+    at: float
+    """When the container ended, as its kubelet says, in whole seconds."""
+    ends: tuple[End, ...] = ()
+    """Those of the newest attempt that had any. Their ages count back from ``at``; they may be older: a supervisor that
+    is killed can't write them anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class Pod:
     knows whole seconds); absent if none has ended. It is seen a moment after the next session has spoken."""
     ended_reason: str = ""
     """What Kubernetes says of that end: OOMKilled, Error, Completed."""
+    last_words: LastWords | None = None
+    """The newest of the worker's container. They outlive the supervisor, its connection and every controller."""
     restarts: int = 0
     """The highest ``restartCount`` of its containers."""
     deleting: bool = False
@@ -63,7 +76,7 @@ class Pod:
 
     def __post_init__(self) -> None:
         """Derive once what each look at the gang asks for."""
-        ends = self.deleting or self.terminated or self.ended_at is not None
+        ends = self.deleting or self.terminated or self.ended_at is not None or self.last_words is not None
         disrupted = any(kind == "DisruptionTarget" for kind, _, _ in self.conditions)
         well = all(device.health == "Healthy" for device in self.devices)
         object.__setattr__(self, "is_sound", well and not ends and not disrupted)

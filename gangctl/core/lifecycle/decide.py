@@ -11,17 +11,17 @@ from dataclasses import replace
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import finished
+from gangctl.core.lifecycle.finished import finished, succeed
 from gangctl.core.lifecycle.gathering import gathering
 from gangctl.core.lifecycle.held import held
 from gangctl.core.lifecycle.new import new
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.lifecycle.plan_builder import with_acceptance, write
-from gangctl.core.lifecycle.running import running, succeed
+from gangctl.core.lifecycle.plan_builder import with_acceptance, with_finished, write
+from gangctl.core.lifecycle.running import running
 from gangctl.core.lifecycle.suspended import is_to_be_suspended, suspend, suspended
 from gangctl.core.lifecycle.table import ACTIVE
 from gangctl.core.policy.deadlines import active_deadline
@@ -33,12 +33,12 @@ from gangctl.core.record.goodput import accounted
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
-    plan = _decided(gang)
+    plan = with_finished(gang, _decided(gang))
     return plan if plan.status is None else replace(plan, status=accounted(gang, plan.status))
 
 
 def _decided(gang: Gang) -> Plan:
-    if gang.status.phase is GangPhase.RUNNING and has_succeeded(gang):
+    if gang.status.phase not in ENDED and has_succeeded(gang):
         return succeed(gang)
     deadline = active_deadline(gang)
     if deadline is not None and gang.now >= deadline:

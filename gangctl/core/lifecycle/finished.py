@@ -7,24 +7,26 @@ The rule: supervisors finish by themselves; a pod that hasn't ended after its gr
 from __future__ import annotations
 
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import DeleteGang, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import pods
-from gangctl.core.record import incidents
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.summary import progressed
 
 
-def succeed_while_gathering(gang: Gang, status: Status) -> Plan:
-    """The gang had succeeded when its barrier settled, whatever its teardown looked like."""
+def succeed(gang: Gang) -> Plan:
+    """The gang has ended as its success policy says, whatever is told to its members meanwhile."""
+    status = gang.status
+    because = "every worker that the success policy counts has ended with exit code 0"
+    if status.phase is GangPhase.RUNNING:
+        status = progressed(gang, timings.timed(gang, status, more=False))
+    else:
+        because = "every worker that the success policy counts had ended with exit code 0 before any was stopped"
     status = transitions.succeed(gang, incidents.finished(gang, status, "Succeeded"))
-    return write(
-        gang,
-        status,
-        Reason.SUCCEEDED,
-        "every worker that the success policy counts had ended with exit code 0 before any was stopped",
-    )
+    return write(gang, status, Reason.SUCCEEDED, because)
 
 
 def fail(gang: Gang, status: Status, reason: Reason, because: str) -> Plan:

@@ -22,7 +22,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
 from gangctl.core.facts.text import listed
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import fail, succeed_while_gathering
+from gangctl.core.lifecycle.finished import fail
 from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
@@ -32,7 +32,6 @@ from gangctl.core.policy import pods, replacement, scheduling
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
-from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
@@ -232,8 +231,6 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
 
 def _end(gang: Gang, settlement: Settlement) -> Plan:
     """Write 2 of an incident that ends the job, or holds it."""
-    if has_succeeded(gang):
-        return succeed_while_gathering(gang, gang.status)
     status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
     leave = hold if settlement.outcome == "Held" else fail
     return leave(gang, status, settlement.reason, settlement.because)

@@ -18,6 +18,7 @@ from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
 from gangctl.core.policy import admission, pods
+from gangctl.core.record import finishes
 from gangctl.core.record.conditions import conditions
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import told_of
@@ -80,6 +81,20 @@ def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Itera
     known = [time for time in times if time is not None]
     after = max(0.05, min(known) - gang.now) if known else None
     return Plan(because=sentence(because), actions=tuple(actions), requeue_after=after)
+
+
+def with_finished(gang: Gang, plan: Plan) -> Plan:
+    """The plan that also records who has finished: with what it writes, else at once, but at most once a second."""
+    if plan.status is not None:
+        return replace(plan, status=finishes.recorded(gang, plan.status))
+    status = finishes.recorded(gang, gang.status)
+    if status is gang.status or status.phase in ENDED:
+        return plan
+    due = finishes.due_at(gang)
+    if gang.now >= due:
+        return replace(plan, status=summarised(gang, status))
+    left = max(0.05, due - gang.now)
+    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
 
 
 def with_acceptance(gang: Gang, plan: Plan) -> Plan:

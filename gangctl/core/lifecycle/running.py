@@ -56,15 +56,6 @@ def running(gang: Gang) -> Plan:
     return note(gang, hung)
 
 
-def succeed(gang: Gang) -> Plan:
-    """The gang has ended as its success policy says."""
-    status = progressed(gang, timings.timed(gang, gang.status, more=False))
-    status = transitions.succeed(gang, status)
-    return write(
-        gang, status, Reason.SUCCEEDED, "every worker that the success policy counts has ended with exit code 0"
-    )
-
-
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     """Write 1: the next attempt. All workers stop; members whose pods can't go on are replaced now."""
     first = found[0]

@@ -17,7 +17,6 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.ranks import held_ranks
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import succeed_while_gathering
 from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
@@ -25,7 +24,6 @@ from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.ladder import is_older_step_due
-from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents, loss
 
 SCAN_SECONDS: Final = 2.0
@@ -39,8 +37,6 @@ Choice = restore.Candidate | restore.Undecided | None
 
 def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
-    if settlement is not None and has_succeeded(gang):
-        return succeed_while_gathering(gang, status)
     chosen, rejected = _choose(gang, settlement, assignment)
     if isinstance(chosen, restore.Undecided):
         return _look_again(gang, chosen, assignment)

@@ -75,10 +75,10 @@ RECREATE: Final = Transition(
 )
 SUCCEED: Final = Transition(
     "succeed",
-    (*STARTING, GangPhase.RUNNING),
+    (*ACTIVE, GangPhase.SUSPENDED),
     GangPhase.SUCCEEDED,
     Attempt.SAME,
-    "`has_succeeded`; while an incident is open, after `settle`",
+    "`has_succeeded`",
 )
 FAIL: Final = Transition(
     "fail",

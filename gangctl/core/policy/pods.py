@@ -1,7 +1,8 @@
 """Pods: which are created and deleted, so that the cluster comes to what the status says.
 
-The rule: every member has one pod, of its current incarnation; older ones are deleted. A pod must not be deleted unless
-the status gives it up, and must not be forgotten before it is known to run nothing.
+The rule: every member has one pod, of its current incarnation; older ones are deleted. A member that has finished needs
+none while the others run. A pod must not be deleted unless the status gives it up, and must not be forgotten before it
+is known to run nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
@@ -43,6 +45,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     present = {(pod.member, pod.incarnation) for pod in gang.observed.pods}
     entries = {entry.member: entry for entry in status.replaced}
     current = {name: entry.incarnation for name, entry in entries.items()}
+    done = finished_members(gang, status)
     made: list[CreatePod] = []
     if create and status.phase in _WITH_PODS and admission.creates(gang, status):
         made += [
@@ -50,7 +53,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
             for name in gang.members
             for wanted in (current.get(name, status.base_incarnation),)
             for entry in (entries.get(name),)
-            if (name, wanted) not in present and gang.now >= creatable_at(entry)
+            if (name, wanted) not in present and name not in done and gang.now >= creatable_at(entry)
         ]
     awaited = {entry.pod for entry in status.awaited}
     gone = [
@@ -61,6 +64,13 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)
+
+
+def finished_members(gang: Gang, status: Status) -> frozenset[str]:
+    """Members that need no pod while the attempt runs, because they have finished. The next attempt gives them one."""
+    if status.phase is not GangPhase.RUNNING or status.attempt != gang.status.attempt:
+        return frozenset()
+    return frozenset(gang.holders.get(place, place) for place in finished(gang))
 
 
 def next_creation(gang: Gang, status: Status) -> float | None:

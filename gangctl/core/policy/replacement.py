@@ -13,6 +13,7 @@ from typing import Final
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, Replaced, Status
 from gangctl.core.facts.barrier import awaits, bounded, still_awaited, still_awaited_all
+from gangctl.core.facts.finished import finished
 from gangctl.core.facts.fitness import Defect, defect
 from gangctl.core.facts.gang import Gang, coming_attempt, once
 
@@ -30,8 +31,9 @@ def unfit(gang: Gang) -> Mapping[str, Defect]:
 
 
 def most(gang: Gang, members: Mapping[str, Defect]) -> bool:
-    """Whether so many needed members are bad at once that the gang is recreated."""
-    bad = sum(1 for holder in gang.holders.values() if holder in members)
+    """Whether so many needed members are bad at once that the gang is recreated. Finished ones ended in good order."""
+    done = finished(gang)
+    bad = sum(1 for place, holder in gang.holders.items() if holder in members and place not in done)
     return (bad > 1 and bad * 2 > len(gang.places)) or len(gang.status.replaced) + len(members) > MAX_REPLACED
 
 

@@ -1,36 +1,33 @@
 """The success policy: when a gang has succeeded.
 
-The rule: exit 0 counts only if it came before any stop (a directive, a SIGTERM to the supervisor, fencing). If such
-ends satisfy the policy when the barrier settles, the gang has succeeded, whatever its teardown looked like.
+The rule: it has succeeded once every member that the policy counts has finished (``facts/finished.py``), in whatever
+phase that shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
 from __future__ import annotations
 
-from gangctl.api.gangjob import NeverSucceeds, Roles
-from gangctl.core.facts.faults import failed_attempt
-from gangctl.core.facts.gang import Gang, processes_of
+from gangctl.api.gangjob import Roles
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.finished import finished
+from gangctl.core.facts.gang import Gang
 
 
 def has_succeeded(gang: Gang) -> bool:
-    """Whether the ends of the newest attempt that had workers satisfy the policy."""
+    """Whether every member that the policy counts has finished in the newest attempt that had workers."""
     policy = gang.spec.success_policy
-    if isinstance(policy, NeverSucceeds) or failed_attempt(gang) < 1:
+    if not finished(gang) or _is_new(gang):
         return False
     counting = [
         place
         for place, member in gang.places.items()
         if not isinstance(policy, Roles) or member.role.name in policy.roles
     ]
-    return bool(counting) and all(has_finished(gang, place) for place in counting)
+    done = bool(counting) and finished(gang).issuperset(counting)
+    return done and roles_hash(gang.spec.roles) == gang.status.roles_hash
 
 
-def has_finished(gang: Gang, place: str) -> bool:
-    """Whether every process of the place ended with 0 before any stop. What became of the pod then doesn't matter."""
-    attempt = failed_attempt(gang)
-    good = {
-        end.local_rank
-        for report in gang.reports.get(gang.holders[place], ())
-        for end in report.ends
-        if end.attempt == attempt and end.exit_code == 0 and not end.stopped
-    }
-    return len(good) == processes_of(gang.places[place].role)
+def _is_new(gang: Gang) -> bool:
+    """Whether the gang was resumed: its roles may be others than those of the attempt before."""
+    incidents = gang.status.incidents
+    return gang.status.phase is GangPhase.PENDING and not (incidents and incidents[0].attempt == gang.status.attempt)

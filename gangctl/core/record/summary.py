@@ -9,19 +9,20 @@ from collections import Counter
 
 from gangctl.api.changes import changed
 from gangctl.api.status import RoleStatus, Status
+from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, holders
 from gangctl.core.facts.progress import highest_step
-from gangctl.core.policy.success import has_finished
 
 
 def summarised(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
     ready: Counter[str] = Counter()
     done: Counter[str] = Counter()
+    ended = finished(gang)
     held = holders(gang.spec, status)
     for place, member in gang.places.items():
         ready[member.role.name] += gang.connected(held[place])
-        done[member.role.name] += has_finished(gang, place)
+        done[member.role.name] += place in ended
     roles = tuple(
         RoleStatus(name=role.name, desired=role.replicas, ready=ready[role.name], succeeded=done[role.name])
         for role in gang.spec.roles

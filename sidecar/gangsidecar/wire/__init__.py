@@ -43,6 +43,7 @@ from gangsidecar.wire.messages import (
     Verb,
     aged,
 )
+from gangsidecar.wire.ranges import from_ranges, to_ranges
 from gangsidecar.wire.shared_folder import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
@@ -91,5 +92,7 @@ __all__ = [
     "aged",
     "decode",
     "encode",
+    "from_ranges",
     "in_revision",
+    "to_ranges",
 ]
