@@ -8,7 +8,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.incident import PhaseMilliseconds
-from gangctl.api.status import Status
+from gangctl.api.status import RoleStatus, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
@@ -120,4 +120,7 @@ def for_machines(status: Status) -> Status:
         )
         for incident in status.incidents
     )
-    return status.model_copy(update={"message": "", "conditions": (), "ready": "", "roles": (), "incidents": incidents})
+    roles = tuple(RoleStatus(name=role.name, desired=role.desired) for role in status.roles)
+    return status.model_copy(
+        update={"message": "", "conditions": (), "ready": "", "roles": roles, "incidents": incidents}
+    )

@@ -1,8 +1,9 @@
 """Every interleaving: all states that a small gang can get into with a few faults are visited, each once.
 
 A state is the whole world: the stored status, every controller's memory, every machine, every process, every message on
-its way, the pods, the disk. Time stands still but for a few steps. Where nothing
-more can happen by itself the world is healed, and has to come to rest as in the simulation.
+its way, the pods, the disk. Thinking and writing are two steps, and a controller may crash between them. Time stands
+still but for a few steps. Where nothing more can happen by itself the world is healed, and has to come to rest as in
+the simulation.
 """
 
 from __future__ import annotations
@@ -258,6 +259,7 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
 KILLED, CRASHED, DELETED = "a worker is killed", "a supervisor crashes", "a pod is deleted"
 FORGOTTEN, FINISHED = "a pod is deleted by force", "a worker finishes"
 LED, USURPED, CUT = "the controller crashes", "another controller leads", "a connection ends"
+THAWED, AHEAD = "a controller freezes or thaws", "one rank trains"
 SUSPENDED, ASKED, LOST = "the user suspends or resumes", "the user asks for a restart", "a node is lost"
 
 QUICK = (
@@ -266,7 +268,7 @@ QUICK = (
     Search("duo", (KILLED, FINISHED, CRASHED, FORGOTTEN, LED, USURPED, CUT, ASKED)),
     Search("duo", (LOST, KILLED), jumps=(35_000,)),
     Search("duo", (KILLED, LED), count=2),
-    Search("duo", (KILLED, USURPED), count=2),
+    Search("duo", (KILLED, USURPED, THAWED), count=2),
     Search("duo on one machine", (CRASHED, FORGOTTEN)),
     Search("trio", (KILLED, CRASHED, LED)),
     Search("pair", (KILLED, "train", LED)),
@@ -286,6 +288,9 @@ DEEP = (
     Search("duo on one machine", (KILLED, CRASHED), count=2),
     Search("duo", (KILLED, DELETED), count=2, states=400_000),
     Search("duo", (SUSPENDED, FORGOTTEN), count=2, fresh=True, states=400_000),
+    Search("duo", (SUSPENDED, LED), count=2, states=400_000),
+    Search("pair", (KILLED, AHEAD), count=2),
+    Search("registered", (KILLED, AHEAD), count=3, states=400_000),
     Search("duo", (FORGOTTEN, DELETED), jumps=(35_000,)),
     Search("trio", (KILLED, LED, USURPED), count=2),
     Search("trio", (DELETED,), states=400_000),

@@ -130,8 +130,6 @@ def _lead(u: Universe, move: Move, number: int) -> None:
             controller.sync(u, number)
         case Kind.THINK:
             controller.think(u, number)
-            if u.engine.searching and u.leaders[number].plan is not None:
-                controller.write(u, number, controller.Write.DONE)
         case Kind.WRITE:
             controller.write(u, number, controller.Write.DONE)
         case _:

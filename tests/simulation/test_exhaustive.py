@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gangctl.core.facts import barrier
+from gangctl.core.lifecycle.decide import decide
+from gangctl.core.policy import pods
+from tests.core.arbitrary import jobs, worlds
+from tests.core.test_any_state import CALM
+from tests.core.world import START
+from tests.simulation.engine import for_machines
 from tests.simulation.exhaustive import MANY, QUICK, Search, explore
+
+ACTS = (pods.CreatePod, pods.DeletePod)
 
 
 @pytest.mark.parametrize("search", QUICK, ids=Search.name)
@@ -27,3 +37,16 @@ def test_the_invariants_hold_in_every_state_when_awaited_pods_are_not_named(
         print(f"\n  {found.text()} ", end="")
     assert found.complete
     assert found.rests
+
+
+@CALM
+@given(st.data())
+def test_what_the_search_strips_from_a_status_decides_nothing(data: st.DataObject) -> None:
+    job = data.draw(jobs())
+    observed = data.draw(worlds(job))
+    stripped = job.model_copy(update={"status": for_machines(job.status)})
+    full, less = decide(START, job, observed), decide(START, stripped, observed)
+    assert for_machines(full.status or job.status) == for_machines(less.status or stripped.status)
+    assert [one for one in full.actions if isinstance(one, ACTS)] == [
+        one for one in less.actions if isinstance(one, ACTS)
+    ]
