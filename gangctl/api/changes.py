@@ -26,6 +26,7 @@ from gangctl.api.status import (
     Master,
     ProgressStatus,
     RecordedStep,
+    Recreated,
     RejectedStep,
     Replaced,
     Restarts,
@@ -264,6 +265,14 @@ class RecordedStepChanges(TypedDict, total=False):
     marker: str
 
 
+class RecreatedChanges(TypedDict, total=False):
+    """Fields of Recreated."""
+
+    time: float
+    since: float
+    failures: int
+
+
 class RejectedStepChanges(TypedDict, total=False):
     """Fields of RejectedStep."""
 
@@ -351,6 +360,7 @@ class StatusChanges(TypedDict, total=False):
     rejected_steps: tuple[RejectedStep, ...]
     recorded_steps: tuple[RecordedStep, ...]
     replaced: tuple[Replaced, ...]
+    recreated: Recreated | None
     awaited: tuple[Awaited, ...]
     awaited_all: AwaitedAll | None
     ranks: tuple[HeldRank, ...]
@@ -438,6 +448,10 @@ def changed(value: ProgressStatus, **changes: Unpack[ProgressStatusChanges]) -> 
 
 @overload
 def changed(value: RecordedStep, **changes: Unpack[RecordedStepChanges]) -> RecordedStep: ...
+
+
+@overload
+def changed(value: Recreated, **changes: Unpack[RecreatedChanges]) -> Recreated: ...
 
 
 @overload

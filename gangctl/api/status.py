@@ -157,6 +157,17 @@ class Replaced(Model):
     """Number of consecutive replacements that failed before they were ready, for the back-off."""
 
 
+class Recreated(Model):
+    """The last time that the pods of all members were replaced at once."""
+
+    time: Timestamp
+    """Time of the replacement."""
+    since: Timestamp
+    """Time of the first of the consecutive ones."""
+    failures: int = 0
+    """Number of consecutive ones that failed before the attempt started, for the back-off."""
+
+
 class Awaited(Model):
     """A pod of an earlier incarnation that may still run a worker. No worker starts until it is gone."""
 
@@ -297,6 +308,8 @@ class Status(Model):
     """Newest steps of Shared tiers with source API that every rank has registered."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
     """Members whose incarnation or nodes to avoid differ from the default."""
+    recreated: Recreated | None = None
+    """The last replacement of all pods at once; absent if the pods come from a start or a resume."""
     awaited: Annotated[tuple[Awaited, ...], Field(max_length=1000)] = ()
     """Pods of earlier incarnations that may still run a worker."""
     awaited_all: AwaitedAll | None = None

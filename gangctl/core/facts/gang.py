@@ -97,6 +97,14 @@ class Gang:
         return frozenset((heard.report.member, heard.report.incarnation) for heard in speaking)
 
     @cached_property
+    def speaking(self) -> frozenset[str]:
+        """The members whose supervisor has spoken on a connection that is still there."""
+        heard = self.heard
+        return frozenset(
+            name for name, pod in self.pods.items() if (one := heard.get(pod.uid)) is not None and one.connected
+        )
+
+    @cached_property
     def conspicuous(self) -> frozenset[str]:
         """The members that anything may be wrong with. The others have neither a fault nor a defect.
 
@@ -134,8 +142,10 @@ class Gang:
 
         Roles that have changed may name members that never were.
         """
+        if member in self.pods:
+            return True
         one, before = self.members.get(member), {role.name: role.desired for role in self.status.roles}
-        return member in self.pods or (one is not None and one.index < before.get(one.role.name, 0))
+        return one is not None and one.index < before.get(one.role.name, 0)
 
     def heard_of(self, member: str) -> Heard | None:
         """The newest word of the supervisor in the member's current pod."""
@@ -149,14 +159,14 @@ class Gang:
 
     def connected(self, member: str) -> bool:
         """Whether the supervisor in the member's current pod has spoken on a connection that is still there."""
-        heard = self.heard_of(member)
-        return heard is not None and heard.connected
+        return member in self.speaking
 
     def is_fresh(self, member: str) -> bool:
         """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
+        if self.status.phase is GangPhase.PENDING:
+            return True
         entry = self.replaced.get(member)
-        coming = coming_attempt(self.status)
-        return self.status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming)
+        return entry is not None and entry.attempt >= coming_attempt(self.status)
 
 
 def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
@@ -184,7 +194,7 @@ def incarnation(status: Status, member: str) -> int:
 
 def coming_attempt(status: Status) -> int:
     """The first attempt that no worker can have been told to run. Known by numbers, since clocks may jump back."""
-    return status.attempt + (status.phase in {GangPhase.RUNNING, GangPhase.SUSPENDED})
+    return status.attempt + (status.phase is GangPhase.RUNNING or status.phase is GangPhase.SUSPENDED)
 
 
 def is_planned(status: Status) -> bool:

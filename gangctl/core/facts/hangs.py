@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangsidecar.wire import Progress
 
 
@@ -68,6 +68,7 @@ def _connected_since(gang: Gang, member: str) -> float | None:
     return heard.since if heard is not None and heard.connected else None
 
 
+@once
 def _reported(gang: Gang) -> list[tuple[float, str, Progress]]:
     """(time, member, progress) of every holder that has reported in this attempt."""
     found = []

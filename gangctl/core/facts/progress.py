@@ -10,29 +10,36 @@ Where nothing was reported the answer is None: progress must not be guessed.
 from __future__ import annotations
 
 from gangctl.api.status import GangPhase, ProgressStatus
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import Progress
 
 
 def reported(gang: Gang, attempt: int) -> list[tuple[Heard, Progress]]:
     """What the pods, earlier ones too, have reported of this attempt's progress."""
-    return [
-        (heard, progress)
-        for heard in gang.heard.values()
-        if (progress := heard.report.progress) is not None and progress.attempt == attempt
-    ]
+    return _reported(gang).get(attempt, [])
+
+
+@once
+def _reported(gang: Gang) -> dict[int, list[tuple[Heard, Progress]]]:
+    """The same for every attempt."""
+    found: dict[int, list[tuple[Heard, Progress]]] = {}
+    for heard in gang.heard.values():
+        progress = heard.report.progress
+        if progress is not None:
+            found.setdefault(progress.attempt, []).append((heard, progress))
+    return found
 
 
 def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
     """The highest step of the attempt; None if no rank has reported one."""
-    steps = [(one.step, heard.ago(one.age_ms)) for heard, one in reported(gang, attempt)]
-    stored = gang.status.progress
-    if stored is not None and stored.attempt == attempt and all(step <= stored.step for step, _ in steps):
+    found, stored = reported(gang, attempt), gang.status.progress
+    step = max((one.step for _, one in found), default=None)
+    if stored is not None and stored.attempt == attempt and (step is None or step <= stored.step):
         return stored
-    if not steps:
+    if step is None:
         return None
-    step, time = max(steps)
+    time = max(heard.ago(one.age_ms) for heard, one in found if one.step == step)
     return ProgressStatus(attempt=attempt, step=step, time=time)
 
 

@@ -2,16 +2,20 @@
 
 The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
 place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
-one place, and a place has at most one holder.
+one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from gangctl.api.status import HeldRank
 from gangctl.core.facts.fitness import is_ready
 from gangctl.core.facts.gang import Gang, once
+
+MAX_TAKEN: Final = 256
+"""Places that spares hold: more of them would be too many for a status."""
 
 
 @once
@@ -22,6 +26,7 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
     """
     given: dict[str, str | None] = {}
     free: dict[str, Iterator[str]] = {}
+    room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
     for place, holder in gang.holders.items():
         if is_ready(gang, holder):
             given[place] = holder
@@ -29,7 +34,11 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
             given[place] = None
         else:
             role = gang.places[place].role.name
-            given[place] = next(free.setdefault(role, _ready_spares(gang, role)), None)
+            spare = (
+                next(free.setdefault(role, _ready_spares(gang, role)), None) if room > 0 or place != holder else None
+            )
+            room -= spare is not None and place == holder
+            given[place] = spare
     return given
 
 

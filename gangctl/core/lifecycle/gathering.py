@@ -110,7 +110,7 @@ def _wait(
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
         times.append(gang.now + 5.0)
-    times += [must_report_by(gang, name) for name in gang.members]
+    times += [must_report_by(gang, name) for name in gang.conspicuous]
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
@@ -124,11 +124,13 @@ def _awaited(gang: Gang, blocking: tuple[str, ...], missing: list[str]) -> str:
 
 def _stopping(gang: Gang, blocking: tuple[str, ...]) -> list[str]:
     """The pods that may still run a worker, in words: a member stands for its current pod."""
-    current = {f"{name}.{gang.incarnation(name)}": name for name in gang.members}
-    earlier = sorted({name.rpartition(".")[0] for name in blocking if name not in current} - {""})
+    pods_of = [(member, int(number)) for member, dot, number in (name.rpartition(".") for name in blocking) if dot]
+    is_current = [member in gang.members and number == gang.incarnation(member) for member, number in pods_of]
+    current = [member for (member, _), now in zip(pods_of, is_current, strict=True) if now]
+    earlier = sorted({member for (member, _), now in zip(pods_of, is_current, strict=True) if not now})
     unnamed = [f"every pod {name}" for name in blocking if "." not in name]
-    pods_of = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(earlier)}"
-    return [*(current[name] for name in blocking if name in current), *([pods_of] if earlier else []), *unnamed]
+    before = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(earlier)}"
+    return [*current, *([before] if earlier else []), *unnamed]
 
 
 def _without(names: list[str], others: list[str]) -> list[str]:
@@ -154,13 +156,14 @@ def _replace(gang: Gang, unfit: Mapping[str, Defect], *, create: bool) -> Plan:
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
         status = noted(gang, status)
-    if replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING:
+    room = replacement.has_room(status, unfit)
+    if not room or (replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING):
         status = transitions.recreate(gang, replacement.recreated(gang, status, unfit))
         return write(
             gang,
             status,
             Reason.GANG_RECREATED,
-            f"every pod is replaced because most members need a new one: {who}",
+            f"every pod is replaced because {'most' if room else 'many'} members need a new one: {who}",
             create=create,
         )
     status = replacement.replaced(gang, status, unfit)
@@ -184,6 +187,10 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
+    if not replacement.has_room(status, bad):
+        status = transitions.recreate(gang, replacement.recreated(gang, status, bad))
+        because = f"every pod is replaced because many members need a new one; cause: {settlement.because}"
+        return write(gang, status, Reason.GANG_RECREATED, because)
     if bad:
         status = replacement.replaced(gang, status, bad)
         because = (
@@ -213,7 +220,8 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = {gang.holders[place]: why for place in missing}
-    if count == 1:
+    room = replacement.has_room(status, unready)
+    if count == 1 and room:
         status = replacement.replaced(gang, status, unready)
         told = f"{'a new pod is' if len(unready) == 1 else 'new pods are'} created for {listed(list(unready))}"
         if not unready:
@@ -222,9 +230,8 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) 
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
         status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
-        return write(
-            gang, status, Reason.GANG_RECREATED, f"{who} did not answer within {seconds} s again; every pod is replaced"
-        )
+        because = f"{who} did not answer within {seconds} s{' again' if count > 1 else ''}; every pod is replaced"
+        return write(gang, status, Reason.GANG_RECREATED, because)
     because = f"{who} did not answer within {seconds} s, and new pods did not help"
     return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
 

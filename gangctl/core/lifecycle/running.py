@@ -6,6 +6,7 @@ reason. Write 2 settles what the cause was. Progress must not cost one write per
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -46,8 +47,8 @@ def running(gang: Gang) -> Plan:
         return restart(gang, found)
     if gang.spec.restart_token != gang.status.observed_restart_token:
         return restart_by_hand(gang)
-    spares = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holders.values()}
-    if spares:
+    unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
+    if spares := replacement.with_room(gang.status, unfit):
         status = replacement.replaced(gang, gang.status, spares)
         return write(gang, status, Reason.POD_REPLACED, _replaced_spares(spares))
     status = replacement.refreshed(gang, gang.status)
@@ -126,7 +127,7 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
-def _replaced_spares(spares: dict[str, Defect]) -> str:
+def _replaced_spares(spares: Mapping[str, Defect]) -> str:
     names = listed([f"{name} ({why.message})" for name, why in sorted(spares.items())])
     return f"spare {names} gets a new pod" if len(spares) == 1 else f"spares {names} get new pods"
 
@@ -146,7 +147,7 @@ def _with(gang: Gang, status: Status) -> Gang:
 
 def _start_deadline(gang: Gang) -> float | None:
     """When the next member that hasn't reported Started becomes a fault; looked at once, then reports wake us."""
-    current = (gang.pods.get(holder) for holder in gang.holders.values())
+    current = (gang.pods.get(holder) for holder in gang.holders.values() if holder in gang.conspicuous)
     pods_heard = ((pod, gang.heard.get(pod.uid)) for pod in current if pod is not None)
     times = [start_deadline(gang, pod, heard) for pod, heard in pods_heard if heard is not None]
     return min((time for time in times if time > gang.now), default=None)

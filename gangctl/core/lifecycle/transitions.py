@@ -109,6 +109,7 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
         _seen(gang, status),
         base_incarnation=base_incarnation,
         replaced=(),
+        recreated=None,
         ranks=(),
         masters=(),
         hosts=(),

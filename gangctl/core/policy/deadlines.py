@@ -59,10 +59,11 @@ def replacement_timeout(gang: Gang) -> float | None:
         return None
     since = []
     for place, member in assign(gang).items():
-        entry = gang.replaced.get(gang.holders[place])
-        if member is not None or entry is None or not gang.is_fresh(entry.member):
+        holder = gang.holders[place]
+        entry = gang.replaced.get(holder, gang.status.recreated)
+        if member is not None or entry is None or not gang.is_fresh(holder):
             continue
-        pod = gang.pods.get(entry.member)
+        pod = gang.pods.get(holder)
         counts = 0.0 if pod is None or pod.started_at is None else _waits_since(gang, pod)
         if counts is not None and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0):
             since.append(max(entry.since or entry.time, counts))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.finished import finished
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, raised_incarnations
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
 
@@ -42,25 +42,25 @@ class DeletePod:
 
 def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreatePod | DeletePod, ...]:
     """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
-    present = {(pod.member, pod.incarnation) for pod in gang.observed.pods}
-    entries = {entry.member: entry for entry in status.replaced}
-    current = {name: entry.incarnation for name, entry in entries.items()}
+    entries, base = {entry.member: entry for entry in status.replaced}, status.base_incarnation
+    current = raised_incarnations(status)
+    present = {pod.member for pod in gang.observed.pods if pod.incarnation == current.get(pod.member, base)}
     done = finished_members(gang, status)
     made: list[CreatePod] = []
     if create and status.phase in _WITH_PODS and admission.creates(gang, status):
         made += [
-            CreatePod(name, wanted, () if entry is None else entry.avoid, entry is not None and entry.required)
+            _create(name, base, entries.get(name))
             for name in gang.members
-            for wanted in (current.get(name, status.base_incarnation),)
-            for entry in (entries.get(name),)
-            if (name, wanted) not in present and name not in done and gang.now >= creatable_at(entry)
+            if name not in present
+            and name not in done
+            and gang.now >= creatable_at(entries.get(name, status.recreated))
         ]
     awaited = {entry.pod for entry in status.awaited}
     gone = [
         DeletePod(pod.name, pod.uid)
         for pod in gang.observed.pods
         if not pod.deleting
-        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, status.base_incarnation))
+        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, base))
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)
@@ -73,10 +73,14 @@ def finished_members(gang: Gang, status: Status) -> frozenset[str]:
     return frozenset(gang.holders.get(place, place) for place in finished(gang))
 
 
+def _create(name: str, base: int, entry: Replaced | None) -> CreatePod:
+    return CreatePod(name, base) if entry is None else CreatePod(name, entry.incarnation, entry.avoid, entry.required)
+
+
 def next_creation(gang: Gang, status: Status) -> float | None:
     """When the next pod that backs off may be created."""
-    times = [creatable_at(entry) for entry in status.replaced if creatable_at(entry) > gang.now]
-    return min(times, default=None)
+    times = (creatable_at(entry) for entry in (*status.replaced, status.recreated))
+    return min((time for time in times if time > gang.now), default=None)
 
 
 def overdue_at(gang: Gang, grace_seconds: int) -> float:

@@ -3,15 +3,19 @@
 The rule: a member whose pod can't go on is replaced at once: the status raises its incarnation before its pod is
 deleted. The new pod must avoid the node on evidence against node or device, else it prefers to. A pod must not be given
 up without remembering it: until it is known to be gone, the barrier waits for it.
+
+A status has room for few members that differ from the others. Where there would be more, every pod is replaced, spares
+of a running gang excepted: they wait. A status must not become too large to be stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Awaited, Replaced, Status
+from gangctl.api.status import Awaited, GangPhase, Recreated, Replaced, Status
 from gangctl.core.facts.barrier import awaits, bounded, still_awaited, still_awaited_all
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.fitness import Defect, defect
@@ -21,6 +25,8 @@ BACKOFF_SECONDS: Final = 10.0
 MAX_BACKOFF_SECONDS: Final = 300.0
 MAX_REPLACED: Final = 256
 """More members than this that differ from the default: the gang is recreated instead."""
+MAX_AVOIDED: Final = 128
+"""So many names of nodes to avoid are remembered, those of the latest replacements."""
 
 
 @once
@@ -34,7 +40,22 @@ def most(gang: Gang, members: Mapping[str, Defect]) -> bool:
     """Whether so many needed members are bad at once that the gang is recreated. Finished ones ended in good order."""
     done = finished(gang)
     bad = sum(1 for place, holder in gang.holders.items() if holder in members and place not in done)
-    return (bad > 1 and bad * 2 > len(gang.places)) or len(gang.status.replaced) + len(members) > MAX_REPLACED
+    return (bad > 1 and bad * 2 > len(gang.places)) or not has_room(gang.status, members)
+
+
+def has_room(status: Status, members: Collection[str]) -> bool:
+    """Whether the status can remember a replacement of each of these members."""
+    known = {entry.member for entry in status.replaced}
+    more = set(members) - known
+    return not more or len(known) + len(more) <= MAX_REPLACED
+
+
+def with_room(status: Status, members: Mapping[str, Defect]) -> Mapping[str, Defect]:
+    """The first of the members, as many as the status has room for."""
+    known = {entry.member for entry in status.replaced}
+    more = [name for name in members if name not in known][: max(0, MAX_REPLACED - len(known))]
+    chosen = known.union(more)
+    return {name: why for name, why in members.items() if name in chosen}
 
 
 def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
@@ -44,19 +65,19 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Statu
     for name, why in members.items():
         _give_up(awaited, awaits(gang, name))
         old = gang.replaced.get(name)
-        again = old if gang.is_fresh(name) else None
+        again = (old or gang.status.recreated) if gang.is_fresh(name) else None
         avoid, required = _avoid(gang, name, why)
         entries[name] = Replaced(
             member=name,
             incarnation=gang.incarnation(name) + 1,
             attempt=coming_attempt(status),
             time=gang.now,
-            since=gang.now if again is None else again.since or again.time,
+            since=_since(gang, again),
             avoid=avoid,
             required=required,
-            failures=0 if again is None else again.failures + 1,
+            failures=_failures(again),
         )
-    status = changed(status, replaced=tuple(entries.values()))
+    status = changed(status, replaced=_avoiding_few(gang, entries.values()))
     return bounded(status, tuple(awaited.values()))
 
 
@@ -76,10 +97,12 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
             avoid=avoid,
             required=required,
         )
-        for name, why in list(members.items())[:MAX_REPLACED]
+        for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
-    status = changed(status, base_incarnation=base, replaced=avoiding, ranks=())
+    again = status.recreated if gang.status.phase is GangPhase.PENDING else None
+    told = Recreated(time=gang.now, since=_since(gang, again), failures=_failures(again))
+    status = changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
     return bounded(status, tuple(awaited.values()))
 
 
@@ -90,11 +113,31 @@ def refreshed(gang: Gang, status: Status) -> Status:
     return status if same else changed(status, awaited=awaited, awaited_all=awaited_all)
 
 
-def creatable_at(entry: Replaced | None) -> float:
-    """When the pod of a replaced member may be created: replacements that fail at once back off."""
+def creatable_at(entry: Replaced | Recreated | None) -> float:
+    """When a pod that was replaced may be created: replacements that fail at once back off."""
     if entry is None or entry.failures == 0:
         return 0.0
     return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
+
+
+def _since(gang: Gang, before: Replaced | Recreated | None) -> float:
+    return gang.now if before is None else before.since or before.time
+
+
+def _failures(before: Replaced | Recreated | None) -> int:
+    return 0 if before is None else before.failures + 1
+
+
+def _avoiding_few(gang: Gang, entries: Iterable[Replaced]) -> tuple[Replaced, ...]:
+    """The entries, newest last, without those that say nothing any more; older ones forget which nodes they avoid."""
+    base, coming = gang.status.base_incarnation, coming_attempt(gang.status)
+    until = gang.now - gang.spec.recovery.avoid_node_seconds
+    left, kept = MAX_AVOIDED, []
+    for entry in sorted(entries, key=lambda one: -one.time):
+        left -= len(entry.avoid)
+        if entry.incarnation != base or entry.attempt >= coming or entry.time > until:
+            kept.append(entry if left >= 0 else changed(entry, avoid=(), required=False))
+    return tuple(reversed(kept))
 
 
 def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:

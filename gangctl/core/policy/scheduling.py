@@ -11,7 +11,7 @@ from typing import Final
 
 from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.policy import admission
 
 SAID_AGAIN_SECONDS: Final = 30.0
@@ -36,6 +36,7 @@ def gives_up_at(gang: Gang) -> float | None:
     return max(gang.status.phase_time, accepted, min(waiting)) + timeout
 
 
+@once
 def trouble(gang: Gang) -> str:
     """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
     found = [

@@ -17,6 +17,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import reported
 from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
@@ -106,12 +107,15 @@ def _ignored(gang: Gang) -> Warned | None:
         return None
     point = gang.status.restore_point
     step = 0 if point is None else point.step
+    fitting = {None, step, step + 1}
+    if all(one.first_step in fitting for _, one in reported(gang, gang.status.attempt)):
+        return None
     for holder in gang.holders.values():
         report = gang.report(holder)
         progress = None if report is None else report.progress
-        if progress is None or progress.attempt != gang.status.attempt or progress.first_step is None:
+        if progress is None or progress.attempt != gang.status.attempt:
             continue
-        if progress.first_step not in {step, step + 1}:
+        if progress.first_step not in fitting:
             told = "to begin" if point is None else f"to restore step {step}"
             text = f"{holder} was told {told}, and the first step it reported is {progress.first_step}"
             return Reason.RESTORE_POINT_IGNORED, f"{text}: let it load GANG_RESTORE_STEP, not what it finds"
