@@ -15,12 +15,21 @@ from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, Report, Scanned, aged
-from tests.simulation import invariants, sidecars
+from tests.simulation import invariants, sidecars, truth
 from tests.simulation.universe import Universe
-from tests.simulation.values import Leader, Up
+from tests.simulation.values import Ended, Leader, Up, seconds
 
 RETRY_MS = 1_000
+
+
+class Watch(Enum):
+    """What a controller follows in the API: each lags by itself."""
+
+    GANG = auto()
+    PODS = auto()
+    NODES = auto()
 
 
 class Write(Enum):
@@ -41,6 +50,7 @@ def begin(u: Universe) -> int:
         _is_read_back(u, u.status)
     u.leaders[number] = Leader(
         number=number,
+        began=u.now,
         since=u.now + u.skew,
         status=u.status,
         version=u.version,
@@ -48,7 +58,7 @@ def begin(u: Universe) -> int:
         generation=u.generation,
         pods=_pods(u),
         lost=_lost(u, frozenset()),
-        synced=u.now,
+        synced=(u.now, u.now, u.now),
     )
     return number
 
@@ -76,31 +86,30 @@ def thaw(u: Universe, number: int) -> None:
     u.leaders[number] = replace(leader, frozen=False, dirty=True, heard=heard)
 
 
-def is_stale(u: Universe, leader: Leader) -> bool:
-    """Whether there is something that it hasn't seen."""
-    lost = frozenset(node for node, _ in leader.lost)
-    seen = (leader.version, lost, leader.pods, leader.refused)
-    return seen != (u.version, u.lost, _pods(u), _refused(u))
-
-
-def sync(u: Universe, number: int) -> None:
-    """Its watches deliver."""
-    leader = u.leaders[number]
-    changed = is_stale(u, leader)
-    told = leader.version != u.version
-    u.leaders[number] = replace(
-        leader,
-        status=u.status,
-        version=u.version,
-        spec=u.spec,
-        generation=u.generation,
-        pods=_pods(u),
-        lost=_lost(u, leader.lost),
-        refused=_refused(u),
-        synced=u.now,
-        dirty=leader.dirty or changed,
-        plan=None if told else leader.plan,
+def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:
+    """Which of its watches have something that it hasn't seen."""
+    news = (
+        leader.version != u.version,
+        leader.pods != _pods(u) or leader.refused != _refused(u),
+        frozenset(node for node, _ in leader.lost) != u.lost,
     )
+    return tuple(watch for watch, is_news in zip(Watch, news, strict=True) if is_news)
+
+
+def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) -> None:
+    """Some of its watches deliver: each lags by itself."""
+    leader = u.leaders[number]
+    told = leader.version != u.version and Watch.GANG in watches
+    changed = any(watch in watches for watch in stale(u, leader))
+    synced = tuple(u.now if watch in watches else at for watch, at in zip(Watch, leader.synced, strict=True))
+    leader = replace(leader, synced=synced, dirty=leader.dirty or changed)
+    if told:
+        leader = replace(leader, status=u.status, version=u.version, spec=u.spec, generation=u.generation, plan=None)
+    if Watch.PODS in watches:
+        leader = replace(leader, pods=_pods(u), refused=_refused(u))
+    if Watch.NODES in watches:
+        leader = replace(leader, lost=_lost(u, leader.lost))
+    u.leaders[number] = leader
     if told:
         tell_all(u, number)
 
@@ -114,13 +123,27 @@ def wants_to_think(u: Universe, leader: Leader) -> bool:
 def think(u: Universe, number: int) -> None:
     """Observe and decide."""
     leader = u.leaders[number]
-    plan = u.engine.decide(u.now + u.skew, leader, u.job_of)
+    plan = u.engine.decide(u.clock(leader), leader, u.job_of)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
-    thought = replace(leader, dirty=False, wake_at=wake)
+    looked = frozenset(pod.uid for pod in leader.pods)
+    thought = replace(leader, dirty=False, wake_at=wake, looked=looked, thought_at=u.now)
     if plan.status is not None and plan.status != leader.status:
         u.leaders[number] = replace(thought, plan=plan)
     else:
         u.leaders[number] = replace(thought, todo=plan.actions)
+        _end_round(u, number)
+
+
+def _end_round(u: Universe, number: int) -> None:
+    """The hub forgets the reports of pods that are neither there, nor awaited, nor connected."""
+    leader = u.leaders[number]
+    if leader.todo:
+        return
+    needed = {pod.uid for pod in leader.pods} | {entry.pod for entry in leader.status.awaited} | leader.looked
+    heard = tuple(one for one in leader.heard if one.connected or one.report.pod in needed)
+    if len(heard) < len(leader.heard):
+        u.leaders[number] = replace(leader, heard=heard)
+    truth.round_ends(u, leader)
 
 
 def write(u: Universe, number: int, outcome: Write) -> None:
@@ -131,7 +154,7 @@ def write(u: Universe, number: int, outcome: Write) -> None:
     assert plan.status is not None
     if leader.version != u.version or outcome is Write.CONFLICT:
         u.leaders[number] = replace(leader, plan=None, dirty=True)
-        sync(u, number)
+        sync(u, number, (Watch.GANG,))
         return
     if outcome is not Write.TIMEOUT_LOST:
         if not u.engine.searching:
@@ -142,6 +165,7 @@ def write(u: Universe, number: int, outcome: Write) -> None:
         return
     u.leaders[number] = replace(leader, plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True)
     tell_all(u, number)
+    _end_round(u, number)
 
 
 def act(u: Universe, number: int) -> None:
@@ -163,7 +187,8 @@ def act(u: Universe, number: int) -> None:
         case AskScan(pod, scan):
             box = u.boxes.get(pod)
             if box is not None and box.link == number:
-                u.boxes[pod] = replace(box, down=(*box.down, u.engine.keep(scan)))
+                sidecars.tell(u, pod, scan)
+    _end_round(u, number)
 
 
 def receive(u: Universe, uid: str, up: Up) -> None:
@@ -181,15 +206,18 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         orders[uid] = up.order
     report: Report = aged(up.body, u.now - up.sent)
     before = next((one for one in leader.heard if one.report.pod == uid), None)
-    heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, u.wall)}
+    at = seconds(u.clock(leader))
+    heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, at)}
     u.leaders[leader.number] = replace(
         leader,
         heard=tuple(heard[pod] for pod in sorted(heard)),
         orders=tuple(sorted(orders.items())),
         dirty=leader.dirty or before is None or not before.connected or _ageless(before.report) != _ageless(report),
+        ends=_ends(u, leader, report),
     )
+    u.boxes[uid] = replace(box, heard_at=u.now)
     if before is not None and before.report.session != report.session:
-        u.boxes[uid] = replace(box, told=None)
+        u.boxes[uid] = replace(u.boxes[uid], told=None)
     tell(u, leader.number, uid)
 
 
@@ -210,20 +238,42 @@ def tell(u: Universe, number: int, uid: str) -> None:
     if said is None or said == box.told:
         return
     invariants.told(u, leader, said)
-    said = u.engine.keep(said)
-    u.boxes[uid] = replace(box, told=said, down=(*box.down, said))
+    u.boxes[uid] = replace(box, told=said)
+    sidecars.tell(u, uid, said)
 
 
 def _ageless(report: Report) -> Report:
     """The report without what changes though nothing happens: that wakes no controller."""
     return replace(
         report,
+        seq=0,
         phase_age_ms=0,
         ends=tuple(replace(end, age_ms=0) for end in report.ends),
         progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
         request=None if report.request is None else replace(report.request, age_ms=0),
         loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
     )
+
+
+def beat(u: Universe, uid: str) -> None:
+    """A supervisor reports all the time, and that changes nothing but ages."""
+    box = u.boxes[uid]
+    leader = None if box.link is None else u.leaders[box.link]
+    if leader is None or leader.frozen or box.mute or box.up or box.machine is None:
+        return
+    at, said = seconds(u.clock(leader)), machine.report(box.machine, u.now, box.seq)
+    heard = tuple(
+        replace(one, report=said, at=at) if one.connected and one.report.pod == uid else one for one in leader.heard
+    )
+    u.leaders[leader.number] = replace(leader, heard=heard)
+    u.boxes[uid] = replace(box, heard_at=u.now)
+
+
+def _ends(u: Universe, leader: Leader, report: Report) -> tuple[tuple[Ended, int], ...]:
+    """The processes that this controller knows to have finished."""
+    said = [(end.attempt, report.member, end.local_rank) for end in report.ends if end.exit_code == 0]
+    known = {key for key, _ in leader.ends}
+    return (*leader.ends, *((key, u.now) for key in said if key in u.ghost.finished and key not in known))
 
 
 def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]

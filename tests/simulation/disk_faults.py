@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangctl.api.status import GangPhase
 from gangsidecar.wire import Checkpoint
 from tests.simulation import disks, kubelets, sidecars, training
+from tests.simulation.faults_in_pods import box_of
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe
-    from tests.simulation.values import Box
-
-Fault = Callable[["Universe", int], None]
-
-
-def _box(u: Universe, target: int) -> Box | None:
-    boxes = [box for box in u.boxes.values() if not box.exited]
-    return boxes[target % len(boxes)] if boxes else None
+    from tests.simulation.values import Fault
 
 
 def _train(u: Universe, target: int) -> None:
@@ -72,14 +65,14 @@ def _prune(u: Universe, _target: int) -> None:
 
 
 def _blind(u: Universe, target: int) -> None:
-    box = _box(u, target)
+    box = box_of(u, target)
     if box is not None:
         u.boxes[box.pod] = replace(box, blind=True)
 
 
 def _unmount(u: Universe, target: int) -> None:
     """The shared directory isn't there: in one pod, or in all that there are and will be."""
-    chosen = [_box(u, target)] if target % 2 else list(u.boxes.values())
+    chosen = [box_of(u, target)] if target % 2 else list(u.boxes.values())
     u.mounts_fail = u.mounts_fail or not target % 2
     for box in chosen:
         if box is not None:
@@ -103,7 +96,7 @@ def _misspell(u: Universe, target: int) -> None:
 
 def _reboot(u: Universe, target: int) -> None:
     """The node starts again with the same pod: its memory is empty, the files on its disk are there."""
-    box = _box(u, target)
+    box = box_of(u, target)
     if box is None or box.node in u.lost or box.machine is None:
         return
     sidecars.cut(u, box.pod)

@@ -19,7 +19,7 @@ from gangctl.core.record.stragglers import LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
-from tests.simulation import restored
+from tests.simulation import restored, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
 from tests.simulation.violations import require
@@ -72,7 +72,7 @@ def one_attempt(u: Universe) -> None:
         if not box.procs or is_lost(u, uid):
             continue
         for proc in box.procs:
-            if proc.stuck and box.link is None and u.spec.recovery.isolation_timeout_seconds is not None:
+            if proc.stuck and box.link is None and u.ghost.isolated:
                 continue  # No timer can bind what SIGKILL doesn't end.
             running[proc.attempt] = uid
             if proc.rank is not None:
@@ -82,9 +82,12 @@ def one_attempt(u: Universe) -> None:
 
 
 def is_lost(u: Universe, uid: str) -> bool:
-    """Lost = vanished, or deleted on a node that doesn't answer, for as long as the grace."""
-    since = dict(u.ghost.gone_since).get(uid)
-    return since is not None and u.now - since >= u.spec.recovery.lost_pod_grace_seconds * 1000
+    """Lost = vanished, or deleted on a node that doesn't answer, for as long as the grace, and silent then."""
+    since, grace = dict(u.ghost.gone_since).get(uid), u.ghost.grace
+    if since is None or grace is None or u.now - since < grace * 1000:
+        return False
+    box = u.boxes.get(uid)
+    return box is None or box.link is None or uid in u.ghost.lost
 
 
 def told(u: Universe, leader: Leader, said: Directive) -> None:
@@ -147,8 +150,11 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     require(change is None or change in CHANGES, 8, f"no row of the lifecycle's table leads {change}")
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
+        if not u.engine.searching:
+            require(truth.fault(u, leader, old), 9, f"a healthy gang is restarted: {new.message}")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
         require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")
+        require(not truth.is_complete(u), 10, f"every process finished attempt {u.ghost.ran[0]}, and it starts again")
         _barrier(u, new)
     for name in u.members:
         require(incarnation(new, name) >= incarnation(old, name), 3, f"{name} goes back to an older incarnation")
@@ -157,10 +163,10 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
         _failure(u, leader, old, new)
     restored.stored(u, leader, old, new)
-    _budget(u, new)
+    _budget(u, leader, new)
     _accounted(old, new)
-    if new.barrier_timeouts > old.barrier_timeouts and not u.skew:
-        listened = u.wall - max(old.phase_time, seconds(leader.since))
+    if new.barrier_timeouts > old.barrier_timeouts:
+        listened = (u.now - max(u.phase_at, leader.began)) / 1000
         timeout = u.spec.recovery.barrier_timeout_seconds
         require(listened >= timeout, 5, f"the barrier's deadline passed after {listened} s with a leader")
 
@@ -230,14 +236,14 @@ def _failure(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     require(not echo, 3, f"an echo ended the job: {ends}")
 
 
-def _budget(u: Universe, new: Status) -> None:
+def _budget(u: Universe, leader: Leader, new: Status) -> None:
     """5: the budget is never exceeded, and an attempt is charged at most once."""
     charged = [entry for entry in new.ledger if entry.charged]
     attempts = [entry.attempt for entry in new.ledger]
     require(len(attempts) == len(set(attempts)), 5, f"an attempt is in the ledger twice: {attempts}")
     budget = u.spec.recovery.budget
     if isinstance(budget, Windowed) and new.phase is GangPhase.RUNNING:
-        since = u.wall - budget.window_seconds
+        since = seconds(u.clock(leader)) - budget.window_seconds
         used = sum(entry.time > since for entry in charged)
         require(used <= budget.max_restarts, 5, f"{used} restarts are charged of {budget.max_restarts}")
     total = new.restarts.counted + new.restarts.uncounted

@@ -8,15 +8,20 @@ from typing import Final
 from gangsidecar.supervisor import machine
 from tests.simulation import sidecars
 from tests.simulation.universe import Universe
-from tests.simulation.values import Box
+from tests.simulation.values import Box, seconds
 
 GRACE_MS: Final = 150_000
 STUCK_RETRY_MS: Final = 10_000
 
 
+def kubelet_time(u: Universe) -> float:
+    """What the clock of a node shows."""
+    return seconds(u.now + u.skew + u.node_skew)
+
+
 def start_pod(u: Universe, uid: str) -> None:
     """The pod finds a node, and its containers start."""
-    at = u.wall
+    at = kubelet_time(u)
     pod = replace(u.pods[uid], node=f"node-{uid}", scheduled_at=at, started_at=at)
     u.pods[uid] = pod
     u.boxes[uid] = Box(uid, pod.member, pod.incarnation, pod.node, unmounted=u.mounts_fail)
@@ -41,7 +46,7 @@ def restart_container(u: Universe, uid: str) -> None:
         assert not proc.stuck
     pod = u.pods.get(uid)
     if pod is not None:
-        u.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=u.wall, ended_at=u.wall)
+        u.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=kubelet_time(u), ended_at=kubelet_time(u))
     u.begin_session(uid)
 
 

@@ -18,9 +18,12 @@ from tests.simulation.universe import Universe, new_universe
 from tests.simulation.violations import require
 
 MOVES_TO_SETTLE = 6_000
+MOVES_TO_RUN = 120
 MS_TO_SETTLE = 12 * 3600 * 1000
 STALE_MS = 10_000
 """What a controller reads is at most this old: its watches have a heartbeat, and a new one lists."""
+OVER, GOES_ON = 0.3, 0.5
+"""How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Injection:
     after: int
     what: str
     target: int = 0
+    rested: bool = False
+    """Before that, the gang has the time to run again."""
 
 
 @dataclass
@@ -69,6 +74,14 @@ def simulate(setup: str, seed: int, injections: Sequence[Injection], *, disorder
 def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder: int) -> None:
     u = run.universe
     for one in injections:
+        if u.status.phase in invariants.TERMINAL and random.random() < OVER:
+            return
+        if (u.status.phase is GangPhase.HELD or u.status.given_back) and random.random() < GOES_ON:
+            FAULTS["the user asks for a restart"](u, 0)
+        rest = MOVES_TO_RUN if one.rested else 0
+        while rest and u.status.phase not in {GangPhase.RUNNING, *invariants.TERMINAL}:
+            _one(run, random, disorder)
+            rest -= 1
         for _ in range(one.after):
             _one(run, random, disorder)
         FAULTS[one.what](u, one.target)
@@ -80,7 +93,8 @@ def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder
 def _one(run: Run, random: Random, disorder: int) -> None:
     u = run.universe
     stale = next(
-        (number for number, leader in u.leaders.items() if u.now - leader.synced > STALE_MS and not leader.frozen), None
+        (number for number, leader in u.leaders.items() if u.now - min(leader.synced) > STALE_MS and not leader.frozen),
+        None,
     )
     if stale is not None:
         _perform(run, Move(Kind.SYNC, stale))

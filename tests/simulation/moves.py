@@ -12,9 +12,9 @@ from tests.simulation import controller, disks, invariants, kubelets, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
-PING_MS = 4_000
-RARE_PING_MS = 200_000
-"""Where only an orphan's end is measured by pings, fewer of them show the same."""
+MOVES_AT_ONCE = 300
+PING_MS = 200_000
+"""Where nothing but an orphan's end is measured by pings, a few of them show the same as many."""
 
 
 class Kind(Enum):
@@ -37,6 +37,7 @@ class Kind(Enum):
     ACT = auto()
     OBEY = auto()
     LEAD = auto()
+    LATE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Move:
 
 def moves(u: Universe) -> Iterator[Move]:
     """Everything that can happen without time passing, in the order in which it usually does."""
-    if not any(not leader.frozen for leader in u.leaders.values()):
+    if not u.leaderless and not any(not leader.frozen for leader in u.leaders.values()):
         yield Move(Kind.LEAD)
     for uid, box in u.boxes.items():
         yield from _of_box(u, uid, box)
@@ -78,21 +79,25 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.UP, uid, at)
     for at in range(len(box.down)):
         yield Move(Kind.DOWN, uid, at)
-    if box.broken:
+    if box.broken and box.link is not None:
         yield Move(Kind.RECONNECT, uid)
     host = _host(u)
-    speaks = box.link is None and not box.cut_off and not box.exited and box.newest is not None
+    if box.late:
+        yield Move(Kind.LATE, uid)
+    hears = box.is_reached and not u.unreachable and not box.late
+    speaks = box.link is None and hears and not box.exited and box.newest is not None
     # A token is good as long as its pod is there, as far as the controller sees.
     if speaks and host is not None and any(pod.uid == uid for pod in host.pods):
         yield Move(Kind.CONNECT, uid)
     if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
         yield Move(Kind.OBEY, uid)
-    if box.machine is None and not box.exited and not any(proc.stuck for proc in box.procs):
+    awake = box.node not in u.lost
+    if box.machine is None and not box.exited and awake and not any(proc.stuck for proc in box.procs):
         yield Move(Kind.SESSION, uid)
     if box.ending and (not box.up or box.link is None):
         yield Move(Kind.EXIT, uid)
     pod = u.pods.get(uid)
-    if (pod is None or pod.deleting) and box.kill_at is None and not box.exited and box.node not in u.lost:
+    if (pod is None or pod.deleting) and box.kill_at is None and not box.exited and awake:
         yield Move(Kind.SIGTERM, uid)
 
 
@@ -101,8 +106,11 @@ def _of_leader(u: Universe, number: int, leader: Leader) -> Iterator[Move]:
         yield Move(Kind.WRITE, number)
     if leader.todo:
         yield Move(Kind.ACT, number)
-    if controller.is_stale(u, leader):
+    news = controller.stale(u, leader)
+    if news and u.engine.searching:
         yield Move(Kind.SYNC, number)
+    elif news:
+        yield from (Move(Kind.SYNC, number, watch.value) for watch in news)
     if controller.wants_to_think(u, leader):
         yield Move(Kind.THINK, number)
 
@@ -127,7 +135,7 @@ def perform(u: Universe, move: Move) -> None:
 def _lead(u: Universe, move: Move, number: int) -> None:
     match move.kind:
         case Kind.SYNC:
-            controller.sync(u, number)
+            controller.sync(u, number, (controller.Watch(move.which),) if move.which else tuple(controller.Watch))
         case Kind.THINK:
             controller.think(u, number)
         case Kind.WRITE:
@@ -150,6 +158,10 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             message = box.down[move.which]
             u.boxes[uid] = replace(box, down=box.down[: move.which] + box.down[move.which + 1 :])
             sidecars.hear(u, uid, message)
+        case Kind.LATE:
+            box = u.boxes[uid]
+            u.boxes[uid] = replace(box, late=box.late[1:])
+            sidecars.hear(u, uid, box.late[0])
         case Kind.CONNECT:
             _connect(u, uid)
         case Kind.RECONNECT:
@@ -189,9 +201,11 @@ def _connect(u: Universe, uid: str) -> None:
     """The sidecar sends the newest report that it has, even if the supervisor that sent it is gone."""
     box = u.boxes[uid]
     assert box.newest is not None
+    if invariants.is_lost(u, uid):
+        u.ghost = replace(u.ghost, lost=u.ghost.lost | {uid})
     host = u.newest_leader
     first = (Ping(),) if u.spec.recovery.isolation_timeout_seconds is not None else ()
-    u.boxes[uid] = replace(box, link=host, up=(), down=first, told=None, broken=False, cut_off=False)
+    u.boxes[uid] = replace(box, link=host, up=(), down=first, told=None, broken=False, heard_at=u.now)
     report, at = box.newest
     sidecars.send_up(u, uid, report)
     sent = u.boxes[uid].up[-1]
@@ -214,17 +228,21 @@ def next_time(u: Universe) -> int | None:
 
 def advance(u: Universe, until: int) -> None:
     """Time passes; what is due in a supervisor or a kubelet is done on time, and controllers ping."""
-    fenced = u.spec.recovery.isolation_timeout_seconds is not None
     while u.now < until:
         dues = [due for box in u.boxes.values() if (due := _deadline(u, box)) is not None]
-        u.now = max(u.now, min(until, u.now + (PING_MS if fenced else RARE_PING_MS), *dues))
+        u.now = max(u.now, min(until, u.now + _ping_ms(u), *dues))
         for uid in list(u.boxes):
             box = u.boxes[uid]
             if box.kill_at is not None and box.kill_at <= u.now and not box.exited and box.node not in u.lost:
                 kubelets.end_containers(u, uid)
                 continue
+            if sidecars.is_silent(u, box):
+                sidecars.give_up(u, uid)
+            elif box.late and u.now >= box.heard_at + sidecars.SILENT_MS + sidecars.LATE_MS:
+                u.boxes[uid] = replace(box, late=())
             if box.machine is not None and _hears_pings(u, box):
                 u.feed(uid, Ping())
+                controller.beat(u, uid)
             state = u.boxes[uid].machine
             due = None if state is None else machine.deadline(state)
             if due is not None and due <= u.now:
@@ -232,8 +250,32 @@ def advance(u: Universe, until: int) -> None:
         invariants.one_attempt(u)
 
 
+def live(u: Universe, until: int) -> None:
+    """Time passes, and everything that can happens meanwhile: a controller that doesn't lead any more notices it."""
+    for number in [number for number in u.leaders if number != u.newest_leader]:
+        controller.end(u, number)
+    while u.now < until:
+        for _ in range(MOVES_AT_ONCE):
+            move = next(moves(u), None)
+            if move is None:
+                break
+            perform(u, move)
+        due = next_time(u)
+        advance(u, until if due is None else min(until, max(due, u.now + 1)))
+
+
+def _ping_ms(u: Universe) -> int:
+    """Pings come often enough for every supervisor that has a lease."""
+    leases = [
+        box.machine.directive.isolation_ms
+        for box in u.boxes.values()
+        if box.machine is not None and box.machine.directive is not None
+    ]
+    return min((lease * 3 // 4 for lease in leases if lease is not None), default=PING_MS)
+
+
 def _hears_pings(u: Universe, box: Box) -> bool:
-    return box.link is not None and not box.broken and not u.leaders[box.link].frozen
+    return box.link is not None and not (box.broken or box.deaf) and not u.leaders[box.link].frozen
 
 
 def _deadline(u: Universe, box: Box) -> int | None:
@@ -241,6 +283,8 @@ def _deadline(u: Universe, box: Box) -> int | None:
     due = None if box.machine is None else machine.deadline(box.machine)
     if due is not None:
         times.append(due)
+    if box.mute and box.link is not None:
+        times.append(box.heard_at + sidecars.SILENT_MS)
     return min(times, default=None)
 
 

@@ -43,18 +43,19 @@ def _job(roles: list[dict[str, Any]], **spec: Any) -> GangJob:
 def setups() -> dict[str, Setup]:
     """All of them by name."""
     budget = {"type": "Windowed", "maxRestarts": 3, "windowSeconds": 3600}
-    recovery = {"budget": budget, "barrierTimeoutSeconds": 120}
+    large = {"type": "Windowed", "maxRestarts": 12, "windowSeconds": 900}
+    recovery = {"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120}
     found = [
         Setup("duo", _job([{"name": "worker", "replicas": 2}], recovery=recovery)),
         Setup("duo on one machine", _job([{"name": "worker", "replicas": 2}], recovery=recovery), local=True),
-        Setup("trio", _job([{"name": "worker", "replicas": 3}], recovery=recovery)),
+        Setup("trio", _job([{"name": "worker", "replicas": 3}], recovery={**recovery, "budget": large})),
         Setup(
             "pair",
             _job(
                 [{"name": "worker", "replicas": 2}],
                 podFailurePolicy={"rules": RULES},
                 checkpoint={"tiers": [SHARED]},
-                recovery={"budget": budget, "barrierTimeoutSeconds": 120},
+                recovery={"budget": large, "barrierTimeoutSeconds": 120},
             ),
         ),
         Setup(
@@ -91,7 +92,7 @@ def setups() -> dict[str, Setup]:
                 checkpoint={"tiers": [RAM]},
                 progress={"timeoutSeconds": 300, "startupTimeoutSeconds": 300, "onHang": "Restart"},
                 recovery={
-                    "budget": budget,
+                    "budget": large,
                     "barrierTimeoutSeconds": 120,
                     "replacementTimeoutSeconds": 300,
                     "onReplacementTimeout": "Suspend",

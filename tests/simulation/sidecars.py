@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
 from tests.simulation import disks
-from tests.simulation.values import Up
+from tests.simulation.values import Box, Up
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe
+
+SILENT_MS: Final = 20_000
+"""A connection on which nothing arrives for so long is closed (hub.SILENT_SECONDS)."""
+LATE_MS: Final = 15_000
+"""For so long what was sent on it may still arrive."""
 
 
 def report(u: Universe, uid: str) -> None:
     """The supervisor tells its sidecar, which tells the controller."""
     box = u.boxes[uid]
     assert box.machine is not None
-    said = u.engine.keep(machine.report(box.machine, u.now, 0))
-    u.boxes[uid] = replace(box, newest=(said, u.now))
+    seq = 0 if u.engine.searching else box.seq + 1
+    said = u.engine.keep(machine.report(box.machine, u.now, seq))
+    u.boxes[uid] = replace(box, newest=(said, u.now), seq=seq)
     send_up(u, uid, said)
 
 
 def send_up(u: Universe, uid: str, body: Report | Scanned) -> None:
     """One message towards the controller, if there is a connection."""
     box = u.boxes[uid]
-    if box.link is None:
+    if box.link is None or box.mute:
         return
     if u.engine.searching:  # Only the newest report matters: an older one could only have come before it.
         kept = tuple(one for one in box.up if type(one.body) is not type(body))
@@ -57,13 +63,33 @@ def hear(u: Universe, uid: str, message: object) -> None:
                 answer_scan(u, uid, message)
 
 
+def tell(u: Universe, uid: str, message: Directive | Scan) -> None:
+    """A controller sends a message to a sidecar that is connected."""
+    box = u.boxes[uid]
+    if not box.deaf:
+        u.boxes[uid] = replace(box, down=(*box.down, u.engine.keep(message)))
+
+
+def is_silent(u: Universe, box: Box) -> bool:
+    """Whether the controller has heard nothing on a connection for so long that it closes it."""
+    return box.link is not None and box.mute and u.now >= box.heard_at + SILENT_MS
+
+
+def give_up(u: Universe, uid: str) -> None:
+    """The controller closes a connection on which nothing arrives; what it sent may still arrive for a while."""
+    box = u.boxes[uid]
+    late = (*box.down, Ping())
+    cut(u, uid)
+    u.boxes[uid] = replace(u.boxes[uid], late=late)
+
+
 def cut(u: Universe, uid: str) -> None:
     """The connection ends, and what was on its way is lost."""
     box = u.boxes[uid]
     if box.link is None:
         return
     leader = u.leaders.get(box.link)
-    u.boxes[uid] = replace(box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False)
+    u.boxes[uid] = replace(box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, late=())
     if leader is not None and not leader.frozen:
         heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
         u.leaders[leader.number] = replace(leader, heard=heard, dirty=True)

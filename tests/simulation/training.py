@@ -61,6 +61,7 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     u.boxes[uid] = replace(box, step=step, line=line)
     if step > disks.last_step(u.ghost.trunk):
         u.ghost = replace(u.ghost, trunk=line)
+    u.ghost = replace(u.ghost, trained_at=u.now)
     u.feed(uid, Progress(proc.attempt, step, 0))
     return step
 

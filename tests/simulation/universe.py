@@ -9,30 +9,24 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.status import Status
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member
-from gangctl.core.facts.world import Observed, Pod
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.gang import holders
+from gangctl.core.facts.layout import Member, layout
+from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import invariants, restored, sidecars
+from tests.simulation import invariants, restored, sidecars, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
-from tests.simulation.setups import Setup, setups
+from tests.simulation.setups import Setup
 from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, seconds
 
 SIGKILL, SIGTERM = 9, 15
-
-
-@lru_cache
-def _gang(setup: str) -> Gang:
-    return Gang(0.0, setups()[setup].job, Observed())
 
 
 @dataclass(slots=True)
@@ -61,6 +55,14 @@ class Universe:
     starts_fail: bool = False
     mounts_fail: bool = False
     """New pods start without the shared directory."""
+    phase_at: int = 0
+    """When the stored phase began."""
+    node_skew: int = 0
+    """How far the clocks of nodes that pods are started on are off, in milliseconds."""
+    unreachable: bool = False
+    """No member reaches a controller."""
+    leaderless: bool = False
+    """No controller can lead."""
 
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""
@@ -73,19 +75,24 @@ class Universe:
         """What wall clocks show, in seconds since the epoch."""
         return seconds(self.now + self.skew)
 
+    def clock(self, _leader: Leader) -> int:
+        """What the clock of a controller shows, in milliseconds."""
+        return self.now + self.skew
+
     @property
     def members(self) -> Mapping[str, Member]:
         """All members by name."""
-        return _gang(self.setup.name).members
+        return layout(self.spec.roles).members
 
     @property
     def places(self) -> Mapping[str, Member]:
         """The places that must be filled."""
-        return _gang(self.setup.name).places
+        return layout(self.spec.roles).places
 
     def group_of(self, member: str) -> str:
         """The member's process group."""
-        return self.members[member].role.group
+        role = member.rpartition("-")[0]
+        return next(one.group for one in self.spec.roles if one.name == role)
 
     def job_of(self, spec: Spec, generation: int, status: Status) -> GangJob:
         """The GangJob as a controller has seen it."""
@@ -102,17 +109,32 @@ class Universe:
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1
+            self.phase_at = leader.thought_at
         self.status = self.engine.stored(status)
         self.version += 1
         stored = (status.attempt, str(status.phase))
         if stored not in self.ghost.stored:
             self.ghost = replace(self.ghost, stored=self.ghost.stored | {stored})
+        if change is not None and status.phase is GangPhase.RUNNING:
+            held = tuple(holders(leader.spec, status).items())
+            self.ghost = replace(self.ghost, ran=(status.attempt, held), started_at=self.now, trained_at=self.now)
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
         self.spec = self.spec.model_copy(update=update)
         self.generation += 1
         self.version += 1
+        self.note_policy()
+
+    def note_policy(self) -> None:
+        """What the invariants go by is the loosest policy that was ever in force."""
+        recovery, ghost = self.spec.recovery, self.ghost
+        grace = recovery.lost_pod_grace_seconds if ghost.grace is None else ghost.grace
+        self.ghost = replace(
+            ghost,
+            isolated=ghost.isolated or recovery.isolation_timeout_seconds is not None,
+            grace=min(grace, recovery.lost_pod_grace_seconds),
+        )
 
     def create_pod(self, member: str, incarnation: int) -> None:
         """Create a pod; the name that is taken makes it harmless."""
@@ -134,6 +156,8 @@ class Universe:
         """The pod's object is gone from the API."""
         pod = self.pods.pop(uid)
         box = self.boxes.get(uid)
+        if not pod.terminated:
+            truth.forget(self, uid)
         if not pod.terminated and box is not None:
             self._gone(uid)
         if box is None or box.exited:
@@ -149,6 +173,7 @@ class Universe:
         """A node answers again: what was only missed is there; what has been lost stays lost until it has ended."""
         self.lost -= {node}
         back = {uid for uid, pod in self.pods.items() if pod.node == node and not invariants.is_lost(self, uid)}
+        self.ghost = replace(self.ghost, excused=self.status.attempt)
         kept = tuple(entry for entry in self.ghost.gone_since if entry[0] not in back)
         self.ghost = replace(self.ghost, gone_since=kept)
 
@@ -206,6 +231,10 @@ class Universe:
         procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
         if not self.engine.searching:
             procs.append(Proc(effect.attempt, CHILD, None))
+        if box.unable:
+            self.boxes[uid] = replace(box, unable=False)
+            failed = [machine.Exited(one.local_rank, 127, message="no such file") for one in effect.run.processes]
+            return [*failed, machine.TreeGone()]
         self.boxes[uid] = replace(restored.loaded(self, box, effect.run), procs=tuple(procs))
         invariants.one_attempt(self)
         return [machine.Started()]
@@ -222,8 +251,7 @@ class Universe:
             return []
         natural = not proc.termed and state.stop is None and state.terminated_at is None
         if code == 0 and natural and proc.local_rank != CHILD:
-            done = (proc.attempt, box.member, proc.local_rank)
-            self.ghost = replace(self.ghost, finished=self.ghost.finished | {done})
+            truth.finished(self, self.boxes[uid], (proc.attempt, box.member, proc.local_rank))
         exited: list[machine.Event] = (
             [] if proc.local_rank == CHILD else [machine.Exited(proc.local_rank, code, signum, oom=oom)]
         )
@@ -253,4 +281,6 @@ class Universe:
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
     """A gang that was just submitted, before a controller has looked at it."""
-    return Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {})
+    u = Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {})
+    u.note_policy()
+    return u

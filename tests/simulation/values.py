@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
@@ -15,6 +16,9 @@ from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
 from tests.simulation.disks import Line
 
+if TYPE_CHECKING:
+    from tests.simulation.universe import Universe
+
 START_MS: Final = 1_000_000_000
 CHILD: Final = -1
 """The local rank of a process that a worker started in a session of its own."""
@@ -23,6 +27,12 @@ CHILD: Final = -1
 def seconds(ms: int) -> float:
     """Virtual milliseconds as the controller's clock has them."""
     return (START_MS + ms) / 1000
+
+
+Fault = Callable[["Universe", int], None]
+"""What goes wrong in a world, aimed at one of its members."""
+Ended = tuple[int, str, int]
+"""(attempt, member, local rank) of a process that ended with 0 before anything was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +93,21 @@ class Box:
     """How often its node has started again under it."""
     unmounted: bool = False
     """The shared directory isn't there."""
+    unable: bool = False
+    """Its command can't be executed."""
     # The sidecar.
     link: int | None = None
     """The controller that it is connected to."""
     cut_off: bool = False
     """The network is gone."""
+    mute: bool = False
+    """What it sends is lost, and what it is sent still arrives."""
+    deaf: bool = False
+    """What it is sent is lost, and what it sends still arrives."""
+    heard_at: int = 0
+    """When a controller took a report of it last, or when it connected."""
+    late: tuple[Directive | Scan | Ping, ...] = ()
+    """Still on its way to it though the controller has closed the connection."""
     broken: bool = False
     """A message was lost: this connection can only end."""
     newest: tuple[Report, int] | None = None
@@ -100,6 +120,13 @@ class Box:
     up: tuple[Up, ...] = ()
     down: tuple[Directive | Scan | Ping, ...] = ()
     order: int = 0
+    seq: int = 0
+    """The number of its supervisor's newest report."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the network carries both what it sends and what it is sent."""
+        return not (self.cut_off or self.mute or self.deaf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +134,9 @@ class Leader:
     """A controller process: all that it has in memory."""
 
     number: int
+    began: int
     since: int
+    """The same by its own clock."""
     status: Status
     version: int
     spec: Spec
@@ -115,8 +144,8 @@ class Leader:
     pods: tuple[Pod, ...]
     lost: frozenset[tuple[str, int]]
     """Nodes that don't answer, and since when it sees that."""
-    synced: int
-    """When it last saw the API server's newest state."""
+    synced: tuple[int, ...]
+    """When its watches of the gang, of pods and of nodes last delivered."""
     heard: tuple[Heard, ...] = ()
     orders: tuple[tuple[str, int], ...] = ()
     """Pod UID -> the order of its newest report that was taken."""
@@ -131,14 +160,36 @@ class Leader:
     dirty: bool = True
     """Something has changed since it decided last."""
     frozen: bool = False
+    thought_at: int = 0
+    """When it decided last."""
+    looked: frozenset[str] = frozenset()
+    """The pods that it saw when it decided last."""
+    ends: tuple[tuple[Ended, int], ...] = ()
+    """Which processes it knows to have finished, and since when: for the invariants, not for the core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ghost:
     """What only the invariants know: how it really was."""
 
-    finished: frozenset[tuple[int, str, int]] = frozenset()
-    """(attempt, member, local rank) of processes that ended with 0 before anything was stopped."""
+    finished: frozenset[Ended] = frozenset()
+    witnessed: frozenset[Ended] = frozenset()
+    """Those that a controller knew of, and had the time to store."""
+    perished: frozenset[Ended] = frozenset()
+    """Those that nothing can know any more: their pod was lost before a controller heard of them."""
+    ran: tuple[int, tuple[tuple[str, str], ...]] = (0, ())
+    """The newest attempt that was started, and (place, holder) in it."""
+    started_at: int = 0
+    trained_at: int = 0
+    """When a rank made a step last."""
+    lost: frozenset[str] = frozenset()
+    """Pods that were silent and lost for the whole grace, and connected then."""
+    excused: int = 0
+    """The attempt in which a lost node came back: a controller may not have seen that yet."""
+    isolated: bool = False
+    """An isolation timeout was in force at some time."""
+    grace: int | None = None
+    """The shortest grace for lost pods that was in force at any time, in seconds."""
     spawned: frozenset[tuple[str, int]] = frozenset()
     """(session, attempt) of every start of a worker."""
     ready: frozenset[tuple[str, int]] = frozenset()

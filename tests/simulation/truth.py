@@ -1,0 +1,129 @@
+"""How it really is with a gang, by the fake kernels and kubelets: who has finished, and what may end an attempt.
+
+The invariants compare with this what the core decides. It must not use what a component believes or reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gangctl.api.gangjob import NeverSucceeds, Roles
+from gangctl.api.status import Status
+from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.facts.world import Pod
+from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.wire import Phase
+from tests.simulation.values import CHILD, Box, Ended, Leader
+
+if TYPE_CHECKING:
+    from tests.simulation.universe import Universe
+
+START_MS: Final = 60_000
+"""A worker that was told to run and doesn't for so long may end the attempt."""
+RECORD_MS: Final = 5_000
+"""Within this time a controller has to store who has finished."""
+
+
+# Who has finished
+
+
+def forget(u: Universe, uid: str) -> None:
+    """What was in this pod may be lost for good: what no controller could store by now nothing can know."""
+    box = u.boxes.get(uid)
+    if box is not None:
+        ended = frozenset(key for key in u.ghost.finished if key[1] == box.member) - u.ghost.witnessed
+        u.ghost = replace(u.ghost, perished=u.ghost.perished | ended)
+
+
+def finished(u: Universe, box: Box, key: Ended) -> None:
+    """A process has ended with 0 before anything was stopped."""
+    u.ghost = replace(u.ghost, finished=u.ghost.finished | {key})
+    if not box.is_reached or box.node in u.lost or box.pod not in u.pods:
+        forget(u, box.pod)
+
+
+def round_ends(u: Universe, leader: Leader) -> None:
+    """What a controller has known for long enough has to be stored when its round is complete."""
+    known = {key for key, at in leader.ends if u.now >= at + RECORD_MS}
+    if known - u.ghost.witnessed:
+        u.ghost = replace(u.ghost, witnessed=u.ghost.witnessed | known)
+
+
+def is_complete(u: Universe) -> bool:
+    """Whether every process that the success policy counts has finished the newest attempt, and it can be known."""
+    policy, (attempt, held) = u.spec.success_policy, u.ghost.ran
+    if isinstance(policy, NeverSucceeds) or not u.ghost.finished:
+        return False
+    keys = [
+        (attempt, holder, rank)
+        for place, holder in held
+        if place in u.places and (not isinstance(policy, Roles) or u.places[place].role.name in policy.roles)
+        for rank in range(processes_of(u.places[place].role))
+    ]
+    return bool(keys) and all(key in u.ghost.finished and key not in u.ghost.perished for key in keys)
+
+
+# What may end an attempt
+
+
+def fault(u: Universe, leader: Leader, old: Status) -> str:
+    """What really is wrong with the attempt that runs, or who asks for its end; empty: it is healthy."""
+    if u.spec.restart_token != old.observed_restart_token:
+        return "a restart is asked for"
+    if u.ghost.excused == old.attempt:
+        return "a node was lost for a while"
+    if u.spec.roles is not leader.spec.roles:
+        return "the roles have changed"
+    held = holders(leader.spec, old)
+    found = (_of_member(u, old, member) for member in held.values())
+    return next((why for why in found if why), "") or _hang(u, old, list(held.values()))
+
+
+def _of_member(u: Universe, old: Status, member: str) -> str:
+    number = incarnation(old, member)
+    pods = [pod for pod in u.pods.values() if (pod.member, pod.incarnation) == (member, number)]
+    boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) == (member, number) and not box.exited]
+    if len(pods) != 1 or len(boxes) != 1 or boxes[0].pod != pods[0].uid:
+        return f"{member} has pods {[pod.uid for pod in pods]}, and {[box.pod for box in boxes]} run"
+    return _of_pod(pods[0]) or _of_node(u, boxes[0]) or _of_worker(u, boxes[0], old.attempt)
+
+
+def _of_pod(pod: Pod) -> str:
+    sick = any(device.health != "Healthy" for device in pod.devices)
+    return f"{pod.uid} ends or is sick" if sick or pod.deleting or pod.terminated or pod.conditions else ""
+
+
+def _of_node(u: Universe, box: Box) -> str:
+    return f"{box.node} is lost" if box.node in u.lost and not box.is_reached else ""
+
+
+def _of_worker(u: Universe, box: Box, attempt: int) -> str:
+    state = box.machine
+    if state is None or state.terminated_at is not None or state.stop is not None:
+        return f"{box.pod} stops"
+    request = histories.request(state.history, u.now)
+    if request is not None and request.attempt == attempt:
+        return f"{box.pod} asks for a restart"
+    ended = {rank for at, name, rank in u.ghost.finished if (at, name) == (attempt, box.member)}
+    done = set() if isinstance(u.spec.success_policy, NeverSucceeds) else ended
+    alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
+    if len(alive | done) == processes_of(u.members[box.member].role):
+        return ""
+    key = (state.session, attempt)
+    waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY
+    if waits and state.missing_step is None and u.now < u.ghost.started_at + START_MS:
+        return ""
+    return f"{box.pod} runs {sorted(alive)} of attempt {attempt}"
+
+
+def _hang(u: Universe, old: Status, held: list[str]) -> str:
+    """A gang that isn't heard is none that hangs."""
+    progress = u.spec.progress
+    if progress.timeout_seconds is None or progress.on_hang != "Restart":
+        return ""
+    current = {(member, incarnation(old, member)) for member in held}
+    heard = any(box.link is not None for box in u.boxes.values() if (box.member, box.incarnation) in current)
+    since = max(u.ghost.trained_at, u.ghost.started_at)
+    limit = min(progress.timeout_seconds, progress.startup_timeout_seconds)
+    return "no rank makes a step" if heard and u.now >= since + limit * 1000 else ""
