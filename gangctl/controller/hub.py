@@ -30,6 +30,7 @@ from gangctl.controller.messages import MessageError, received
 from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
 from gangctl.controller.reports import ReportChange, ReportStore
 from gangctl.controller.server import listen
+from gangctl.controller.slices import in_slices
 from gangctl.controller.upgrade import Authenticate, Leader, UpgradeGate
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.plan import AskScan
@@ -130,13 +131,15 @@ class Hub:
         """Ping every sidecar, and notice silent supervisors, until cancelled."""
         while True:
             await asyncio.sleep(PING_SECONDS)
-            now = time.monotonic()
-            if self._leader() is not None:
-                continue
-            for connection in tuple(self._connections.values()):
-                connection.send(wire.Ping())
-                if now - connection.last_report_at > SILENT_SECONDS:
-                    self._disconnect(connection.identity)
+            pods = tuple(self._connections)
+            in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._check)
+
+    def _check(self, connection: Connection) -> None:
+        """Ping the sidecar, and notice whether its supervisor is silent."""
+        if self._leader() is None:
+            connection.send(wire.Ping())
+            if time.monotonic() - connection.last_report_at > SILENT_SECONDS:
+                self._disconnect(connection.identity)
 
     def publish(self, job: GangJob) -> None:
         """This object is stored: from now on directives follow from it."""
@@ -144,9 +147,8 @@ class Hub:
         if uid in self._jobs and self._jobs[uid][0] is job:
             return
         self._jobs[uid] = job, self._directives(job)
-        for connection in self._connections.values():
-            if connection.identity.gang == uid:
-                self._direct(connection)
+        pods = [heard.report.pod for heard in self._reports.heard(uid)]
+        in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._direct)
 
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod. If the pod is not connected, a later plan asks again."""

@@ -71,7 +71,12 @@ def decode(text: Union[str, bytes]) -> Any:
     return _object(kind, body, kind.__name__)
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def _plain(value: Any) -> Any:
+    if type(value) in _SCALARS:  # Nearly all values are; a large gang gets a million of them at once.
+        return value
     if is_dataclass(value):
         # What equals its default is left out: reports are small, and an absent field has one meaning only.
         return {

@@ -64,6 +64,8 @@ class Informers:
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self._changed: Callable[[str], None] = lambda _uid: None
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
+        self._sorted: dict[str, tuple[KubePod, ...]] = {}
+        """The answers of ``pods_of``, until something changes."""
         self._nodes_by_name: dict[str, KubeNode] = {}
         self._deleted: set[str] = set()
 
@@ -136,8 +138,13 @@ class Informers:
 
     def pods_of(self, uid: str) -> tuple[KubePod, ...]:
         """All pods that the gang owns, sorted by name."""
-        found = self._pods_of.get(uid, {}).values()
-        return tuple(sorted((one for one in found if self._is_owned(one)), key=lambda one: one.pod.name))
+        known = self._sorted.get(uid)
+        if known is None:
+            found = self._pods_of.get(uid, {}).values()
+            known = tuple(sorted((one for one in found if self._is_owned(one)), key=lambda one: one.pod.name))
+            if uid in self.gangs.items:
+                self._sorted[uid] = known
+        return known
 
     def pod(self, uid: str) -> KubePod | None:
         """The pod with this UID, if a gang owns it."""
@@ -153,6 +160,9 @@ class Informers:
             self._changed(uid)
 
     def _gang_changed(self, old: KubeGang | None, new: KubeGang | None) -> None:
+        for one in (old, new):
+            if one is not None:
+                self._sorted.pop(one.uid, None)
         if new is not None and new.unreadable:
             log.error(
                 "gang %s/%s can't be read and is ignored until it is corrected: %s",
@@ -165,6 +175,7 @@ class Informers:
 
     def _pod_changed(self, old: KubePod | None, new: KubePod | None) -> None:
         for uid in {one.gang for one in (old, new) if one is not None}:
+            self._sorted.pop(uid, None)
             pods = self._pods_of[uid]
             if old is not None:
                 pods.pop(old.uid, None)
