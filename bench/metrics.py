@@ -26,6 +26,7 @@ from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
+from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -109,6 +110,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             watches=lambda: watches,
             events=dict,
             spans=dict,
+            brake=BrakeState,
         )
     )
     took = [0.0]

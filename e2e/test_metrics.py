@@ -27,6 +27,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
+from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
 from tests.wait import until
@@ -70,6 +71,7 @@ def measured(job: GangJob) -> Metrics:
         watches=lambda: watches,
         events=dict,
         spans=dict,
+        brake=BrakeState,
     )
     metrics = Metrics(sources)
     metrics.round_began(job)

@@ -78,6 +78,16 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Check NetworkPolicies, DNS, the controller's Service and its CA; the sidecar's log gives the reason.",
             is_warning=True,
         ),
+        Reason.BRAKED: Told(
+            "Observe",
+            "Check the controller's network: its Service, NetworkPolicies, DNS and the CA; its log has the numbers.",
+            is_warning=True,
+        ),
+        Reason.GANGS_FAIL_TOGETHER: Told(
+            "Observe",
+            "Look for what the gangs share: storage, a registry, a license server, the network.",
+            is_warning=True,
+        ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",

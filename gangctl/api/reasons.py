@@ -89,6 +89,11 @@ class Reason(StrEnum):
     """Members that should be connected are not heard. Their workers train on: nothing is restarted or charged."""
     NO_MEMBER_CONNECTS = "NoMemberConnects"
     """Pods of a gang that waits run, and the controller hears none of them. No pod is replaced because of it."""
+    BRAKED = "Braked"
+    """So many members of all gangs are silent that the controller suspects its own connection: silence and deadlines
+    count for nothing, and no pod is replaced."""
+    GANGS_FAIL_TOGETHER = "GangsFailTogether"
+    """Many gangs fail at once for the same reason. They are restarted in place, and no pod is replaced for it."""
     LAUNCHER_FLAGS = "LauncherFlags"
     """The worker's command has torchrun flags that override the environment and break restarts of the gang."""
     CAUSE_CORRECTED = "CauseCorrected"

@@ -12,12 +12,14 @@ from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
+from gangctl.api.reasons import Reason
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import GangPhase, Status
 from gangctl.cli.command_name import command_name
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
+from gangctl.core.record.conditions import warned_of
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",
@@ -187,7 +189,9 @@ def advice(job: GangJob) -> str:
             )
         case GangPhase.FAILED:
             return f"{logs}; then submit the manifest again"
-        case GangPhase.RUNNING if any(one.type == "Degraded" and one.status == "True" for one in status.conditions):
+        case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
+            return "workers train on; find out why the controller does not hear them (condition Degraded)"
+        case GangPhase.RUNNING if warned_of(status):
             return f"check the workers; {command_name()} restart {name} restarts them"
         case _:
             return ""

@@ -103,6 +103,8 @@ class Controller:
         )
         self._wakes: Wakes | None = None
         """The wakes of this term; None while this process does not lead."""
+        self._loop: Loop | None = None
+        """The loop of this term."""
         self._hub = Hub(
             self._cluster.authenticate, lambda job: Directives(job).of, self._wake, self._wake_later, self._leader
         )
@@ -117,6 +119,7 @@ class Controller:
                 watches=lambda: self._cluster.watches,
                 events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracer.counts()),
+                brake=lambda: None if self._loop is None else self._loop.brake.state,
             )
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
@@ -180,14 +183,15 @@ class Controller:
                 self._wakes, self._cluster.leading_since = wakes, clock.now()
                 for uid in self._cluster.uids():
                     wakes.wake(uid)
-                tasks.create_task(Loop(self._cluster, self._hub, wakes, decide, self._telemetry).run())
+                self._loop = Loop(self._cluster, self._hub, wakes, decide, self._telemetry)
+                tasks.create_task(self._loop.run())
                 tasks.create_task(self._tracer.run())
                 tasks.create_task(self._hub.keep_alive())
                 await asyncio.get_running_loop().create_future()
             finally:
                 # First of all: this process must not send directives any more.
                 self._hub.end_term()
-                self._wakes = None
+                self._wakes = self._loop = None
                 self._cluster.resign()
                 self._tracer.term_ended()
                 self._metrics.term_ended()

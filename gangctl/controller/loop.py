@@ -20,6 +20,7 @@ from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
+from gangctl.controller.brake_keeper import BrakeKeeper
 from gangctl.controller.hub import Hub
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
@@ -47,10 +48,12 @@ class Loop:
         self._wakes = wakes
         self._decide = decide
         self._telemetry = telemetry
+        self.brake = BrakeKeeper(wakes.wake)
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.brake.run(), name="brake")
             while True:
                 gang = await self._wakes.new()
                 tasks.create_task(self._reconcile(gang), name=f"gang {gang}")
@@ -68,6 +71,7 @@ class Loop:
                     self._wakes.begin(uid)
                     pause = await self._round(uid, backoff, decision_log)
             await self._wakes.wait(uid, pause)
+        self.brake.forget(uid)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
@@ -83,13 +87,14 @@ class Loop:
             return None
         logs.set_gang(job)
         self._telemetry.round_began(job)
-        observed = self.observed(uid)
+        now, observed = clock.now(), self.observed(uid)
         began = time.monotonic()
-        plan = self._decide(clock.now(), job, observed)
+        plan = self._decide(now, job, self.brake.applied(now, job, observed))
         decided = time.monotonic()
         self._telemetry.decided(decided - began)
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
+            self.brake.status_written(now, before, job)
             self._telemetry.status_written(before, job, time.monotonic() - decided)
             self._wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)

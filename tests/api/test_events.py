@@ -18,10 +18,12 @@ ROOT = Path(__file__).parents[2]
 STABLE = {
     "Warning": {
         "BarrierTimeout",
+        "Braked",
         "BudgetExhausted",
         "DeadlineExceeded",
         "FailedByRule",
         "GangRecreated",
+        "GangsFailTogether",
         "Hang",
         "HoldTimeout",
         "LauncherFlags",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Device
+from gangctl.core.facts.world import Brake, Device
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import Checkpoint, Found, Level, Loaded, Phase, Progress, Request, Scanned
 from tests.core.world import World
@@ -235,6 +235,21 @@ def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
 def refuse(world: World, words: str) -> None:
     """The cluster takes no pods of the gang."""
     world.refused = (words,)
+
+
+def brake(world: World) -> None:
+    """So many members of all gangs are silent that the controller suspects itself."""
+    world.brake = replace(world.brake, since=world.now, silent=30, expected=100)
+
+
+def release(world: World) -> None:
+    """Members are connected again."""
+    world.brake = Brake(released=world.now)
+
+
+def wave(world: World, reason: str) -> None:
+    """Many gangs fail at once for one reason."""
+    world.brake = replace(world.brake, waves=frozenset({reason}))
 
 
 def lose_node(world: World, member: str) -> None:

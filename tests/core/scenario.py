@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
 from tests.core.given import (
+    brake,
     change,
     checkpoint,
     container_ended,
@@ -31,6 +32,7 @@ from tests.core.given import (
     phase,
     ready,
     refuse,
+    release,
     remove,
     request,
     run,
@@ -41,6 +43,7 @@ from tests.core.given import (
     start,
     steps,
     vanish,
+    wave,
 )
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
@@ -154,6 +157,9 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"([\d.]+) s pass", passes),
     (r"the clock is set back by ([\d.]+) s", lambda world, seconds: passes(world, f"-{seconds}")),
     (r"a new controller starts", controller),
+    (r"30 of 100 members of all gangs are silent", brake),
+    (r"the members of other gangs connect again", release),
+    (r"many gangs fail with (\w+)", wave),
     (r"(suspend) becomes (\w+)", change),
     (r"(restartToken) becomes (\w+)", change),
     (r"(replicas of worker) becomes (\d+)", change),

@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.core.facts.world import Heard, Observed, Pod
+from gangctl.core.facts.world import Brake, Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.brake import applied
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import End, Phase, Report, Scanned, aged
 
@@ -49,6 +50,7 @@ class World:
     scanned: Scanned | None = None
     listening_since: float = START - 3600
     refused: tuple[str, ...] | None = ()
+    brake: Brake = field(default_factory=Brake)
 
     # What the file says of the job
 
@@ -132,6 +134,10 @@ class World:
 
     def observed(self) -> Observed:
         """The world as decide() sees it."""
+        return applied(self.really_observed(), self.brake, self.now)
+
+    def really_observed(self) -> Observed:
+        """The world as it is, whatever the brake."""
         return Observed(
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             heard=tuple(self.heard.values()),

@@ -11,6 +11,7 @@ from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.hub import StaleReason
 from gangctl.controller.refusals import RefusalLog
+from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
 from gangctl.telemetry.tracing.exporter import SpanCounts
@@ -26,6 +27,7 @@ class FakeSources:
     stale: dict[str, int] = field(default_factory=lambda: dict.fromkeys(StaleReason, 0))
     status_write_failures: dict[str, int] = field(default_factory=lambda: {"Conflict": 0})
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
+    brake: BrakeState | None = field(default_factory=BrakeState)
     events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
@@ -45,6 +47,7 @@ class FakeSources:
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
                 events=lambda: self.events,
+                brake=lambda: self.brake,
             )
         )
 

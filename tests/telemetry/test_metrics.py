@@ -7,6 +7,8 @@ import pytest
 
 from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
+from gangctl.core.facts.world import Brake
+from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.labels import NAMESPACES
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import NOW, gang, incident, later
@@ -260,6 +262,20 @@ def test_the_counts_of_the_sources_are_exposed_unchanged() -> None:
     assert value(metrics.registry, "gangctl_leader") == 1
     sources.leads = False
     assert value(metrics.registry, "gangctl_leader") == 0
+
+
+def test_only_the_leader_tells_of_the_brake_and_of_silent_members() -> None:
+    on = Brake(since=1.0, silent=4, expected=10)
+    sources = FakeSources(brake=BrakeState(on, silent=3, expected=12))
+    metrics = sources.metrics()
+    assert value(metrics.registry, "gangctl_brake", kind="Silence") == 1
+    assert value(metrics.registry, "gangctl_brake", kind="Failures") == 0
+    assert value(metrics.registry, "gangctl_members", state="silent") == 3
+    assert value(metrics.registry, "gangctl_members", state="connected") == 9
+    sources.brake = BrakeState(Brake(waves=frozenset({"ExitCode"})))
+    assert value(metrics.registry, "gangctl_brake", kind="Failures") == 1
+    sources.brake = None
+    assert samples(metrics.registry, "gangctl_brake") == samples(metrics.registry, "gangctl_members") == []
 
 
 def test_actions_and_their_failures_are_counted_by_type(metrics: Metrics) -> None:

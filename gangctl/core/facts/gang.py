@@ -77,6 +77,12 @@ class Gang:
         return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == uid}
 
     @cached_property
+    def unheard(self) -> tuple[Pod, ...]:
+        """The members' current pods whose supervisors are not connected."""
+        connected = {uid for uid, heard in self.heard.items() if heard.connected}
+        return tuple(pod for pod in self.pods.values() if pod.uid not in connected)
+
+    @cached_property
     def hearing_since(self) -> float | None:
         """Since when this leader has heard a pod of the gang, whichever; None while it hears none."""
         return min((heard.since for heard in self.heard.values() if heard.connected), default=None)

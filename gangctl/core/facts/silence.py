@@ -8,13 +8,14 @@ counts as lost only when this leader's own watch has shown it so for the whole g
     lost(p)          both p's node and p's supervisor have been silent for NODE_GRACE_SECONDS
     counts_since(p)  the begin of listening where p was heard, else since when another pod of the gang is connected
 
+None of this counts while the brake is on (``policy/brake.py``).
+
 Silence must never be a hang, nor end a worker that may be training. Whatever does not count is told to people
 (``record/degraded.py``), for as long as it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from gangctl.api.status import ENDED, GangPhase
@@ -39,7 +40,9 @@ def silent_since(gang: Gang, pod: Pod) -> float | None:
 
 
 def lost_at(gang: Gang, pod: Pod) -> float | None:
-    """When the pod's node counts as lost if neither the node nor the pod is heard again; None while one of them is."""
+    """When the pod's node counts as lost if neither of them is heard again; None while that isn't counted."""
+    if gang.observed.brake.since is not None:
+        return None
     node, silent = gang.observed.lost_nodes.get(pod.node), silent_since(gang, pod)
     return None if node is None or silent is None else max(node, silent) + NODE_GRACE_SECONDS
 
@@ -72,20 +75,19 @@ def ends_again_and_again(gang: Gang, pod: Pod) -> bool:
     return pod.restarts >= SILENT_RESTARTS and young
 
 
-def expected(gang: Gang) -> Iterator[Pod]:
-    """Yield the members' pods whose supervisors should be connected: those of pods that run and go on."""
-    if gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
-        return
-    for pod in gang.pods.values():
-        if pod.started_at is None or pod.terminated or pod.deleting or pod.node in gang.observed.lost_nodes:
-            continue
-        report = gang.report(pod.member)
-        is_over = ends_again_and_again(gang, pod) if report is None else report.phase is Phase.DONE
-        if not is_over:
-            yield pod
-
-
 def silent(gang: Gang) -> list[tuple[float, str]]:
-    """Return (since when, member) of each member that should be connected and is not, the longest silent first."""
-    found = ((silent_since(gang, pod), pod.member) for pod in expected(gang))
+    """Return (since when, member) of each member that should be connected and is not, the longest silent first.
+
+    A member should be connected whose pod runs and goes on.
+    """
+    if gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
+        return []
+    found = ((silent_since(gang, pod), pod.member) for pod in gang.unheard if _should_be_heard(gang, pod))
     return sorted((since, member) for since, member in found if since is not None)
+
+
+def _should_be_heard(gang: Gang, pod: Pod) -> bool:
+    if pod.started_at is None or pod.terminated or pod.deleting or pod.node in gang.observed.lost_nodes:
+        return False
+    heard = gang.heard.get(pod.uid)
+    return not ends_again_and_again(gang, pod) if heard is None else heard.report.phase is not Phase.DONE

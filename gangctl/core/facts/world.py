@@ -121,6 +121,21 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Brake:
+    """What all gangs together show: the controller suspects itself, or what gangs share (``policy/brake.py``)."""
+
+    since: float | None = None
+    """Since when so many members have been silent that silence counts for nothing; None while it counts."""
+    silent: int = 0
+    expected: int = 0
+    """How many members were silent then, and how many should have been connected."""
+    released: float = 0.0
+    """When silence began to count again in this term; 0 if it always has."""
+    waves: frozenset[str] = frozenset()
+    """Reasons for which many gangs fail at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One consistent look at the world of one gang."""
 
@@ -132,7 +147,8 @@ class Observed:
     scanned: Scanned | None = None
     """The newest answer to a Scan."""
     listening_since: float = 0.0
-    """Since when this leader has listened without a break, with fresh watches."""
+    """Since when this leader has listened without a break, with fresh watches and without the brake."""
     refused: tuple[str, ...] | None = ()
     """Why the cluster takes no pods of this gang, in its own words: what the dry run of a pod, or the creation of one,
     was answered. Empty = it takes them; None = that isn't known yet, so it is as the status has it."""
+    brake: Brake = field(default_factory=Brake)

@@ -87,7 +87,8 @@ def strongest(gang: Gang) -> Finding:
         if _outranks(new, stored) or _refines(new, stored):
             return Finding(new, ladder.level(gang, new), found)
     level = ladder.level(gang, stored)
-    if stored.reason != Reason.RESTORE_POINT_MISSING:  # All ranks have to look before the fault can be put down to one.
+    # All ranks have to look before a fault can be put down to one, and all gangs before it can be put down to this.
+    if stored.reason not in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves}:
         level = ladder.highest(incident.level, level)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:8]) if len(ties) > 1 else stored

@@ -4,7 +4,7 @@
 
 The same member again costs its pod. The same restore point again and again without progress leads to an older
 checkpoint, then to the suspect's pod, then to the end. The ladder must not lower what a rule asks for, and unknown
-progress must not count as none.
+progress must not count as none. What many gangs fail for at once (``brake.py``) must not cost a pod.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def level(gang: Gang, cause: Cause) -> IncidentLevel:
         asked.append(IncidentLevel.CONTAINER)
     if strength(cause) >= Strength.DISRUPTION or cause.reason in POD_REASONS:
         asked.append(IncidentLevel.POD)
+    if cause.reason in gang.observed.brake.waves:
+        return highest(*asked)
     if cause.reason == Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
         asked.append(IncidentLevel.POD)
     if again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD:

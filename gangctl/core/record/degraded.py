@@ -32,10 +32,12 @@ SAID_AGAIN_SECONDS: Final = 30.0
 
 def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned | None:
     """The first thing to look at in this phase; None if there is nothing."""
-    if phase in _WAITING:
-        return _deaf(gang)
-    if phase is not GangPhase.RUNNING:
+    if phase not in {*_WAITING, GangPhase.RUNNING}:
         return None
+    if gang.observed.brake.since is not None:
+        return _braked(gang, gang.observed.brake.since)
+    if phase in _WAITING:
+        return _deaf(gang) or _together(gang)
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
     return _silence(gang) or _ignored(gang) or _flags(gang)
@@ -60,6 +62,33 @@ def next_silence(gang: Gang, warned: Warned | None) -> float | None:
 def _is_outdated(gang: Gang, warned: Warned) -> bool:
     stored = warning(gang.status)
     return stored is not None and stored.message != sentence(warned[1])
+
+
+def _braked(gang: Gang, since: float) -> Warned | None:
+    """The controller suspects itself, and members of this gang are silent."""
+    members = sorted(member for _, member in silent(gang))
+    if not members:
+        return None
+    brake = gang.observed.brake
+    text = (
+        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {brake.silent} of {brake.expected} "
+        f"members of all gangs were not at {moment(since)}: the controller suspects its own connection, so silence and "
+        "deadlines count for nothing and no pod is replaced; workers train on; check the controller's Service, "
+        "NetworkPolicies, DNS and CA"
+    )
+    return Reason.BRAKED, text
+
+
+def _together(gang: Gang) -> Warned | None:
+    """Many gangs fail at once for the reason of this gang's incident."""
+    incident = gang.status.incidents[0] if gang.status.incidents else None
+    if incident is None or incident.settled or incident.cause.reason not in gang.observed.brake.waves:
+        return None
+    text = (
+        f"many gangs fail at once with {incident.cause.reason}; they are restarted in place, and no pod is replaced "
+        "for it; look for what they share: storage, a registry, the network"
+    )
+    return Reason.GANGS_FAIL_TOGETHER, text
 
 
 def _silence(gang: Gang) -> Warned | None:

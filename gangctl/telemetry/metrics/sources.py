@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gangctl import __version__
+from gangctl.core.policy.brake import BrakeState
 
 
 class Watch(Protocol):
@@ -49,6 +50,8 @@ class Sources:
     """By outcome."""
     events: Callable[[], Mapping[str, int]]
     """By outcome."""
+    brake: Callable[[], BrakeState | None]
+    """The last count of all members; None while this process does not lead."""
 
 
 class SourceMetrics:
@@ -88,6 +91,7 @@ class SourceMetrics:
         )
         yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
         yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
+        yield from _braking(sources.brake())
         broken = GaugeMetricFamily(
             "gangctl_watch_broken_seconds", "How long a watch has been broken; 0 while it is open.", labels=["kind"]
         )
@@ -99,6 +103,26 @@ class SourceMetrics:
             silent.add_metric([watch.kind], watch.silent)
         yield broken
         yield silent
+
+
+def _braking(state: BrakeState | None) -> Iterable[Metric]:
+    """Yield what only the leader knows, so that a sum over all controllers is right."""
+    on = GaugeMetricFamily(
+        "gangctl_brake",
+        "1 while the controller puts faults of many gangs down to none of them, else 0: silence of a large part of "
+        "all members (Silence), or many gangs that fail at once for one reason (Failures).",
+        labels=["kind"],
+    )
+    members = GaugeMetricFamily(
+        "gangctl_members", "Members that should be connected, by whether they are.", labels=["state"]
+    )
+    if state is not None:
+        on.add_metric(["Silence"], state.brake.since is not None)
+        on.add_metric(["Failures"], bool(state.brake.waves))
+        members.add_metric(["connected"], state.expected - state.silent)
+        members.add_metric(["silent"], state.silent)
+    yield on
+    yield members
 
 
 def _counter(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:

@@ -1,0 +1,132 @@
+"""The brake: when what looks like the fault of many gangs is put down to none of them.
+
+The rule: when a large part of all members is silent, the controller suspects its own connection. Then silence counts
+for nothing, no deadline runs, and no pod is replaced for it. When many gangs fail at once for one reason that is not a
+pod's or a node's, they are restarted in place::
+
+    counted   = members of all gangs that should be connected and have been silent for SILENT_SECONDS
+    limit(n)  = max(3, 20 % of n)
+    on        when counted >= limit(members that should be connected)
+    off       when counted < limit / 2 for CALM_SECONDS
+
+    wave(r)   = limit(gangs) gangs or more have failed for reason r within WAVE_SECONDS
+
+While it is on, nobody listens: the begin of listening is now, and after it the moment when it was taken off. Its state
+is that of one term of one leader. A single gang must never be enough for a wave, and a node's failure never counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Status
+from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.silence import silent
+from gangctl.core.facts.world import Brake, Observed
+
+SILENT_SECONDS: Final = 20.0
+"""Shorter than any time after which silence has consequences; a sidecar connects again within 5 s."""
+CALM_SECONDS: Final = 30.0
+WAVE_SECONDS: Final = 60.0
+LEAST: Final = 3
+SHARE: Final = 0.2
+_OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED})
+"""Reasons of weak evidence that are a pod's or a user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What one gang adds to the count."""
+
+    expected: int = 0
+    """Members that should be connected."""
+    silent_since: tuple[float, ...] = ()
+    """Since when those of them are silent that are, in order."""
+
+    def counted(self, now: float) -> int:
+        """How many have been silent for long enough."""
+        return bisect_right(self.silent_since, now - SILENT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A gang has failed."""
+
+    gang: str
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeState:
+    """All that is remembered from one count to the next."""
+
+    brake: Brake = field(default_factory=Brake)
+    calm_since: float | None = None
+    """Since when few members have been silent while the brake is on."""
+    strikes: tuple[Strike, ...] = ()
+    """Of the last WAVE_SECONDS: of each gang and reason the newest."""
+    silent: int = 0
+    expected: int = 0
+    """The last count."""
+
+
+def limit(number: int) -> float:
+    """How many of so many are a large part."""
+    return max(LEAST, SHARE * number)
+
+
+def census(gang: Gang) -> Census:
+    """Count one gang. ``gang.observed`` is what is really observed: not changed by the brake."""
+    since = tuple(since for since, _ in silent(gang))
+    return Census(len(gang.pods) - len(gang.unheard) + len(since), since)
+
+
+def counted(state: BrakeState, now: float, gangs: Iterable[Census]) -> BrakeState:
+    """Return the state after a count of all gangs at ``now``."""
+    known = tuple(gangs)
+    total = sum(one.expected for one in known)
+    quiet = sum(one.counted(now) for one in known)
+    running = sum(one.expected > 0 for one in known)
+    strikes = tuple(one for one in state.strikes if now < one.time + WAVE_SECONDS)
+    brake = replace(state.brake, waves=_waves(strikes, running))
+    state = replace(state, silent=quiet, expected=total, strikes=strikes)
+    if brake.since is None:
+        if quiet >= limit(total):
+            brake = replace(brake, since=now, silent=quiet, expected=total)
+        return replace(state, brake=brake, calm_since=None)
+    if quiet >= limit(total) / 2:
+        return replace(state, brake=brake, calm_since=None)
+    calm_since = now if state.calm_since is None else state.calm_since
+    if now >= calm_since + CALM_SECONDS:
+        brake = replace(brake, since=None, silent=0, expected=0, released=now)
+        return replace(state, brake=brake, calm_since=None)
+    return replace(state, brake=brake, calm_since=calm_since)
+
+
+def struck(state: BrakeState, now: float, gang: str, before: Status, after: Status) -> BrakeState:
+    """Return the state after the write of a status: one that opens an attempt because of a fault is noted."""
+    if after.attempt == before.attempt or not after.incidents or after.incidents[0].attempt != after.attempt:
+        return state
+    cause = after.incidents[0].cause
+    if strength(cause) >= Strength.DISRUPTION or cause.reason in _OWN:
+        return state
+    others = tuple(one for one in state.strikes if (one.gang, one.reason) != (gang, cause.reason))
+    return replace(state, strikes=(*others, Strike(gang, cause.reason, now)))
+
+
+def applied(observed: Observed, brake: Brake, now: float) -> Observed:
+    """Return what is observed as decisions see it under this brake."""
+    listening = now if brake.since is not None else max(observed.listening_since, brake.released)
+    return replace(observed, brake=brake, listening_since=listening)
+
+
+def _waves(strikes: tuple[Strike, ...], gangs: int) -> frozenset[str]:
+    reasons = Counter(one.reason for one in strikes)
+    return frozenset(reason for reason, number in reasons.items() if number >= limit(gangs))
