@@ -15,7 +15,7 @@ from typing import Final
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import fitness, silence
+from gangctl.core.facts import fitness
 from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
 from gangctl.core.facts.evidence import (
     DISRUPTION_REASONS,
@@ -263,11 +263,11 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
 
     One that this leader has never heard was told to run by another. Only the cluster can show that its worker is gone.
     """
-    status = gang.status
+    status, deadline = gang.status, start_deadline(gang, pod, heard)
+    late = deadline is not None and gang.now >= deadline
     if heard is None:
-        listens = gang.now >= gang.observed.listening_since + START_SECONDS
-        if listens and has_ended(gang, pod) and silence.ends_again_and_again(gang, pod):
-            yield _start_failed(gang, pod, fitness.silent_over_restarts(pod))
+        if late:
+            yield _start_failed(gang, pod, "its container ended, and its supervisor has not reported since")
         return
     report = heard.report
     if not has_joined(report, status.attempt):
@@ -282,7 +282,7 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.incarnation,
             message="its worker was stopped inside the pod, not by the controller",
         )
-    elif report.phase is Phase.READY and gang.now >= start_deadline(gang, pod, heard):
+    elif report.phase is Phase.READY and late:
         yield _start_failed(gang, pod, f"its worker did not report its start within {START_SECONDS:.0f} s")
 
 
@@ -290,10 +290,15 @@ def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
     return Fault(Reason.START_FAILED, pod.member, gang.now, pod.incarnation, node=pod.node, message=message)
 
 
-def start_deadline(gang: Gang, pod: Pod, heard: Heard) -> float:
-    """When a supervisor that is Ready, and was told to run, must have reported that its worker was started."""
-    told = max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since, heard.since)
-    return told + START_SECONDS
+def start_deadline(gang: Gang, pod: Pod, heard: Heard | None) -> float | None:
+    """When a supervisor must have reported that its worker was started: it is Ready, or its container was restarted.
+
+    None where this leader has never heard it, and the cluster shows no end of its container in this attempt.
+    """
+    if heard is None and not has_ended(gang, pod):
+        return None
+    told = max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since)
+    return max(told, pod.ended_at or 0.0 if heard is None else heard.since) + START_SECONDS
 
 
 def has_joined(report: Report, attempt: int) -> bool:

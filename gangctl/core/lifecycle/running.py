@@ -147,7 +147,6 @@ def _with(gang: Gang, status: Status) -> Gang:
 
 def _start_deadline(gang: Gang) -> float | None:
     """When the next member that hasn't reported Started becomes a fault; looked at once, then reports wake us."""
-    current = (gang.pods.get(holder) for holder in gang.holders.values() if holder in gang.conspicuous)
-    pods_heard = ((pod, gang.heard.get(pod.uid)) for pod in current if pod is not None)
-    times = [start_deadline(gang, pod, heard) for pod, heard in pods_heard if heard is not None]
-    return min((time for time in times if time > gang.now), default=None)
+    pods_of = (gang.pods.get(holder) for holder in gang.holding & gang.conspicuous)
+    times = (start_deadline(gang, pod, gang.heard.get(pod.uid)) for pod in pods_of if pod is not None)
+    return min((time for time in times if time is not None and time > gang.now), default=None)
