@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gangctl.api.checkpoint import Checkpoint
+from gangctl.api.finished import Finished
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
 from gangctl.api.model import Model
@@ -19,8 +20,6 @@ from gangctl.api.status import (
     Awaited,
     AwaitedAll,
     Condition,
-    Finished,
-    FinishedRole,
     GangPhase,
     HeldRank,
     Master,
@@ -218,21 +217,6 @@ class ConditionChanges(TypedDict, total=False):
     last_transition_time: float
 
 
-class FinishedChanges(TypedDict, total=False):
-    """Fields of Finished."""
-
-    attempt: int
-    time: float
-    roles: tuple[FinishedRole, ...]
-
-
-class FinishedRoleChanges(TypedDict, total=False):
-    """Fields of FinishedRole."""
-
-    name: str
-    indexes: str
-
-
 class HeldRankChanges(TypedDict, total=False):
     """Fields of HeldRank."""
 
@@ -424,14 +408,6 @@ def changed(value: AwaitedAll, **changes: Unpack[AwaitedAllChanges]) -> AwaitedA
 
 @overload
 def changed(value: Condition, **changes: Unpack[ConditionChanges]) -> Condition: ...
-
-
-@overload
-def changed(value: Finished, **changes: Unpack[FinishedChanges]) -> Finished: ...
-
-
-@overload
-def changed(value: FinishedRole, **changes: Unpack[FinishedRoleChanges]) -> FinishedRole: ...
 
 
 @overload

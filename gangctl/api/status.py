@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
 from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
 
@@ -223,26 +224,6 @@ class RecordedStep(Model):
     """Path of the checkpoint, if a rank reported one."""
     marker: Text = ""
     """Identity of the registration."""
-
-
-class FinishedRole(Model):
-    """Members of one role whose workers have finished."""
-
-    name: Label
-    """Name of the role."""
-    indexes: Annotated[str, Field(max_length=32_768)]
-    """Their indexes, as in a Job's completedIndexes, such as 0-511,513."""
-
-
-class Finished(Model):
-    """Members whose workers ended with exit code 0 before any stop. A rank that a spare took counts for its member."""
-
-    attempt: int
-    """Attempt in which they ended. A restart takes them along, so they count for this attempt only."""
-    time: Timestamp
-    """Time of the last change."""
-    roles: Annotated[tuple[FinishedRole, ...], Field(max_length=8)] = ()
-    """Roles with such members."""
 
 
 class Status(Model):

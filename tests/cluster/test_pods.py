@@ -13,6 +13,7 @@ from gangctl.cluster.local.local_pod import back_off
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangsidecar.wire import End, to_words
 from tests.cluster.local import alive, left, machine, manifest
 from tests.wait import until_async
 
@@ -96,11 +97,15 @@ async def test_a_supervisor_that_ends_with_zero_ends_its_pod(tmp_path: Path) -> 
     async with machine(tmp_path) as here, here.controlled():
         pod = await here.create()
         assert pod.supervisor is not None
+        done = End(1, 0, 0, exit_code=0)
+        here.folder.pod(pod.name).termination_log.write_text(to_words([done]))
         process.send(pod.supervisor, signal.SIGTERM)
         over = await until_async(
             "the pod is shown as terminated", lambda: one if (one := here.pod(pod.name)).terminated else None
         )
         assert (over.reason, over.started_at, over.restarts) == ("Completed", None, 0)
+        assert over.last_words is not None
+        assert over.last_words.ends == (done,)
         assert not alive(pod.supervisor)
         assert not alive(pod.sidecar)
         assert pod_record.load(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"

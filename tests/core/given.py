@@ -6,9 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Brake, Device
+from gangctl.core.facts.world import Brake, Device, LastWords
 from gangctl.core.lifecycle.directive import directive
-from gangsidecar.wire import Checkpoint, Found, Level, Loaded, Phase, Progress, Request, Scanned
+from gangsidecar.wire import (
+    Checkpoint,
+    Found,
+    Level,
+    Loaded,
+    Phase,
+    Progress,
+    Request,
+    Scanned,
+    aged,
+    from_words,
+    to_words,
+)
 from tests.core.world import World
 
 
@@ -135,6 +147,15 @@ def container_ended(world: World, member: str, ago: str, reason: str) -> None:
     world.pod(
         member, restarts=pod.restarts + 1, started_at=world.now, ended_at=world.now - int(ago), ended_reason=reason
     )
+
+
+def goes(world: World, member: str) -> None:
+    """Its supervisor ends by itself, with its last words, and so does its pod."""
+    heard = world.heard[world.newest(member)]
+    ends = aged(heard.report, round((world.now - heard.at) * 1000)).ends
+    words = LastWords(float(int(world.now)), from_words(to_words(ends)))
+    over(world, member)
+    world.pod(member, ended_at=words.at, ended_reason="Completed", last_words=words)
 
 
 def remove(world: World, member: str) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from gangctl.core.facts.world import LastWords
 from gangsidecar.supervisor import machine
+from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.wire import from_words, to_words
 from tests.simulation import sidecars
 from tests.simulation.universe import Universe
 from tests.simulation.values import Box, seconds
@@ -46,8 +49,24 @@ def restart_container(u: Universe, uid: str) -> None:
         assert not proc.stuck
     pod = u.pods.get(uid)
     if pod is not None:
-        u.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=kubelet_time(u), ended_at=kubelet_time(u))
+        at, words = kubelet_time(u), last_words(u, box, killed=True) or pod.last_words
+        u.pods[uid] = replace(pod, restarts=pod.restarts + 1, started_at=at, ended_at=at, last_words=words)
     u.begin_session(uid)
+
+
+def show_end(u: Universe, uid: str) -> None:
+    """The cluster shows that every container of a pod has ended, and what its supervisor left."""
+    pod, box = u.pods[uid], u.boxes[uid]
+    words = last_words(u, box, killed=False) or pod.last_words
+    u.pods[uid] = replace(pod, terminated=True, reason="Completed", last_words=words)
+
+
+def last_words(u: Universe, box: Box, *, killed: bool) -> LastWords | None:
+    """What is in the termination message. One that was killed could not write it anew, so its ages are too young."""
+    ends = from_words(to_words(histories.ends(box.history, u.now)))
+    if killed:
+        ends = tuple(replace(end, age_ms=0) for end in ends)
+    return LastWords(float(int(kubelet_time(u))), ends) if ends else None
 
 
 def end_containers(u: Universe, uid: str) -> None:

@@ -177,7 +177,7 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
         case Kind.EXIT:
             kubelets.end_containers(u, uid)
         case Kind.ENDED:
-            u.pods[uid] = replace(u.pods[uid], terminated=True, reason="Completed")
+            kubelets.show_end(u, uid)
         case Kind.REMOVE:
             u.remove_pod(uid)
         case _:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from gangctl.core.facts import barrier
 from tests.core import test_oracles
-from tests.simulation import test_regressions
+from tests.simulation import test_finished_regressions, test_regressions
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
 
@@ -50,7 +50,10 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
             moves += drawn(seed).run().moves
         except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
             yield "simulation", f"{seed + 1} lives, {moves} moves", _said(error)
-    regressions = [(name, test) for name, test in vars(test_regressions).items() if name.startswith("test_")]
+    modules = (test_regressions, test_finished_regressions)
+    regressions = [
+        (name, test) for module in modules for name, test in vars(module).items() if name.startswith("test_")
+    ]
     for name, regression in () if short else regressions:
         try:
             regression()

@@ -195,6 +195,7 @@ class LocalCluster:
         try:
             pod.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             pod.state_file.unlink(missing_ok=True)
+            pod.termination_log.unlink(missing_ok=True)
             write(pod.program, self._state.program.read_bytes(), durable=False)
             write(pod.token, stored.token.encode(), durable=False)
             pod_record.save(pod, stored, durable=True)

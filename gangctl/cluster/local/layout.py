@@ -2,7 +2,8 @@
 
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
-    gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  sidecar.log  worker.log
+    gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  termination-log  sidecar.log
+                           worker.log
 
 Sockets are elsewhere, because their whole path must fit in 107 bytes.
 """
@@ -49,6 +50,11 @@ class PodFolder:
     def state_file(self) -> Path:
         """What the supervisor keeps for its next session."""
         return self.path / "supervisor.json"
+
+    @property
+    def termination_log(self) -> Path:
+        """How the worker ended, as its supervisor leaves it: what a kubelet takes for the termination message."""
+        return self.path / "termination-log"
 
     @property
     def sidecar_log(self) -> Path:

@@ -31,6 +31,8 @@ LINGER_SECONDS: Final = 2.0
 QUICK_SECONDS: Final = 10.0
 FREE_RESTARTS: Final = 3
 MOST_BACK_OFF_SECONDS: Final = 30.0
+MESSAGE_BYTES: Final = 4096
+"""As much of a termination message as a kubelet reads."""
 
 
 class LocalPod:
@@ -83,7 +85,10 @@ class LocalPod:
                 sidecar.cancel()
             await end_sidecar(self._sidecar)
             await asyncio.to_thread(shutil.rmtree, self.record.sockets, ignore_errors=True)
-            await self._record(durable=True, terminated=True, started=None, reason=reason)
+            message = await asyncio.to_thread(self._termination_message)
+            await self._record(
+                durable=True, terminated=True, started=None, ended=time.time(), message=message, reason=reason
+            )
         await self._deleting.wait()
         await asyncio.sleep(LINGER_SECONDS)
         await asyncio.to_thread(self._remove_files)
@@ -107,7 +112,8 @@ class LocalPod:
                 await kill_tree(self.record.uid, None)
                 return "Completed"
             self._supervisor = None
-            await self._record(started=None, ended=time.time())
+            message = await asyncio.to_thread(self._termination_message)
+            await self._record(started=None, ended=time.time(), message=message)
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             with suppress(TimeoutError):
                 async with asyncio.timeout(back_off(quick)):
@@ -186,9 +192,23 @@ class LocalPod:
         self.shown = projection(changed)
         self._notify()
 
+    def _termination_message(self) -> str:
+        """What the supervisor left; empty if it left nothing."""
+        try:
+            with self._folder.termination_log.open("rb") as file:
+                return file.read(MESSAGE_BYTES).decode(errors="replace")
+        except OSError:
+            return ""
+
     def _remove_files(self) -> None:
         """Remove the files of the pod except its logs."""
-        for path in (self._folder.token, self._folder.state_file, self._folder.program, self._folder.record):
+        for path in (
+            self._folder.termination_log,
+            self._folder.token,
+            self._folder.state_file,
+            self._folder.program,
+            self._folder.record,
+        ):
             _remove(path)
 
 

@@ -11,7 +11,8 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.atomic_files import read, write
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.process import Process
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import LastWords, Pod
+from gangsidecar.wire import from_words
 
 NODE = "localhost"
 ADDRESS = "127.0.0.1"
@@ -46,6 +47,8 @@ class PodRecord(Model):
     """Time of the last start of the supervisor; absent while it does not run."""
     ended: float | None = None
     """Time of the last end of the supervisor; absent if it never ended."""
+    message: str = ""
+    """What the supervisor left in its termination log when it last ended."""
     restarts: int = 0
     """Number of restarts of the supervisor."""
     deleting: bool = False
@@ -62,6 +65,7 @@ class RecordChanges(TypedDict, total=False):
     supervisor: Process | None
     started: float | None
     ended: float | None
+    message: str
     restarts: int
     deleting: bool
     terminated: bool
@@ -121,8 +125,14 @@ def projection(record: PodRecord) -> Pod:
         scheduled_at=record.created,
         started_at=record.started,
         ended_at=record.ended,
+        last_words=_last_words(record),
         restarts=record.restarts,
         deleting=record.deleting,
         terminated=record.terminated,
         reason=record.reason,
     )
+
+
+def _last_words(record: PodRecord) -> LastWords | None:
+    ends = from_words(record.message)
+    return LastWords(record.ended, ends) if ends and record.ended is not None else None

@@ -61,6 +61,7 @@ class Programs:
         flags = {
             "--socket": str(sockets / SUPERVISOR_SOCKET),
             "--state": str(folder.state_file),
+            "--termination-log": str(folder.termination_log),
             "--gang": pod.gang,
             "--member": pod.member,
             "--incarnation": str(pod.incarnation),

@@ -85,6 +85,8 @@ class Fault:
     level: Level = Level.PROCESS
     """The least that this fault itself asks for."""
     message: str = ""
+    exact: bool = True
+    """Whether ``time`` is: where it isn't, it is unknown what came first."""
 
     @property
     def strength(self) -> Strength:
@@ -110,10 +112,12 @@ def tied_to(cause: Cause, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
 
 
 def _at_once(member: str, time: float, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    ends = [fault for fault in found if fault.strength is Strength.END]
+    exact = all(fault.exact for fault in ends if (fault.member, fault.time) == (member, time))
     same = {
         fault.member: fault
-        for fault in found
-        if fault.strength is Strength.END and fault.member != member and abs(fault.time - time) <= TIE_SECONDS
+        for fault in ends
+        if fault.member != member and not (exact and fault.exact and abs(fault.time - time) > TIE_SECONDS)
     }
     return tuple(sorted(same.values(), key=lambda fault: fault.member))
 

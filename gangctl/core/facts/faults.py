@@ -12,23 +12,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
 from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
+from gangctl.core.facts.ends import faults_of_ends, says_why
 from gangctl.core.facts.evidence import (
     DISRUPTION_REASONS,
     REPLACED_REASONS,
     VAGUE_REASONS,
     Fault,
     Strength,
-    signal_name,
 )
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Device, Heard, Pod
-from gangsidecar.wire import End, Level, Phase, Report
+from gangsidecar.wire import Level, Phase, Report
 
 _ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
 """Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
@@ -136,6 +135,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
     yield from _of_pod(gang, pod)
     if not running:
         yield from ends_of_container(gang, pod)
+    yield from faults_of_ends(gang, pod, failed_attempt(gang))
     heard = gang.heard.get(pod.uid)
     if heard is not None:
         yield from _of_report(gang, pod, heard)
@@ -172,6 +172,8 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     if disruption and not (defect is not None and defect.against_node):
         yield fault(DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED), f"its pod is disrupted: {disruption}")
     elif defect is not None and defect.reason == Reason.POD_FAILED:
+        if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):
+            return
         yield replace(fault(_ENDINGS.get(pod.reason, Reason.POD_FAILED), defect.message), level=Level.POD)
     elif defect is not None:
         yield fault(Reason(defect.reason), defect.message)
@@ -188,10 +190,6 @@ def _doubt_matters(gang: Gang, device: Device) -> bool:
 
 def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
     report, attempt = heard.report, failed_attempt(gang)
-    never = isinstance(gang.spec.success_policy, NeverSucceeds)
-    for end in report.ends:
-        if end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never):
-            yield _of_end(pod, heard, end)
     for defect in fitness.of_report(report):
         if report.phase is not Phase.DONE or defect.reason == Reason.DISRUPTED:
             conditions = pod.conditions if defect.reason == Reason.DISRUPTED else ()
@@ -228,34 +226,6 @@ def _of_request(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
             message=f"the framework asked for a restart: {request.reason}",
         )
-
-
-def _of_end(pod: Pod, heard: Heard, end: End) -> Fault:
-    reason = Reason.EXIT_CODE
-    text = f"exit code {end.exit_code}"
-    if end.oom:
-        reason, text = Reason.OOM_KILLED, "killed because memory ran out"
-    elif end.signal is not None:
-        reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
-    elif end.hidden:
-        reason, text = (
-            Reason.EXIT_CODE_HIDDEN,
-            f"exit code {end.exit_code} of the launcher; that of its child is unknown",
-        )
-    elif end.message and end.exit_code in {126, 127}:
-        reason = Reason.START_FAILED
-    return Fault(
-        reason,
-        pod.member,
-        heard.ago(end.age_ms),
-        pod.incarnation,
-        rank=end.rank,
-        exit_code=end.exit_code,
-        signal=end.signal,
-        node=pod.node or None,
-        conditions=pod.conditions,
-        message=f"{text}: {end.message}" if end.message else text,
-    )
 
 
 def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.names import MAX_MEMBERS, member_name
-from gangctl.api.status import Finished, FinishedRole, GangPhase, Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang, once, processes_of
 from gangsidecar.wire import End, from_ranges, to_ranges
 

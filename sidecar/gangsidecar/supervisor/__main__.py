@@ -28,6 +28,7 @@ _FLAGS = {
     "--pod": _Flag("GANG_POD_UID", "", "UID of the pod"),
     "--address": _Flag("GANG_POD_IP", "", "address at which peers reach this pod"),
     "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after so long without controller and live worker"),
+    "--termination-log": _Flag("GANG_TERMINATION_LOG", "termination-log beside --state", "file for the last words"),
     "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder with gangclient, for PYTHONPATH"),
 }
 
@@ -100,9 +101,13 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
         raise UsageError(f"missing: {', '.join(missing)}")
     if not command:
         raise UsageError("no command: put it after `--`, as in `run ... -- python3 train.py`")
+    folder = os.path.dirname(os.path.abspath(given["--state"]))
+    words = given["--termination-log"]
+    if words == _FLAGS["--termination-log"].default:
+        words = os.path.join(folder, "termination-log")
     client = given["--client-dir"]
     if client == _FLAGS["--client-dir"].default:
-        client = os.path.join(os.path.dirname(os.path.abspath(given["--state"])), CLIENT_FOLDER)
+        client = os.path.join(folder, CLIENT_FOLDER)
     identity = Identity(
         given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
     )
@@ -111,6 +116,7 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
         command=tuple(command),
         socket=given["--socket"],
         state=given["--state"],
+        termination_log=words,
         client=client if os.path.isdir(client) else "",
         orphan_ms=1000 * _natural(given, "--orphan-seconds"),
     )

@@ -20,6 +20,7 @@ from gangsidecar.supervisor import launch, machine, orphans, ports, processes, s
 from gangsidecar.supervisor.channel import Channel
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 from gangsidecar.supervisor.forked_helpers import ForkedHelpers
+from gangsidecar.supervisor.keeper import Keeper
 from gangsidecar.supervisor.scans import Scans
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class SupervisorSettings:
     """The unix socket on which the sidecar listens."""
     state: str
     """The file that outlives this process."""
+    termination_log: str
+    """The file that becomes the termination message of the container."""
     client: str = ""
     """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
     orphan_ms: int = 600_000
@@ -75,8 +78,8 @@ class Driver:
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
-        self._unsaved = False
-        self._save_failed = False
+        self._unsaved = bool(self._state.history.ends)
+        self._keeper = Keeper(settings.state, settings.termination_log)
         self._end_by: Optional[int] = None
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
@@ -285,20 +288,12 @@ class Driver:
             self._send(wire.encode(machine.report(self._state, now, self._seq)))
         if self._unsaved:
             self._unsaved = False
-            self._save(now)
+            report = machine.report(self._state, now, self._seq)
+            self._keeper.keep(report, now, last=self._end_by is not None)
 
     def _send(self, text: str) -> None:
         self._channel.send(text, now_ms())
         self._watch()
-
-    def _save(self, now: int) -> None:
-        try:
-            state_file.save(self._settings.state, machine.report(self._state, now, self._seq), now)
-            self._save_failed = False
-        except OSError as error:
-            if not self._save_failed:
-                log("warning", "ends and checkpoints can't be kept for the next session", reason=error)
-            self._save_failed = True
 
     def _is_over(self) -> bool:
         """After Quit: the last report was taken, or its time is over."""

@@ -19,6 +19,7 @@ from gangsidecar.wire.coding import (
     decode,
     encode,
 )
+from gangsidecar.wire.last_words import MARK, from_words, to_words
 from gangsidecar.wire.messages import (
     Checkpoint,
     Directive,
@@ -58,6 +59,7 @@ __all__ = [
     "CONNECT_PATH",
     "FRAMEWORK_SOCKET",
     "LEADER_HEADER",
+    "MARK",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_MS",
@@ -93,6 +95,8 @@ __all__ = [
     "decode",
     "encode",
     "from_ranges",
+    "from_words",
     "in_revision",
     "to_ranges",
+    "to_words",
 ]

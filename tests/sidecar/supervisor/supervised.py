@@ -132,6 +132,7 @@ class Member:
         self.folder = folder
         self.pod = str(uuid.uuid4())
         self.state = folder / "state"
+        self.words = folder / "termination-log"
         self.sidecar = Sidecar(folder / "socket")
         self.process: subprocess.Popen[bytes] | None = None
         self._archive = archive

@@ -32,10 +32,13 @@ RESERVED_VARIABLES: Final = frozenset(
         "GANG_POD_IP",
         "GANG_SUPERVISOR_SOCKET",
         "GANG_STATE",
+        "GANG_TERMINATION_LOG",
         "GANG_CLIENT_DIR",
         "GANG_SOCKET",
     }
 )
+TERMINATION_LOG: Final = "/dev/termination-log"
+"""Where the kubelet finds the termination message of a container that names no other path."""
 RESTART_ALL: Final = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
 """KEP-5532: unless the supervisor ends with 0, the kubelet restarts all containers of the pod, without a back-off."""
 
@@ -64,7 +67,8 @@ def supervised_container(
     made["command"] = [*SUPERVISOR, *map(escape_dollars, container["command"])]
     if container.get("args") is not None:
         made["args"] = _arguments(container["args"], f"{path}.args")
-    made["env"] = [*_environment(uid, create), *_user_environment(container.get("env"), f"{path}.env")]
+    termination_log = str(container.get("terminationMessagePath") or TERMINATION_LOG)
+    made["env"] = [*_environment(uid, create, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
     made["volumeMounts"] = [*_mounts(container.get("volumeMounts"), f"{path}.volumeMounts"), dict(SHARED_MOUNT)]
     if restart_all:
         made |= {"restartPolicy": "Never", "restartPolicyRules": [dict(RESTART_ALL)]}
@@ -79,12 +83,13 @@ def _arguments(written: Any, path: str) -> list[str]:
     return [escape_dollars(word) for word in words]
 
 
-def _environment(uid: str, create: CreatePod) -> list[dict[str, Any]]:
+def _environment(uid: str, create: CreatePod, termination_log: str) -> list[dict[str, Any]]:
     plain = {"GANG_UID": uid, "GANG_MEMBER": create.member, "GANG_INCARNATION": str(create.incarnation)}
     downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
     paths = {
         "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/{SUPERVISOR_SOCKET}",
         "GANG_STATE": f"{DIRECTORY}/state",
+        "GANG_TERMINATION_LOG": termination_log,
         "GANG_CLIENT_DIR": f"{DIRECTORY}/{CLIENT_FOLDER}",
         "GANG_SOCKET": f"{DIRECTORY}/{FRAMEWORK_SOCKET}",
     }

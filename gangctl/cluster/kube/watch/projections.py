@@ -22,7 +22,8 @@ from gangctl.cluster.kube.watch.schema import (
     RawState,
     RawTerminated,
 )
-from gangctl.core.facts.world import Device, Pod
+from gangctl.core.facts.world import Device, LastWords, Pod
+from gangsidecar.wire import from_words
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
@@ -107,6 +108,7 @@ def _pod(raw: RawPod) -> KubePod:
         started_at=_started_at(raw),
         ended_at=_seconds(ended.finished_at) if ended is not None else None,
         ended_reason="" if ended is None else ended.reason,
+        last_words=_last_words(status),
         restarts=max((one.restart_count for one in statuses), default=0),
         deleting=metadata.deletion_timestamp is not None,
         terminated=_is_terminated(raw),
@@ -161,6 +163,17 @@ def _newest_end(status: RawPodStatus) -> RawTerminated | None:
     ]
     specific = {"Error": False, "Completed": False}
     return max(ends, key=lambda end: (_seconds(end.finished_at), specific.get(end.reason, True)), default=None)
+
+
+def _last_words(status: RawPodStatus) -> LastWords | None:
+    """What the newest supervisor that left words said: only the worker's container has such a termination message."""
+    found = [
+        LastWords(_seconds(end.finished_at), ends)
+        for one in status.container_statuses
+        for end in (one.state.terminated, one.last_state.terminated)
+        if end is not None and end.finished_at is not None and (ends := from_words(end.message))
+    ]
+    return max(found, key=lambda words: words.at, default=None)
 
 
 def _is_terminated(raw: RawPod) -> bool:

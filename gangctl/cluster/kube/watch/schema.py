@@ -51,6 +51,7 @@ class RawTerminated(Raw):
 
     exit_code: int = 0
     reason: str = ""
+    message: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
 

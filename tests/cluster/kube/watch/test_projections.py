@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubePod
-from gangctl.core.facts.world import Device
+from gangctl.core.facts.world import Device, LastWords
+from gangsidecar.wire import End, to_words
 from tests.cluster.kube.objects import UID, gang, node, pod
 
 
@@ -200,6 +201,25 @@ def test_the_newest_end_of_a_restarted_container_is_read() -> None:
     seen = read({"phase": "Running", "initContainerStatuses": [sidecar], "containerStatuses": [beside, worker]})
     assert (seen.pod.ended_at, seen.pod.ended_reason) == (at("10:05:00"), "OOMKilled")
     assert read({"containerStatuses": [running("m", "10:00:05")]}).pod.ended_at is None
+
+
+def test_the_last_words_of_the_newest_supervisor_are_read() -> None:
+    done, failed = End(3, 0, 0, exit_code=0), End(3, 1, 500, exit_code=7)
+
+    def with_words(state: dict[str, Any], *ends: End) -> dict[str, Any]:
+        state["terminated"]["message"] = f"{to_words(ends)}\nTraceback (most recent call last):"
+        return state
+
+    now = with_words(ended("m", 0, "Completed")["state"], done, failed)
+    before = with_words(ended("m", 137, "Error")["state"], failed)
+    before["terminated"]["finishedAt"] = stamp("10:04:00")
+    beside = ended("log", 1, "Error")
+    beside["state"]["terminated"]["message"] = "gangctl: not ours"
+    over = {"name": "m", "state": now, "lastState": before}
+    assert read({"containerStatuses": [beside, over]}).pod.last_words == LastWords(at("10:05:00"), (done, failed))
+    again = running("m", "10:04:02", lastState=before)
+    assert read({"containerStatuses": [again, beside]}).pod.last_words == LastWords(at("10:04:00"), (failed,))
+    assert read({"containerStatuses": [beside]}).pod.last_words is None
 
 
 def test_an_unscheduled_pod_has_no_scheduling_time() -> None:

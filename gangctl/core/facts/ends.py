@@ -1,0 +1,72 @@
+"""Ends: how the processes of a member's worker ended, from its supervisor's report, or else from its last words.
+
+The rule: a report counts before last words, since it is exact. Last words tell of a supervisor that is gone, with its
+connection or the controller that heard it. Their time is that of the container's end, cut to whole seconds, and a
+supervisor that was killed wrote them earlier. So it is unknown what came before such an end: it is tied with every
+other (``evidence.py``), and must not end a job as the earliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gangctl.api.gangjob import NeverSucceeds
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.evidence import Fault, signal_name
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Pod
+from gangsidecar.wire import End, Level
+
+
+def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
+    """The processes of the attempt that ended by themselves, and not because all their work was done."""
+    heard = gang.heard.get(pod.uid)
+    reported = () if heard is None else heard.report.ends
+    for end in reported:
+        if heard is not None and _is_fault(gang, end, attempt):
+            yield _fault(pod, end, heard.ago(end.age_ms))
+    known = {(end.attempt, end.local_rank) for end in reported}
+    if pod.last_words is not None:
+        for end in pod.last_words.ends:
+            if (end.attempt, end.local_rank) not in known and _is_fault(gang, end, attempt):
+                yield _fault(pod, end, pod.last_words.at - end.age_ms / 1000, exact=False)
+
+
+def says_why(gang: Gang, pod: Pod, attempt: int) -> bool:
+    """Whether its last words explain that the pod has ended: its worker had, and its supervisor was left alone."""
+    return pod.last_words is not None and any(_is_fault(gang, end, attempt) for end in pod.last_words.ends)
+
+
+def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
+    never = isinstance(gang.spec.success_policy, NeverSucceeds)
+    return end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never)
+
+
+def _fault(pod: Pod, end: End, time: float, *, exact: bool = True) -> Fault:
+    reason = Reason.EXIT_CODE
+    text = f"exit code {end.exit_code}"
+    if end.oom:
+        reason, text = Reason.OOM_KILLED, "killed because memory ran out"
+    elif end.signal is not None:
+        reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
+    elif end.hidden:
+        reason, text = (
+            Reason.EXIT_CODE_HIDDEN,
+            f"exit code {end.exit_code} of the launcher; that of its child is unknown",
+        )
+    elif end.message and end.exit_code in {126, 127}:
+        reason = Reason.START_FAILED
+    return Fault(
+        reason,
+        pod.member,
+        time,
+        pod.incarnation,
+        rank=end.rank,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        node=pod.node or None,
+        conditions=pod.conditions,
+        level=Level.POD if pod.terminated and not exact else Level.PROCESS,
+        message=f"{text}: {end.message}" if end.message else text,
+        exact=exact,
+    )

@@ -1,0 +1,69 @@
+"""What a supervisor leaves in the termination message of its container."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from gangsidecar.wire import End, from_words
+from tests.sidecar.supervisor.supervised import SLEEP, Member, python, shell, wait_for
+
+LIMIT = 4096
+
+
+def test_a_supervisor_that_is_left_alone_leaves_how_its_worker_ended(member: Member) -> None:
+    member.start("true")
+    report = member.run(member.hold(1, orphan_ms=200), orphan_ms=200)
+    member.sidecar.close()
+    assert member.wait() == 0
+    (end,) = from_words(member.words.read_text())
+    assert end == End(report.attempt, 0, 0, exit_code=0)
+
+
+def test_how_a_worker_ended_is_there_at_once_and_survives_sigkill(member: Member) -> None:
+    report = member.train("sh", "-c", "exit 3")
+    member.ended()
+    wait_for(member.words.exists)
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    (end,) = from_words(member.words.read_text())
+    assert (end.attempt, end.exit_code, end.stopped) == (report.attempt, 3, False)
+
+
+def test_a_worker_that_was_stopped_is_told_as_stopped(member: Member) -> None:
+    report = member.train(*shell("trap 'exit 0' TERM; sleep 1000 & wait"))
+    member.workers()
+    member.finish(report.attempt)
+    (end,) = from_words(member.words.read_text())
+    assert (end.exit_code, end.stopped) == (0, True)
+
+
+def test_a_new_session_hands_on_the_words_of_the_last(member: Member) -> None:
+    member.train("false")
+    member.ended()
+    wait_for(member.words.exists)
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    member.words.unlink()  # A container that is started again has a message of its own.
+    member.start(*SLEEP)
+    wait_for(member.words.exists)
+    assert [end.exit_code for end in from_words(member.words.read_text())] == [1]
+
+
+def test_what_the_worker_wrote_stays_behind_the_words(member: Member) -> None:
+    lines = "".join(f"line {number}: why it failed\n" for number in range(200))
+    member.train(*python(f"open({str(member.words)!r}, 'w').write({lines!r}); raise SystemExit(5)"))
+    member.ended()
+    wait_for(lambda: member.words.read_text().startswith("gangctl: "))
+    written = member.words.read_text()
+    assert len(written) <= LIMIT
+    assert written.endswith("line 199: why it failed\n")
+    assert [end.exit_code for end in from_words(written)] == [5]
+
+
+def test_a_message_that_cannot_be_written_is_logged_and_costs_nothing_else(member: Member) -> None:
+    member.words.mkdir()
+    report = member.train("false")
+    member.ended()
+    member.finish(report.attempt)
+    assert "termination message" in member.log
