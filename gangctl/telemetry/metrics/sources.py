@@ -109,12 +109,14 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
     """Yield what only the leader knows, so that a sum over all controllers is right."""
     on = GaugeMetricFamily(
         "gangctl_brake",
-        "1 while the controller puts faults of many gangs down to none of them, else 0: silence of a large part of "
-        "all members (Silence), or many gangs that fail at once for one reason (Failures).",
+        "1 while the controller puts the silence of many members (Silence), or the faults of many gangs (Failures), "
+        "down to none of them, else 0. Only the leader exports it.",
         labels=["kind"],
     )
     members = GaugeMetricFamily(
-        "gangctl_members", "Members that should be connected, by whether they are.", labels=["state"]
+        "gangctl_members",
+        "Members that should be connected: connected or silent. Only the leader exports it.",
+        labels=["state"],
     )
     if state is not None:
         on.add_metric(["Silence"], state.brake.since is not None)
