@@ -11,8 +11,8 @@ pod's or a node's, they are restarted in place::
 
     wave(r)   = limit(gangs) gangs or more have failed for reason r within WAVE_SECONDS
 
-While it is on, the begin of listening is now, and later the moment at which it went off. Its state is that of one term of
-one leader. A single gang must never be enough for a wave, and a node's failure must not count.
+While it is on, the begin of listening is now, and later the moment at which it went off. Its state is that of one term
+of one leader. A single gang must never be enough for a wave, and a node's failure must not count.
 """
 
 from __future__ import annotations
