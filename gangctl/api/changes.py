@@ -272,7 +272,7 @@ class ReplacedChanges(TypedDict, total=False):
     incarnation: int
     attempt: int
     time: float
-    since: float
+    since: float | None
     avoid: tuple[str, ...]
     required: bool
     failures: int

@@ -148,8 +148,8 @@ class Replaced(Model):
     """First attempt that a worker in the current pod can belong to."""
     time: Timestamp
     """Time of the last replacement."""
-    since: Timestamp = 0.0
-    """Time of the first of the consecutive replacements."""
+    since: Timestamp | None = None
+    """Time of the first of the consecutive replacements; absent if this is the first."""
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
     """Nodes that the member's pod avoids."""
     required: bool = False

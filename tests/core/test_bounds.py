@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from gangctl.api.changes import changed
+from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import Awaited, GangPhase, RejectedStep, Replaced, Status
-from gangctl.core.facts import barrier
+from gangctl.api.status import (
+    Awaited,
+    Condition,
+    GangPhase,
+    HeldRank,
+    RecordedStep,
+    RejectedStep,
+    Replaced,
+    RestorePoint,
+    Status,
+)
+from gangctl.core.facts import barrier, ranks
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
@@ -15,7 +27,7 @@ from gangctl.core.lifecycle.decide import decide
 from gangctl.core.policy import budget, replacement, restore
 from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import LEVELS
-from gangctl.core.record import incidents, stragglers
+from gangctl.core.record import fitting, incidents, stragglers
 from tests.core.world import START, World
 
 LARGEST = 64 * 1024
@@ -111,50 +123,75 @@ def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_st
     assert (job.status.phase, job.status.attempt) == (GangPhase.PENDING, 2)
 
 
-def test_the_largest_status_that_recoveries_lead_to_is_bounded() -> None:
+def fullest(node: str, path: str) -> Status:
+    """A status in which each list has as many entries as the code that fills it allows, each as long as it can be."""
     made = world(10_000)
-    spec = made.job.spec
-    cause = judged(
-        made.job.spec, Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 200, node="n" * 60)
-    )
-    cause = cause.model_copy(update={"rule": "r" * 60, "why": "w" * 200})
+    cause = judged(made.job.spec, Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 2000, node=node))
+    cause = changed(cause, rule="r" * 60, why="w" * 1024, device="d" * 200, tied=("worker-9999",) * 8)
     member = IncidentMember(
         member="worker-9999",
         incarnation=1,
-        node="n" * 30,
+        node=node,
         part="Slowest",
         phase="CheckpointLoad",
         begin_milliseconds=10**6,
         milliseconds=10**5,
     )
-    status = made.job.status.model_copy(
-        update={
-            "roles_hash": roles_hash(spec.roles),
-            "message": "m" * 1024,
-            "incidents": tuple(
-                Incident(
-                    attempt=at,
-                    time=START,
-                    cause=cause,
-                    members=(member,) * stragglers.LISTED,
-                    trace_id="0" * 32,
-                    linked_trace_id="0" * 32,
-                )
-                for at in range(10)
-            ),
-            "ledger": tuple(
-                LedgerEntry(time=START, attempt=at, member="worker-9999", charged=False, restored_step=10**6)
-                for at in range(budget.LEDGER_ENTRIES)
-            ),
-            "replaced": tuple(
-                Replaced(member=f"worker-{at}", incarnation=1, time=START, since=START, avoid=("n" * 30,))
-                for at in range(replacement.MAX_REPLACED)
-            ),
-            "awaited": tuple(
-                Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node="n" * 30, vanished_time=START)
-                for at in range(barrier.MAX_AWAITED)
-            ),
-        }
+    told = Condition(type="Ready", status="True", reason="Running", message="c" * 1024, last_transition_time=START)
+    return changed(
+        made.job.status,
+        message="m" * 1024,
+        conditions=(told,) * 9,
+        incidents=tuple(
+            Incident(
+                attempt=at,
+                time=START,
+                cause=cause,
+                members=(member,) * stragglers.LISTED,
+                trace_id="0" * 32,
+                linked_trace_id="0" * 32,
+            )
+            for at in range(incidents.KEPT)
+        ),
+        ledger=tuple(
+            LedgerEntry(time=START, attempt=at, member="worker-9999", charged=at % 5 > 0, restored_step=10**6)
+            for at in range(budget.LEDGER_ENTRIES)
+        ),
+        replaced=tuple(
+            Replaced(member=f"worker-{at}", incarnation=1, time=START, since=START, avoid=(node,))
+            for at in range(replacement.MAX_REPLACED)
+        ),
+        awaited=tuple(
+            Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node=node, vanished_time=START)
+            for at in range(barrier.MAX_AWAITED)
+        ),
+        ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(ranks.MAX_TAKEN)),
+        rejected_steps=tuple(RejectedStep(tier="shared", step=at, marker="m" * 100) for at in range(32)),
+        recorded_steps=tuple(RecordedStep(tier="api", step=at, path=path, marker="attempt-1") for at in range(16)),
+        restore_point=RestorePoint(step=1, tier="shared", path=path),
+        finished=Finished(
+            attempt=1,
+            time=START,
+            roles=(FinishedRole(name="worker", indexes=",".join(str(at) for at in range(0, 10_000, 2))),),
+        ),
     )
-    size = len(status.model_dump_json(by_alias=True, exclude_none=True))
-    assert size < 2 * LARGEST, size
+
+
+def test_a_status_in_which_every_list_is_full_is_still_small_enough() -> None:
+    full = fullest("n" * 63, "/" + "p" * 300)
+    assert fitting.size(full) > 2 * LARGEST, "this is meant to be too large"
+    kept = fitting.fitted(full)
+    assert fitting.size(kept) < 2 * LARGEST, fitting.size(kept)
+    assert kept.incidents[: fitting.RECENT] == full.incidents[: fitting.RECENT], "decisions read them"
+    same = ("attempt", "phase", "base_incarnation", "ranks", "finished", "recorded_steps", "restore_point")
+    assert all(getattr(kept, name) == getattr(full, name) for name in same)
+    assert [(one.member, one.incarnation) for one in kept.replaced] == [
+        (one.member, one.incarnation) for one in full.replaced
+    ]
+    assert [one for one in kept.ledger if one.charged] == [one for one in full.ledger if one.charged]
+    assert kept.awaited_all is not None, "every pod that is not named any more is waited for as one"
+
+
+def test_a_status_that_is_small_enough_gives_up_nothing() -> None:
+    small = changed(world(2).job.status, message="small")
+    assert fitting.fitted(small) is small

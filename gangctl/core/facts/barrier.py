@@ -114,10 +114,16 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
 
 def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
     """Return the status that waits for these pods: one by one, or for all up to an incarnation if they are too many."""
-    if len(awaited) <= MAX_AWAITED:
-        return changed(status, awaited=awaited)
+    status = changed(status, awaited=awaited)
+    return status if len(awaited) <= MAX_AWAITED else awaiting_as_one(status)
+
+
+def awaiting_as_one(status: Status) -> Status:
+    """Return the status that waits for all pods up to an incarnation, in place of those that it names."""
+    if not status.awaited:
+        return status
     before = -1 if status.awaited_all is None else status.awaited_all.incarnation
-    newest = max(before, *(entry.incarnation for entry in awaited))
+    newest = max(before, *(entry.incarnation for entry in status.awaited))
     return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
 
 

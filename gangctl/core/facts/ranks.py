@@ -14,7 +14,7 @@ from gangctl.api.status import HeldRank
 from gangctl.core.facts.fitness import is_ready
 from gangctl.core.facts.gang import Gang, once
 
-MAX_TAKEN: Final = 256
+MAX_TAKEN: Final = 200
 """Places that spares hold: more of them would be too many for a status."""
 
 

@@ -27,6 +27,7 @@ from gangctl.core.lifecycle.table import ACTIVE
 from gangctl.core.policy.deadlines import active_deadline
 from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
+from gangctl.core.record.fitting import fitted
 from gangctl.core.record.goodput import accounted
 
 
@@ -34,7 +35,7 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
     plan = with_finished(gang, _decided(gang))
-    return plan if plan.status is None else replace(plan, status=accounted(gang, plan.status))
+    return plan if plan.status is None else replace(plan, status=fitted(accounted(gang, plan.status)))
 
 
 def _decided(gang: Gang) -> Plan:

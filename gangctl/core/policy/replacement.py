@@ -23,7 +23,7 @@ from gangctl.core.facts.gang import Gang, coming_attempt, once
 
 BACKOFF_SECONDS: Final = 10.0
 MAX_BACKOFF_SECONDS: Final = 300.0
-MAX_REPLACED: Final = 256
+MAX_REPLACED: Final = 240
 """More members than this that differ from the default: the gang is recreated instead."""
 MAX_AVOIDED: Final = 128
 """So many names of nodes to avoid are remembered, those of the latest replacements."""
@@ -72,7 +72,7 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Statu
             incarnation=gang.incarnation(name) + 1,
             attempt=coming_attempt(status),
             time=gang.now,
-            since=_since(gang, again),
+            since=None if again is None else again.since or again.time,
             avoid=avoid,
             required=required,
             failures=_failures(again),
@@ -93,7 +93,6 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
             incarnation=base,
             attempt=coming_attempt(status),
             time=gang.now,
-            since=gang.now,
             avoid=avoid,
             required=required,
         )
@@ -101,7 +100,8 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
         for avoid, required in (_avoid(gang, name, why),)
     )
     again = status.recreated if gang.status.phase is GangPhase.PENDING else None
-    told = Recreated(time=gang.now, since=_since(gang, again), failures=_failures(again))
+    since = gang.now if again is None else again.since
+    told = Recreated(time=gang.now, since=since, failures=_failures(again))
     status = changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
     return bounded(status, tuple(awaited.values()))
 
@@ -118,10 +118,6 @@ def creatable_at(entry: Replaced | Recreated | None) -> float:
     if entry is None or entry.failures == 0:
         return 0.0
     return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
-
-
-def _since(gang: Gang, before: Replaced | Recreated | None) -> float:
-    return gang.now if before is None else before.since or before.time
 
 
 def _failures(before: Replaced | Recreated | None) -> int:

@@ -1,0 +1,107 @@
+"""Fitting: a status is small enough to be stored, whatever happened.
+
+    size(status) <= LARGEST
+
+The rule: each list has its own bound where it is filled. Should all of them be full at once, the status gives up first
+what it only tells, then what only helps: earlier incidents, sentences that are told twice, host files, the names of the
+pods that are waited for (they are waited for as one then), the uncharged past, rejected steps of long ago, nodes to
+avoid. What the barrier, the budget and the incarnations need is never given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gangctl.api.changes import changed
+from gangctl.api.conditions import ConditionType
+from gangctl.api.incident import Incident
+from gangctl.api.status import Status
+from gangctl.core.facts.barrier import awaiting_as_one
+
+LARGEST: Final = 96 * 1024
+"""Bytes of JSON from which on a status gives up something. The last resort leaves it below 128 KiB."""
+RECENT: Final = 2
+"""Incidents that decisions read, newest first."""
+SHORT: Final = 120
+"""Characters of a sentence of an earlier incident."""
+REMEMBERED: Final = 8
+"""Uncharged entries of the ledger, rejected steps, and replaced members with nodes to avoid, the newest of each."""
+
+
+def fitted(status: Status) -> Status:
+    """The status, without what it can do without if it would be too large."""
+    for smaller in _STEPS:
+        if size(status) <= LARGEST:
+            break
+        status = smaller(status)
+    return status
+
+
+def size(status: Status) -> int:
+    """Bytes of its JSON, as it is stored."""
+    return len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
+
+
+def _without_members(status: Status) -> Status:
+    return _earlier(status, lambda one: changed(one, members=()))
+
+
+def _in_short(status: Status) -> Status:
+    def short(one: Incident) -> Incident:
+        return changed(one, cause=changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT]))
+
+    return _earlier(status, short)
+
+
+def _earlier(status: Status, smaller: Callable[[Incident], Incident]) -> Status:
+    new, old = status.incidents[:RECENT], status.incidents[RECENT:]
+    return changed(status, incidents=(*new, *map(smaller, old)))
+
+
+def _fewer(status: Status) -> Status:
+    return changed(status, incidents=status.incidents[: 2 * RECENT])
+
+
+def _conditions_in_short(status: Status) -> Status:
+    """The message of the status says the same in full."""
+    told = (ConditionType.ACCEPTED, ConditionType.DEGRADED)
+    conditions = (one if one.type in told else changed(one, message=one.message[:SHORT]) for one in status.conditions)
+    return changed(status, conditions=tuple(conditions))
+
+
+def _without_hosts(status: Status) -> Status:
+    return changed(status, hosts=())
+
+
+def _charged(status: Status) -> Status:
+    left = sum(not entry.charged for entry in status.ledger) - REMEMBERED
+    kept = []
+    for entry in status.ledger:
+        if entry.charged or left <= 0:
+            kept.append(entry)
+        left -= not entry.charged
+    return changed(status, ledger=tuple(kept))
+
+
+def _newest_rejections(status: Status) -> Status:
+    return changed(status, rejected_steps=status.rejected_steps[-REMEMBERED:])
+
+
+def _avoiding_few(status: Status) -> Status:
+    old, new = status.replaced[:-REMEMBERED], status.replaced[-REMEMBERED:]
+    return changed(status, replaced=(*(changed(entry, avoid=(), required=False) for entry in old), *new))
+
+
+_STEPS: Final = (
+    _without_members,
+    _in_short,
+    _fewer,
+    _conditions_in_short,
+    _without_hosts,
+    awaiting_as_one,
+    _charged,
+    _newest_rejections,
+    _avoiding_few,
+)
+"""What is given up, one after the other."""
