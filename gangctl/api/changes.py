@@ -95,6 +95,7 @@ class CauseChanges(TypedDict, total=False):
     message: str
     time: float
     tied: tuple[str, ...]
+    alike: bool
 
 
 class IncidentChanges(TypedDict, total=False):
@@ -108,6 +109,7 @@ class IncidentChanges(TypedDict, total=False):
     settled: bool
     settled_time: float | None
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"]
+    back_off_time: float | None
     planned: bool
     milliseconds: PhaseMilliseconds
     restored_step: int | None
@@ -149,6 +151,7 @@ class PhaseMillisecondsChanges(TypedDict, total=False):
     detect: int | None
     stop: int | None
     replace: int | None
+    back_off: int | None
     barrier: int | None
     start: int | None
     first_step: int | None
@@ -284,6 +287,7 @@ class RestartsChanges(TypedDict, total=False):
     counted: int
     uncounted: int
     in_window: int
+    without_step: int
 
 
 class RestorePointChanges(TypedDict, total=False):

@@ -43,6 +43,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.RUNNING: Told("StartWorkers", _NOTHING),
         Reason.RESTARTING: Told("StopWorkers", _LOOK, is_warning=True),
+        Reason.RESTART_BACK_OFF: Told(
+            "DelayRestart",
+            "Correct what the note names; `gangctl restart NAME` starts the next attempt now.",
+            is_warning=True,
+        ),
         Reason.RESTARTED: Told(
             "StartWorkers", "Nothing. The note names the step, and says whether the restart was charged."
         ),

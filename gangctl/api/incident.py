@@ -53,6 +53,8 @@ class Cause(Model):
     """When it happened."""
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
     """Members that ended at the same moment, as far as can be determined."""
+    alike: bool = False
+    """Whether every required member ended in the same way at that moment. Then no pod is suspected."""
 
 
 class PhaseMilliseconds(Model):
@@ -64,6 +66,8 @@ class PhaseMilliseconds(Model):
     """Milliseconds until the last worker had stopped."""
     replace: int | None = None
     """Milliseconds until the last replacement pod was ready."""
+    back_off: int | None = None
+    """Milliseconds that the restart waited because the restarts before it made no step."""
     barrier: int | None = None
     """Milliseconds until the attempt was decided and written to the status."""
     start: int | None = None
@@ -115,6 +119,8 @@ class Incident(Model):
     """Time of that decision."""
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
     """What the incident led to. Open: it is not over."""
+    back_off_time: Timestamp | None = None
+    """Time until which the restart waits, or waited, because the restarts before it made no step."""
     planned: bool = False
     """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)

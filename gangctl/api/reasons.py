@@ -66,6 +66,8 @@ class Reason(StrEnum):
     """Every required member received the order to run the attempt."""
     RESTARTING = "Restarting"
     """A fault occurred, and every worker is being stopped for the next attempt."""
+    RESTART_BACK_OFF = "RestartBackOff"
+    """Restarts in a row made no step, so the next one waits, at most a minute. `gangctl restart` starts it now."""
     RESTARTED = "Restarted"
     """Every worker runs again, in the new attempt."""
     SUSPENDED = "Suspended"

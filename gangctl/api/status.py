@@ -135,6 +135,8 @@ class Restarts(Model):
     """Restarts that were not charged: disruptions, rules with action Ignore, requested restarts."""
     in_window: int = 0
     """Charged restarts within the window of the budget."""
+    without_step: int = 0
+    """Restarts in a row since the last training step, disruptions not counted. From the second on they wait."""
 
 
 class Replaced(Model):

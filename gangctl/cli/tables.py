@@ -154,6 +154,7 @@ def phases(incident: Incident) -> dict[str, int | None]:
         "detect": took.detect,
         "stop": took.stop,
         "replace": took.replace,
+        "back-off": took.back_off,
         "barrier": took.barrier,
         "start": took.start,
         "first step": took.first_step,

@@ -31,6 +31,7 @@ _STYLES: Final = {
     "detect": "red",
     "stop": "yellow",
     "replace": "magenta",
+    "back_off": "yellow",
     "barrier": "blue",
     "start": "cyan",
     "first_step": "green",

@@ -47,7 +47,7 @@ PARENTS: Final = {
 """What a member did -> the name of its span, and the phase that is its parent."""
 _ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
 
-_PHASES: Final = ("detect", "stop", "replace", "barrier", "start", "first_step")
+_PHASES: Final = ("detect", "stop", "replace", "back_off", "barrier", "start", "first_step")
 
 Value = str | int | float | bool
 Attributes = tuple[tuple[str, Value], ...]

@@ -32,6 +32,7 @@ STABLE = {
         "NoProgress",
         "NoRestorePoint",
         "ReplacementTimeout",
+        "RestartBackOff",
         "RestorePointIgnored",
         "Restarting",
         "StepRejected",

@@ -19,7 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gangctl.core.facts import barrier
-from tests.core import test_oracles
+from tests.core import test_oracles, test_restart_backoff, test_ties
 from tests.simulation import test_finished_regressions, test_regressions
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
@@ -61,6 +61,7 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
             yield "regression", name.removeprefix("test_").replace("_", " "), _said(error)
     if not short:
         yield "oracles", "", _oracles()
+        yield from _rules()
     for search in () if short else QUICK:
         try:
             states += explore(search).states
@@ -89,6 +90,16 @@ def _oracles() -> str | None:
         disagrees = extract_tb(error.__traceback__)[-1].name
         return f"not so: {disagrees.replace('_', ' ')}"
     return None
+
+
+def _rules() -> Iterator[tuple[str, str, str | None]]:
+    """Rules that are stated a second time, and compared over drawn lives."""
+    for module in (test_restart_backoff, test_ties):
+        for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
+            try:
+                test()
+            except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
+                yield "oracles", name.removeprefix("test_").replace("_", " "), _said(error)
 
 
 def _scenarios() -> str | None:

@@ -167,8 +167,9 @@ MUTANTS = (
     _one(
         "the budget is charged twice",
         "gangctl/core/record/incidents.py",
-        "    return entered(gang, loss.noted(status, seconds), entry) if restarted else status\n",
-        "    return entered(gang, entered(gang, status, entry), entry) if restarted else status\n",
+        "    return entered(gang, loss.noted(status, seconds), entry, in_a_row) if restarted else status\n",
+        "    twice = entered(gang, status, entry, in_a_row)\n"
+        "    return entered(gang, twice, entry, in_a_row) if restarted else status\n",
     ),
     _one(
         "the budget is never used up",
@@ -310,5 +311,47 @@ MUTANTS = (
         "gangctl/core/policy/cause.py",
         " and new.time < old.time\n",
         " and new.time > old.time\n",
+    ),
+    _one(
+        "restarts in a row do not wait",
+        "gangctl/core/lifecycle/gathering.py",
+        "_level(gang, settlement) or _back_off(gang, refreshed, settlement)\n",
+        "_level(gang, settlement)\n",
+    ),
+    _one(
+        "the first restart waits",
+        "gangctl/core/policy/restart_backoff.py",
+        "    if restarts <= 1:\n",
+        "    if restarts < 1:\n",
+    ),
+    _one(
+        "a step does not end a row of restarts",
+        "gangctl/core/policy/restart_backoff.py",
+        "0 if _made_step(gang) else gang",
+        "gang",
+    ),
+    _one(
+        "disruptions wait as failures do",
+        "gangctl/core/policy/restart_backoff.py",
+        "    return default_action(cause.reason) is not Action.IGNORE\n",
+        "    return cause.reason != Reason.RESTART_REQUESTED\n",
+    ),
+    _one(
+        "an overlapping tie counts as the same tie",
+        "gangctl/core/policy/cause.py",
+        "set(before.cause.tied) == members\n",
+        "bool(set(before.cause.tied) & members)\n",
+    ),
+    _one(
+        "only the tied ends that a status names are looked at",
+        "gangctl/core/policy/cause.py",
+        "    ties = tied_to(cause, found)\n    members",
+        "    ties = tied_to(cause, found)[: NAMED - 1]\n    members",
+    ),
+    _one(
+        "a member is blamed though all ended alike",
+        "gangctl/core/policy/ladder.py",
+        "    if suspected and not cause.alike:\n",
+        "    if suspected:\n",
     ),
 )

@@ -1,4 +1,4 @@
-"""Text: lists and counts in the sentences that users read."""
+"""Text: lists, counts and times in the sentences that users read."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def moment(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """The number with its noun, as ``1 pod`` or ``2 pods``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def clock_time(seconds: float) -> str:
+    """The time of the day, as ``13:46:40.8 UTC``. ``seconds``: since the epoch."""
+    tenths = round(seconds * 10)
+    return f"{datetime.fromtimestamp(tenths // 10, UTC):%H:%M:%S}.{tenths % 10} UTC"

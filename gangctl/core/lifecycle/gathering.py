@@ -20,7 +20,7 @@ from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report_by
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign, stored
-from gangctl.core.facts.text import listed
+from gangctl.core.facts.text import clock_time, counted, listed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import fail
 from gangctl.core.lifecycle.held import hold
@@ -28,7 +28,7 @@ from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import pods, replacement, scheduling
+from gangctl.core.policy import pods, replacement, restart_backoff, scheduling
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
@@ -68,10 +68,29 @@ def gathering(gang: Gang) -> Plan:
         because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     if settlement is not None:
-        more = _level(gang, settlement)
+        more = _level(gang, settlement) or _back_off(gang, refreshed, settlement)
         if more is not None:
             return more
     return start(gang, refreshed, settlement, dict(stored(assignment)))
+
+
+def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:
+    """The plan that lets the attempt wait though it could start; None if it needn't, or has nothing left to do."""
+    until = restart_backoff.waits_until(gang, settlement.cause)
+    if until is None:
+        return None
+    made, name = restart_backoff.in_a_row(gang, settlement.cause) - 1, gang.job.metadata.name
+    because = (
+        f"attempt {gang.status.attempt} waits until {clock_time(until)}, because the last "
+        f"{'restart' if made == 1 else counted(made, 'restart')} made no step; cause: {settlement.because}; "
+        f"`gangctl restart {name}` starts it now"
+    )
+    status = noted(gang, refreshed)
+    first = changed(status.incidents[0], back_off_time=until)
+    if (refreshed, first) == (gang.status, gang.status.incidents[0]):
+        return wait(gang, because, [until], pods.actions(gang, gang.status))
+    status = changed(status, incidents=(first, *status.incidents[1:]))
+    return write(gang, status, Reason.RESTART_BACK_OFF, because, requeue_after=until - gang.now)
 
 
 def _wait(

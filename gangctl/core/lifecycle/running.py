@@ -26,7 +26,7 @@ from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import admission, checkpoints, pods, replacement
-from gangctl.core.policy.cause import describe, judged, requested, settle
+from gangctl.core.policy.cause import describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import conditions, warned_of
@@ -60,7 +60,7 @@ def running(gang: Gang) -> Plan:
 def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     """Write 1: the next attempt. All workers stop; members whose pods can't go on are replaced now."""
     first = found[0]
-    cause = judged(gang.spec, first, found)
+    cause = first_cause(gang, found)
     better = incidents.corrected(gang, gang.status, first)
     events = () if better is gang.status else (_correction(gang, better),)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))

@@ -87,7 +87,7 @@ def suspended(gang: Gang) -> Plan:
         entry = LedgerEntry(
             time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
         )
-        status = incidents.entered(gang, status, entry)
+        status = incidents.entered(gang, status, entry, in_a_row=0)
     return write(gang, status, Reason.RESUMED, f"resumed; new pods are created for attempt {attempt}")
 
 

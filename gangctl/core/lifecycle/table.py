@@ -47,8 +47,8 @@ START: Final = Transition(
     STARTING,
     GangPhase.RUNNING,
     Attempt.SAME,
-    "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and `settle` "
-    "says Restarted where the attempt belongs to an incident",
+    "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where the "
+    "attempt belongs to an incident, `settle` says Restarted and `waits_until` has passed",
 )
 RESTART: Final = Transition(
     "restart",

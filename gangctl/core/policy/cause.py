@@ -2,13 +2,14 @@
 
 The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone. The
 end of a job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all tied
-ends matching, or the same tie in the next attempt. The budget must not be charged twice for one incident.
+ends matching, or the same tie in the next attempt. If all members end alike at one moment, no pod is suspected. The
+budget must not be charged twice for one incident.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, Spec
@@ -22,6 +23,9 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.text import counted
 from gangctl.core.policy import budget, ladder
 from gangctl.core.policy.rules import default_action, verdict
+
+NAMED: Final = 8
+"""Tied members that a status names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,12 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
     )
 
 
+def first_cause(gang: Gang, found: tuple[Fault, ...]) -> Cause:
+    """The first of all evidence as the cause, and whether all members ended like that."""
+    cause = judged(gang.spec, found[0], found)
+    return changed(cause, alike=_ended_alike(gang, cause, found))
+
+
 def requested(gang: Gang) -> Cause:
     """The cause of a restart by hand."""
     return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message="restartToken was changed"))
@@ -83,15 +93,16 @@ def strongest(gang: Gang) -> Finding:
     incident = gang.status.incidents[0]
     found, stored = faults(gang), incident.cause
     if found:
-        new = judged(gang.spec, found[0], found)
+        new = first_cause(gang, found)
         if _outranks(new, stored) or _refines(new, stored):
             return Finding(new, ladder.level(gang, new), found)
-    level = ladder.level(gang, stored)
-    # All ranks have to look before a fault can be put down to one, and all gangs before it can be put down to this.
-    if stored.reason not in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves}:
-        level = ladder.highest(incident.level, level)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
-    cause = changed(stored, tied=tuple(sorted(ties))[:8]) if len(ties) > 1 else stored
+    cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
+    cause = changed(cause, alike=stored.alike or _ended_alike(gang, stored, found))
+    level = ladder.level(gang, cause)
+    # A fault can't be put down to one rank or one gang while it may be that of all.
+    if stored.reason not in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} and not cause.alike:
+        level = ladder.highest(incident.level, level)
     return Finding(cause, level, found)
 
 
@@ -114,7 +125,7 @@ def settle(gang: Gang) -> Settlement:
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
     not_before = incident.time + gang.spec.recovery.evidence_window_seconds
-    what = describe(cause)
+    what = f"{describe(cause)}, as every member did at that moment" if cause.alike else describe(cause)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
         because = f"{describe(ending)}; rule {ending.rule} has action FailJob: {ending.why}"
@@ -185,25 +196,35 @@ def _action(cause: Cause) -> Action:
 
 def _names(member: str, ties: tuple[Fault, ...]) -> tuple[str, ...]:
     """The members whose ends are tied, none if it is one member alone."""
-    return tuple(sorted({member, *(tie.member for tie in ties)}))[:8] if ties else ()
+    return tuple(sorted({member, *(tie.member for tie in ties)}))[:NAMED] if ties else ()
+
+
+def _ended_alike(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> bool:
+    """Whether every place's worker ended by itself in the same way and at one moment: that is no pod's fault."""
+    how = (cause.reason, cause.exit_code, cause.signal)
+    same = {
+        tie.member
+        for tie in tied_to(cause, found)
+        if how == (tie.reason, tie.exit_code, None if tie.signal is None else signal_name(tie.signal))
+    }
+    return bool(same) and gang.holding <= same | {cause.member}
 
 
 def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | None:
     """The cause whose rule ends the job, if a FailJob rule may.
 
-    It may if there is no tie, if all tied ends match, or if it is the same tie again.
+    It may if there is no tie, if all tied ends match, or if it is the same tie again. A tie of more members than a
+    status names can't be known again.
     """
     if len(cause.tied) <= 1:
         return cause if cause.action is Action.FAIL_JOB else None
-    ties = tuple(fault for fault in tied_to(cause, found) if fault.member in cause.tied)
-    own = (
-        (cause,) if cause.member in cause.tied else ()
-    )  # Of more ends than a status can name, those that it names count.
-    causes = [*own, *(judged(gang.spec, fault) for fault in ties)]
+    ties = tied_to(cause, found)
+    members = {cause.member, *cause.tied, *(fault.member for fault in ties)}
+    causes = (cause, *(judged(gang.spec, fault) for fault in ties))
     failing = [one for one in causes if one.action is Action.FAIL_JOB]
     before = _previous(gang)
-    again = before is not None and before.cause.tied == cause.tied
-    if not failing or not (again or len(failing) == len(cause.tied)):
+    again = before is not None and len(members) < NAMED and set(before.cause.tied) == members
+    if not failing or not (again or {one.member for one in failing} == members):
         return None
     return changed(min(failing, key=lambda one: one.time), tied=_names(cause.member, ties))
 

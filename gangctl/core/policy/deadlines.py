@@ -4,8 +4,8 @@ The rule: each deadline is one moment, or None while it isn't counted. Time in w
 count: without a leader that listens, without a place in the cluster, or while the cluster refuses the pods.
 
 - active:      start_time + activeDeadlineSeconds, while the gang has pods
-- barrier:     max(begin of the phase, the deadline before, the leader listens for 60 s, every awaited pod is started,
-               the silence of every awaited pod counts) + barrierTimeoutSeconds
+- barrier:     max(begin of the phase, the deadline before, the end of a restart back-off, the leader listens for 60 s,
+               every awaited pod is started, the silence of every awaited pod counts) + barrierTimeoutSeconds
 - replacement: max(the first replacement, the leader listens, pods are accepted, the silence of the pod counts)
                + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
@@ -46,10 +46,19 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     since = max(
         gang.status.phase_time,
         gang.status.deadline_time or 0.0,
+        _back_off_time(gang),
         gang.observed.listening_since + SETTLING_SECONDS,
         *started,
     )
     return since + gang.spec.recovery.barrier_timeout_seconds
+
+
+def _back_off_time(gang: Gang) -> float:
+    """Until when the attempt waits though it could start. A clock that was set back must not prolong a deadline."""
+    last = gang.status.incidents[0] if gang.status.incidents else None
+    is_open = last is not None and not last.settled and last.attempt == gang.status.attempt
+    until = last.back_off_time if is_open and last is not None else None
+    return 0.0 if until is None else min(until, gang.now)
 
 
 def replacement_timeout(gang: Gang) -> float | None:

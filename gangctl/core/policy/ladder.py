@@ -2,9 +2,10 @@
 
     level(cause) = max(what the fault and its rule ask for, what the ledger asks for)
 
-The same member again costs its pod. The same restore point again and again without progress leads to an older
-checkpoint, then to the suspect's pod, then to the end. The ladder must not lower what a rule asks for, and unknown
-progress must not count as none. What many gangs fail for at once (``brake.py``) must not cost a pod.
+The same member again costs its pod, unless all members ended alike. The same restore point again and again without
+progress leads to an older checkpoint, then to the suspect's pod, then to the end. The ladder must not lower what a rule
+asks for, and unknown progress must not count as none. What many gangs fail for at once (``brake.py``) must not cost a
+pod.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def level(gang: Gang, cause: Cause) -> IncidentLevel:
         return highest(*asked)
     if cause.reason == Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
         asked.append(IncidentLevel.POD)
-    if again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD:
+    suspected = again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
+    if suspected and not cause.alike:
         asked.append(IncidentLevel.POD)
     return highest(*asked)
 

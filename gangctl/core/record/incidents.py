@@ -17,7 +17,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
-from gangctl.core.policy import budget, ladder
+from gangctl.core.policy import budget, ladder, restart_backoff
 from gangctl.core.policy.cause import Settlement, describe, judged
 from gangctl.core.record import loss, stragglers, timings
 
@@ -74,7 +74,7 @@ def settled(
     closed = changed(
         incident,
         cause=settlement.cause,
-        level=ladder.highest(incident.level, settlement.level),
+        level=settlement.level if settlement.cause.alike else ladder.highest(incident.level, settlement.level),
         charged=settlement.charged,
         settled=True,
         settled_time=gang.now,
@@ -88,18 +88,19 @@ def settled(
     entry = LedgerEntry(
         time=gang.now,
         attempt=incident.attempt,
-        member=settlement.cause.member,
+        member="" if settlement.cause.alike else settlement.cause.member,
         incarnation=settlement.cause.incarnation,
         charged=settlement.charged,
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
         progressed=ladder.has_progressed(gang),
     )
     status = changed(status, incidents=(closed, *status.incidents[1:]))
-    return entered(gang, loss.noted(status, seconds), entry) if restarted else status
+    in_a_row = restart_backoff.in_a_row(gang, settlement.cause)
+    return entered(gang, loss.noted(status, seconds), entry, in_a_row) if restarted else status
 
 
-def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
-    """The status with one more attempt in its ledger and its counts."""
+def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:
+    """The status with one more attempt in its ledger and its counts. ``in_a_row``: restarts since the last step."""
     ledger = budget.entered(gang.spec, status, entry)
     restarts = status.restarts
     counts = changed(
@@ -107,6 +108,7 @@ def entered(gang: Gang, status: Status, entry: LedgerEntry) -> Status:
         counted=restarts.counted + entry.charged,
         uncounted=restarts.uncounted + (not entry.charged),
         in_window=sum(one.charged for one in ledger),
+        without_step=in_a_row,
     )
     return changed(status, ledger=ledger, restarts=counts)
 
@@ -151,6 +153,7 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
         status.restarts,
         counted=status.restarts.counted - last.charged,
         uncounted=status.restarts.uncounted + last.charged,
+        without_step=max(0, status.restarts.without_step - restart_backoff.counts(last.cause)),
         in_window=sum(entry.charged for entry in ledger),
     )
     return changed(status, incidents=(better, *status.incidents[1:]), ledger=ledger, restarts=restarts)
