@@ -326,6 +326,7 @@ class StatusChanges(TypedDict, total=False):
     message: str
     conditions: tuple[Condition, ...]
     started_attempt: int
+    resumed_attempt: int
     attempt_generation: int
     start_time: float | None
     completion_time: float | None

@@ -245,6 +245,9 @@ class Status(Model):
     """Number of the current attempt of the whole gang. It never decreases."""
     started_attempt: int = 0
     """Newest attempt that was started; later ones were held or suspended before their start. 0 if none was."""
+    resumed_attempt: int = 0
+    """First attempt after the gang was last resumed, maybe with other roles: what earlier attempts finished does not
+    count. 0 if it never was."""
     attempt_generation: int = 0
     """Generation of the spec whose roles and templates this attempt runs."""
     start_time: Timestamp | None = None

@@ -217,6 +217,12 @@ MUTANTS = (
         "if member in done",
     ),
     _one(
+        "what was finished before the gang was resumed counts",
+        "gangctl/core/facts/finished.py",
+        "    return newest if newest >= status.resumed_attempt else 0\n",
+        "    return newest\n",
+    ),
+    _one(
         "last words are not read",
         "gangctl/core/facts/finished.py",
         "        if pod.last_words is not None:\n",

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import product
 
 from gangctl.api.status import GangPhase
+from tests.core.scenario import sentence
+from tests.core.world import World
 from tests.simulation import controller, kubelets
 from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, advance, next_time
@@ -149,3 +151,24 @@ def test_a_member_of_which_only_one_process_has_finished_has_not() -> None:
     kill(u, "worker-0.0")
     go_on(u)
     assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def test_what_was_finished_before_the_roles_changed_does_not_count_for_those_that_are_left() -> None:
+    world = World()
+    told = (
+        "the gang runs",
+        "worker-0 ends with 0",
+        "replicas of worker becomes 1",
+        "decide",
+        "the pod of worker-0 has ended",
+        "the pod of worker-1 has ended",
+        "the pod of worker-1 is removed",
+        "decide",
+        "decide",
+    )
+    for line in told:
+        sentence(world, line)
+    assert (world.job.status.phase, world.job.status.attempt) == (GangPhase.PENDING, 2)
+    for line in ("worker-0 starts", "worker-0 is Ready", "decide"):
+        sentence(world, line)
+    assert (world.job.status.phase, world.job.status.attempt) == (GangPhase.RUNNING, 2)

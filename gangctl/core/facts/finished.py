@@ -22,8 +22,12 @@ from gangsidecar.wire import End, from_ranges, to_ranges
 
 
 def attempt_with_workers(status: Status) -> int:
-    """The newest attempt that had workers; 0 if there was none. Later ones were held or suspended before they began."""
-    return status.attempt if status.phase is GangPhase.RUNNING else status.started_attempt
+    """The newest attempt that had workers; 0 if there was none since the gang was resumed.
+
+    Later ones were held or suspended before they began.
+    """
+    newest = status.attempt if status.phase is GangPhase.RUNNING else status.started_attempt
+    return newest if newest >= status.resumed_attempt else 0
 
 
 @once

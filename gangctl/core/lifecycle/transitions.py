@@ -107,6 +107,8 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
         table.RESUME,
         gang,
         _seen(gang, status),
+        resumed_attempt=status.attempt + 1,
+        finished=None,
         base_incarnation=base_incarnation,
         replaced=(),
         recreated=None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from gangctl.api.gangjob import Roles
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import GangPhase
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang
 
@@ -16,7 +15,7 @@ from gangctl.core.facts.gang import Gang
 def has_succeeded(gang: Gang) -> bool:
     """Whether every member that the policy counts has finished in the newest attempt that had workers."""
     policy = gang.spec.success_policy
-    if not finished(gang) or _is_new(gang):
+    if not finished(gang):
         return False
     counting = [
         place
@@ -25,9 +24,3 @@ def has_succeeded(gang: Gang) -> bool:
     ]
     done = bool(counting) and finished(gang).issuperset(counting)
     return done and roles_hash(gang.spec.roles) == gang.status.roles_hash
-
-
-def _is_new(gang: Gang) -> bool:
-    """Whether the gang was resumed: its roles may be others than those of the attempt before."""
-    incidents = gang.status.incidents
-    return gang.status.phase is GangPhase.PENDING and not (incidents and incidents[0].attempt == gang.status.attempt)
