@@ -74,7 +74,8 @@ def awaits(gang: Gang, member: str) -> Awaited | None:
     if pod is not None:
         if not _may_run(gang, _shown(gang, pod)):
             return None
-        return Awaited(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
+        # Without a check: these are names of Kubernetes, and 10,000 pods may be given up at once.
+        return Awaited.model_construct(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
     if not _was_told_to_run(gang, member):
         return None
     incarnation = gang.incarnation(member)
@@ -140,9 +141,15 @@ def next_release(gang: Gang) -> float | None:
 
 
 def _visible(gang: Gang) -> Iterator[Suspect]:
-    """Yield the pods that the cluster shows, and those of connected supervisors that it does not show."""
+    """Yield the pods that the cluster shows, and those of connected supervisors that it does not show.
+
+    Without those that have stopped: nearly all have when an attempt of a large gang starts.
+    """
     shown = {pod.uid for pod in gang.observed.pods}
-    yield from (_shown(gang, pod) for pod in gang.observed.pods)
+    for pod in gang.observed.pods:
+        heard = gang.heard.get(pod.uid)
+        if heard is None or not is_stopped(heard.report, gang.status):
+            yield Suspect(pod.member, pod.incarnation, pod.uid, pod, heard)
     for uid, heard in gang.heard.items():
         if uid not in shown and heard.connected:
             yield Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)

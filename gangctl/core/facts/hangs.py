@@ -29,6 +29,7 @@ def limit(gang: Gang, phase: str) -> int | None:
     }.get(phase, progress.timeout_seconds)
 
 
+@once
 def hangs_at(gang: Gang) -> float | None:
     """When the gang counts as hung if no rank reports before; None = never."""
     found = _reported(gang)

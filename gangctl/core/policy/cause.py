@@ -19,7 +19,7 @@ from gangctl.api.status import Status
 from gangctl.core.facts.containers import has_ended
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.text import counted
 from gangctl.core.policy import budget, ladder
 from gangctl.core.policy.rules import default_action, verdict
@@ -88,6 +88,7 @@ def requested(gang: Gang) -> Cause:
     return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message="restartToken was changed"))
 
 
+@once
 def strongest(gang: Gang) -> Finding:
     """The strongest evidence so far of the open incident, stored or new."""
     incident = gang.status.incidents[0]

@@ -64,13 +64,12 @@ def _back_off_time(gang: Gang) -> float:
 def replacement_timeout(gang: Gang) -> float | None:
     """When a replacement has taken too long: only while others wait for it, or when it failed before."""
     accepted = admission.counts_since(gang)
-    if accepted is None:
+    if accepted is None or not (gang.replaced or gang.status.recreated):
         return None
     since = []
-    for place, member in assign(gang).items():
-        holder = gang.holders[place]
+    for holder in (gang.holders[place] for place, member in assign(gang).items() if member is None):
         entry = gang.replaced.get(holder, gang.status.recreated)
-        if member is not None or entry is None or not gang.is_fresh(holder):
+        if entry is None or not gang.is_fresh(holder):
             continue
         pod = gang.pods.get(holder)
         counts = 0.0 if pod is None or pod.started_at is None else _waits_since(gang, pod)

@@ -16,13 +16,9 @@ from gangctl.core.facts.progress import highest_step
 
 def summarised(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
-    ready: Counter[str] = Counter()
-    done: Counter[str] = Counter()
-    ended = finished(gang)
-    held = holders(gang.spec, status)
-    for place, member in gang.places.items():
-        ready[member.role.name] += gang.connected(held[place])
-        done[member.role.name] += place in ended
+    places, held = gang.places, holders(gang.spec, status)
+    ready = Counter(places[place].role.name for place, holder in held.items() if holder in gang.speaking)
+    done = Counter(places[place].role.name for place in finished(gang) if place in places)
     roles = tuple(
         RoleStatus(name=role.name, desired=role.replicas, ready=ready[role.name], succeeded=done[role.name])
         for role in gang.spec.roles
