@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangctl.api.changes import changed
 from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry
@@ -28,6 +30,7 @@ from gangctl.core.policy import budget, replacement, restore
 from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import LEVELS
 from gangctl.core.record import fitting, incidents, stragglers
+from tests.core.fleet import Fleet
 from tests.core.world import START, World
 
 LARGEST = 64 * 1024
@@ -121,6 +124,41 @@ def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_st
     stored(Observed())
     stored(Observed())
     assert (job.status.phase, job.status.attempt) == (GangPhase.PENDING, 2)
+
+
+def test_more_bad_pods_than_a_status_can_name_recreate_the_gang_and_back_off() -> None:
+    fleet = Fleet({"roles": [{"replicas": replacement.MAX_REPLACED + 1}]})
+    fleet.starts = lambda _member: False
+    fleet.turn()
+    for number in range(1, 4):
+        fleet.now += 60
+        fleet.turn()
+        fleet.pods = {uid: replace(pod, terminated=True) for uid, pod in fleet.pods.items()}
+        fleet.turn()
+        assert (fleet.status.phase, fleet.status.base_incarnation) == (GangPhase.PENDING, number)
+        assert len(fleet.status.replaced) <= replacement.MAX_REPLACED
+        assert fleet.status.recreated is not None
+        assert fleet.status.recreated.failures == number - 1
+    assert not fleet.pods, "the next pods wait"
+    fleet.now += 10
+    assert not fleet.turn().actions
+    fleet.now += 10
+    assert len(fleet.turn().actions) == replacement.MAX_REPLACED + 1
+
+
+def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -> None:
+    fleet = Fleet({"roles": [{"replicas": 600, "spares": 220}]})
+    fleet.settle()
+    lost = {f"worker-{at}" for at in range(ranks.MAX_TAKEN + 10)}
+    fleet.starts = lambda member: member not in lost
+    fleet.pods = {uid: pod for uid, pod in fleet.pods.items() if pod.member not in lost}
+    fleet.heard = {uid: heard for uid, heard in fleet.heard.items() if uid in fleet.pods}
+    fleet.settle(turns=4)
+    assert fleet.status.phase is GangPhase.GATHERING, "ten places wait for new pods of their own members"
+    fleet.pods = {uid: replace(pod, started_at=fleet.now) for uid, pod in fleet.pods.items()}
+    fleet.settle()
+    assert (fleet.status.phase, fleet.status.attempt) == (GangPhase.RUNNING, 2)
+    assert len(fleet.status.ranks) <= ranks.MAX_TAKEN
 
 
 def fullest(node: str, path: str) -> Status:

@@ -146,8 +146,8 @@ MUTANTS = (
             ),
             Patch(
                 "gangctl/core/policy/pods.py",
-                "pod.incarnation < current.get(pod.member, status.base_incarnation))\n",
-                "pod.incarnation < current.get(pod.member, status.base_incarnation) "
+                "pod.incarnation < current.get(pod.member, base))\n",
+                "pod.incarnation < current.get(pod.member, base) "
                 'or any(one.health == "Unhealthy" for one in pod.devices))\n',
             ),
         ),
@@ -155,14 +155,32 @@ MUTANTS = (
     _one(
         "a rank is given to two members",
         "gangctl/core/facts/ranks.py",
-        "                holding.add(spare)\n",
-        "                pass\n",
+        "next(free.setdefault(role, _ready_spares(gang, role)), None)",
+        "next(_ready_spares(gang, role), None)",
     ),
     _one(
         "the Ready of a spare for an older attempt counts for a place",
         "gangctl/core/facts/fitness.py",
-        "        and report.attempt == gang.status.attempt\n",
-        "        and (report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
+        "        and heard.report.attempt == gang.status.attempt\n",
+        "        and (heard.report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
+    ),
+    _one(
+        "more members are replaced than a status can name",
+        "gangctl/core/policy/replacement.py",
+        "    return not more or len(known) + len(more) <= MAX_REPLACED\n",
+        "    return True\n",
+    ),
+    _one(
+        "spares take more places than a status can name",
+        "gangctl/core/facts/ranks.py",
+        "            may_take = room > 0 or place != holder\n",
+        "            may_take = True\n",
+    ),
+    _one(
+        "a member of whom a worker has failed is passed over",
+        "gangctl/core/facts/world.py",
+        "        quiet = goes_on and not asks and all(end.stopped for end in one.ends)\n",
+        "        quiet = goes_on and not asks\n",
     ),
     _one(
         "the budget is charged twice",

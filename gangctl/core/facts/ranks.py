@@ -34,11 +34,9 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
             given[place] = None
         else:
             role = gang.places[place].role.name
-            spare = (
-                next(free.setdefault(role, _ready_spares(gang, role)), None) if room > 0 or place != holder else None
-            )
-            room -= spare is not None and place == holder
-            given[place] = spare
+            may_take = room > 0 or place != holder
+            given[place] = next(free.setdefault(role, _ready_spares(gang, role)), None) if may_take else None
+            room -= given[place] is not None and place == holder
     return given
 
 

@@ -87,21 +87,22 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
     awaited = {entry.pod or entry.member: entry for entry in status.awaited}
     for name in gang.members:
         _give_up(awaited, awaits(gang, name))
+    again = status.recreated if gang.status.phase is GangPhase.PENDING else None
+    told = Recreated(time=gang.now, since=gang.now if again is None else again.since, failures=_failures(again))
     avoiding = tuple(
         Replaced(
             member=name,
             incarnation=base,
             attempt=coming_attempt(status),
             time=gang.now,
+            since=told.since,
             avoid=avoid,
             required=required,
+            failures=told.failures,
         )
         for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
-    again = status.recreated if gang.status.phase is GangPhase.PENDING else None
-    since = gang.now if again is None else again.since
-    told = Recreated(time=gang.now, since=since, failures=_failures(again))
     status = changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
     return bounded(status, tuple(awaited.values()))
 
