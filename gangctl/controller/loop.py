@@ -1,7 +1,8 @@
 """The loop: observe, decide, apply. Each gang has its own task, which makes one round at a time.
 
-The rule: the status is written first. Directives, pods and events follow only from a status that is stored. The loop
-keeps no state: after a failure, a conflict or a crash, the next round decides again from what is stored and observed.
+The rule: the status is written first. Directives, pods and events follow only from a status that is stored. Pods are
+created and deleted beside the rounds (``actions.py``): a round must not wait for a pod. The loop keeps no state: after
+a failure, a conflict or a crash, the next round decides again from what is stored and observed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from itertools import groupby
+from functools import partial
 from typing import Final
 
 from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
@@ -19,13 +20,12 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.port import Cluster
-from gangctl.controller.backoff import Backoff
+from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
 from gangctl.controller.hub import Hub
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.plan import Action, AskScan, DeleteGang, Plan
-from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.lifecycle.plan import AskScan, Plan
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
@@ -52,15 +52,18 @@ class Loop:
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
+        slots = asyncio.Semaphore(SLOTS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.brake.run(), name="brake")
             while True:
                 gang = await self._wakes.new()
-                tasks.create_task(self._reconcile(gang), name=f"gang {gang}")
+                wake = partial(self._wakes.wake_known, gang)
+                actions = Actions(self._cluster, self._telemetry, tasks, slots, wake)
+                tasks.create_task(self._reconcile(gang, actions), name=f"gang {gang}")
 
-    async def _reconcile(self, uid: str) -> None:
+    async def _reconcile(self, uid: str, actions: Actions) -> None:
         """Reconcile one gang until it is gone."""
-        backoff, decision_log = Backoff(), DecisionLog()
+        decision_log = DecisionLog()
         while self._cluster.gang(uid) is not None:
             pause: float | None = None
             async for attempt in AsyncRetrying(
@@ -69,14 +72,15 @@ class Loop:
             ):
                 with attempt:
                     self._wakes.begin(uid)
-                    pause = await self._round(uid, backoff, decision_log)
+                    pause = await self._round(uid, actions, decision_log)
             await self._wakes.wait(uid, pause)
+        actions.stop()
         self.brake.forget(uid)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
 
-    async def _round(self, uid: str, backoff: Backoff, decision_log: DecisionLog) -> float | None:
+    async def _round(self, uid: str, actions: Actions, decision_log: DecisionLog) -> float | None:
         """Observe, decide, apply; return the seconds until the next round is due even if nothing happens.
 
         Raises:
@@ -92,6 +96,8 @@ class Loop:
         plan = self._decide(now, job, self.brake.applied(now, job, observed))
         decided = time.monotonic()
         self._telemetry.decided(decided - began)
+        wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan))
+        actions.keep(wanted)
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
             self.brake.status_written(now, before, job)
@@ -100,7 +106,10 @@ class Loop:
             logs.set_gang(job)
         decision_log.decided(job, plan)
         self._hub.publish(job)
-        await self._act(job, plan.actions, backoff)
+        actions.want(job, wanted)
+        for query in plan.actions:
+            if isinstance(query, AskScan):
+                self._hub.ask(uid, query)
         for event in plan.events:
             try:
                 await self._cluster.emit(job, event)
@@ -109,7 +118,7 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
-        pauses = (plan.requeue_after, backoff.next_in(time.monotonic()))
+        pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def observed(self, uid: str) -> Observed:
@@ -122,35 +131,6 @@ class Loop:
             listening_since=self._cluster.listening_since,
             refused=self._cluster.pod_rejections(uid),
         )
-
-    async def _act(self, job: GangJob, actions: tuple[Action, ...], backoff: Backoff) -> None:
-        """Carry out the actions that are due: kind after kind in the plan's order, those of a kind at once."""
-        backoff.keep(set(actions))
-        now = time.monotonic()
-        for _, alike in groupby((action for action in actions if backoff.is_due(action, now)), key=type):
-            async with asyncio.TaskGroup() as tasks:
-                for action in alike:
-                    tasks.create_task(self._carry_out(job, action, backoff))
-
-    async def _carry_out(self, job: GangJob, action: Action, backoff: Backoff) -> None:
-        name, began = type(action).__name__, time.monotonic()
-        try:
-            match action:
-                case CreatePod():
-                    await self._cluster.create_pod(job, action)
-                case DeletePod():
-                    await self._cluster.delete_pod(job, action)
-                case DeleteGang():
-                    await self._cluster.delete_gang(job)
-                case AskScan():
-                    self._hub.ask(job.metadata.uid, action)
-        except ClusterError as error:
-            backoff.failed(action, time.monotonic())
-            log.warning("%s failed and will be retried: %s", name, error)
-            self._telemetry.action_finished(name, time.monotonic() - began, done=False)
-        else:
-            backoff.succeeded(action)
-            self._telemetry.action_finished(name, time.monotonic() - began, done=True)
 
 
 def _log_failure(state: RetryCallState) -> None:

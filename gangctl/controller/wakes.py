@@ -24,6 +24,11 @@ class Wakes:
             self._new.put_nowait(gang)
         self._flags[gang].set()
 
+    def wake_known(self, gang: str) -> None:
+        """Ask for another round of this gang, if it has a task."""
+        if gang in self._flags:
+            self._flags[gang].set()
+
     def wake_later(self, gang: str) -> None:
         """Ask for a round within :data:`LATER_SECONDS`, unless one begins before. However often: one round."""
         if gang not in self._later:

@@ -1,6 +1,7 @@
 """The decision log: one line for each decision that changed something, with its reason.
 
 The rule: the same line must not come twice in a row, since a retried action or a refreshed summary is no new decision.
+Nor is a plan that only still wants what the one before wanted: its actions are under way.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._last: tuple[int, str, str, tuple[Action, ...]] | None = None
+        self._wanted: frozenset[Action] = frozenset()
+        """By the plan before."""
 
     def decided(self, job: GangJob, plan: Plan) -> None:
         """Log a plan whose status is stored in ``job``."""
-        if plan.status is None and not plan.actions and not plan.events:
+        before, self._wanted = self._wanted, frozenset(plan.actions)
+        if plan.status is None and not plan.events and self._wanted <= before:
             return
         attempt, phase = job.status.attempt, job.status.phase.value
         line = (attempt, phase, plan.because, plan.actions)

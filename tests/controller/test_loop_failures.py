@@ -27,9 +27,9 @@ async def test_a_conflict_drops_the_plan_and_repeats_the_decision_on_the_current
         if stored.metadata.resource_version == "1":
             world.change("uid-g", stored.status.model_copy(update={"message": "of another writer"}))
 
-    def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         seen.append(stored.metadata.resource_version)
-        return once(0.0, stored, Observed())
+        return once(0.0, stored, observed)
 
     world.before_write = interfere
     async with running(world, decide):

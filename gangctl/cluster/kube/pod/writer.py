@@ -6,7 +6,6 @@ pod that has the right name but another owner must never be taken for the gang's
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, Final
@@ -21,8 +20,6 @@ from gangctl.cluster.kube.watch.projections import PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.core.policy.pods import CreatePod, DeletePod
 
-CONCURRENCY: Final = 64
-"""Maximum number of requests at once: the time limit of a request must not include the time in the queue."""
 NO_DRY_RUN: Final = "does not support dry run"
 """The API server's words, without a reason of its own, for a webhook with side effects."""
 
@@ -42,7 +39,6 @@ class PodWriter:
         self._client = client
         self._pods = pods
         self._build = build
-        self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def create(self, job: GangJob, create: CreatePod) -> None:
         """Create a member's pod; see the port.
@@ -54,8 +50,7 @@ class PodWriter:
         path = paths.pods(job.metadata.namespace)
         try:
             body = self._body(job, create)
-            async with self._slots:
-                answer = await self._client.request("POST", path, body=body)
+            answer = await self._client.request("POST", path, body=body)
         except AlreadyExists:
             answer = await self._existing(job, pod_name(job.metadata.name, create.member, create.incarnation))
         except Conflict as error:  # Many writes at once to the same quota.
@@ -69,8 +64,7 @@ class PodWriter:
             options["gracePeriodSeconds"] = delete.grace_seconds
         path = paths.pod(job.metadata.namespace, delete.name)
         try:
-            async with self._slots:
-                answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
+            answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
         except (NotFound, Conflict):  # It is gone, or another pod has its name by now.
             self._pods.drop(delete.uid)
             return

@@ -1,0 +1,162 @@
+"""The actions of one gang, carried out beside its decisions: a slow request for one pod delays no decision.
+
+The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
+They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
+gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted.
+
+An action must not start late: which one is next is decided when there is room for it, not before. One that is under way
+when the status moves on does no harm, since a pod is created by the name of its incarnation, and deleted by its UID.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.port import Cluster
+from gangctl.controller.backoff import Backoff
+from gangctl.core.lifecycle.plan import DeleteGang
+from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.telemetry import logs
+from gangctl.telemetry.port import Telemetry
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 32
+"""Requests of one kind for one gang at once."""
+SLOTS: Final = 64
+"""Requests for all gangs at once: half of them for one gang, so that a gang whose requests are slow stops no other."""
+KINDS: Final = (CreatePod, DeletePod, DeleteGang)
+
+ClusterAction = CreatePod | DeletePod | DeleteGang
+
+
+class Actions:
+    """What is to be done for one gang, and what is under way."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        telemetry: Telemetry,
+        tasks: asyncio.TaskGroup,
+        slots: asyncio.Semaphore,
+        done: Callable[[], None],
+    ) -> None:
+        """Give the actions what they need.
+
+        Args:
+            cluster: carries them out.
+            telemetry: is told how long each took.
+            tasks: runs them; when it is cancelled, because this process leads no more, so are they.
+            slots: shared by all gangs.
+            done: called after each action, since there may be something new to decide.
+        """
+        self._cluster = cluster
+        self._telemetry = telemetry
+        self._tasks = tasks
+        self._slots = slots
+        self._done = done
+        self._backoff = Backoff()
+        self._job: GangJob | None = None
+        self._waiting: dict[type, deque[ClusterAction]] = {kind: deque() for kind in KINDS}
+        self._under_way: set[Hashable] = set()
+        self._workers = dict.fromkeys(KINDS, 0)
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until the next failed action may be tried again; None if there is none."""
+        return self._backoff.next_in(time.monotonic())
+
+    def keep(self, wanted: Iterable[ClusterAction]) -> None:
+        """Forget what waits and isn't wanted by the newest plan, whose status is not stored yet."""
+        kept = set(wanted)
+        self._backoff.keep(set(kept))
+        for kind, waiting in self._waiting.items():
+            self._waiting[kind] = deque(action for action in waiting if action in kept)
+
+    def want(self, job: GangJob, wanted: Iterable[ClusterAction]) -> None:
+        """Carry these out, and nothing else. ``job``: the stored object from which they follow."""
+        self._job = job
+        actions, now = tuple(wanted), time.monotonic()
+        self.keep(actions)
+        for kind in KINDS:
+            self._waiting[kind] = deque(
+                action
+                for action in actions
+                if type(action) is kind and _target(action) not in self._under_way and self._backoff.is_due(action, now)
+            )
+            for _ in range(min(AT_ONCE, len(self._waiting[kind])) - self._workers[kind]):
+                self._workers[kind] += 1
+                self._tasks.create_task(self._work(kind), name=f"actions of gang {job.metadata.name}")
+
+    def stop(self) -> None:
+        """The gang is gone: what has not started does not start."""
+        self.keep(())
+
+    async def _work(self, kind: type) -> None:
+        """Carry out what waits of this kind, one after the other."""
+        try:
+            while self._waiting[kind]:
+                async with self._slots:
+                    action = self._next(kind)
+                    if action is None:
+                        return
+                    await self._carry_out(action)
+        finally:
+            self._workers[kind] -= 1
+
+    def _next(self, kind: type) -> ClusterAction | None:
+        """What starts now; None if nothing of this kind does. A plan that came meanwhile may want something else."""
+        if not self._waiting[kind]:
+            return None
+        if kind is DeleteGang and (self._under_way or any(self._waiting[one] for one in KINDS if one is not kind)):
+            return None  # The next plan asks for it again.
+        return self._waiting[kind].popleft()
+
+    async def _carry_out(self, action: ClusterAction) -> None:
+        job, name, target, began = self._job, type(action).__name__, _target(action), time.monotonic()
+        assert job is not None
+        logs.set_gang(job)
+        self._under_way.add(target)
+        try:
+            match action:
+                case CreatePod():
+                    await self._cluster.create_pod(job, action)
+                case DeletePod():
+                    await self._cluster.delete_pod(job, action)
+                case DeleteGang():
+                    await self._cluster.delete_gang(job)
+        except ClusterError as error:
+            log.warning("%s failed and will be retried: %s", name, error)
+            self._failed(action, began)
+        except Exception:
+            log.exception("%s crashed, which is a bug; it will be retried", name)
+            self._failed(action, began)
+        else:
+            self._backoff.succeeded(action)
+            self._telemetry.action_finished(name, time.monotonic() - began, done=True)
+        finally:
+            self._under_way.discard(target)
+            self._done()
+
+    def _failed(self, action: ClusterAction, began: float) -> None:
+        now = time.monotonic()
+        self._backoff.failed(action, now)
+        self._telemetry.action_finished(type(action).__name__, now - began, done=False)
+
+
+def _target(action: ClusterAction) -> Hashable:
+    """What the action is done to: the same for two that differ in how it is done."""
+    match action:
+        case CreatePod():
+            return CreatePod, action.member, action.incarnation
+        case DeletePod():
+            return DeletePod, action.uid
+        case DeleteGang():
+            return DeleteGang

@@ -1,0 +1,191 @@
+"""Deciding never waits for doing: slow, failing and outdated actions beside the rounds of a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller.actions import AT_ONCE
+from gangctl.core.facts.world import Observed, Pod
+from gangctl.core.lifecycle.plan import Action, DeleteGang, Plan
+from gangctl.core.policy.pods import CreatePod, DeletePod
+from tests.controller.fake_cluster import FakeCluster, running
+from tests.controller.test_loop import CREATE, DELETE, attempt_after
+from tests.wait import until_async
+
+NEXT = CreatePod("worker-0", 1)
+
+
+@dataclass
+class SlowCluster(FakeCluster):
+    """Its requests end when the test says so; those that are cancelled never do."""
+
+    gates: Mapping[Any, asyncio.Event] = field(default_factory=dict)
+    began: list[object] = field(default_factory=list)
+    cancelled: list[object] = field(default_factory=list)
+
+    async def create_pod(self, job: GangJob, create: CreatePod) -> None:
+        await self._pass(create)
+        await super().create_pod(job, create)
+
+    async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
+        await self._pass(delete)
+        await super().delete_pod(job, delete)
+
+    async def _pass(self, action: object) -> None:
+        self.began.append(action)
+        try:
+            if action in self.gates:
+                await self.gates[action].wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(action)
+            raise
+
+
+def wanting(*stages: tuple[Action, ...]) -> Callable[[float, GangJob, Observed], Plan]:
+    """A core that has one attempt for each report that it has heard, and wants that attempt's actions."""
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        attempt = max(stored.status.attempt, 1 + sum(one.report.seq for one in observed.heard))
+        status = attempt_after(stored, attempt) if attempt > stored.status.attempt else None
+        wanted = stages[min(attempt, len(stages)) - 1]
+        there = {(pod.member, pod.incarnation) for pod in observed.pods}
+        return Plan(
+            "on",
+            status,
+            tuple(
+                one for one in wanted if not isinstance(one, CreatePod) or (one.member, one.incarnation) not in there
+            ),
+        )
+
+    return decide
+
+
+async def test_a_slow_creation_delays_neither_the_next_decision_nor_its_status_nor_its_directives() -> None:
+    world = SlowCluster(gates={CREATE: asyncio.Event()})
+    async with running(world, wanting((CREATE,), (CREATE,))) as here:
+        await until_async("the creation begins", lambda: world.began)
+        member = await here.member(0)
+        await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
+        while (await member.hear()).attempt < 2:
+            pass
+        assert world.began == [CREATE], "the same creation is under way once"
+        world.gates[CREATE].set()
+        await until_async("the pod is there", lambda: CREATE in world.done)
+
+
+async def test_a_slow_deletion_does_not_delay_the_creation_of_the_next_incarnation() -> None:
+    shown: dict[str, tuple[Pod, ...]] = {"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)}
+    world = SlowCluster(gates={DELETE: asyncio.Event()}, shown=shown)
+    async with running(world, wanting((DELETE,), (NEXT, DELETE))) as here:
+        await until_async("the deletion begins", lambda: world.began == [DELETE])
+        await here.member(0)
+        await until_async("the next pod is created", lambda: NEXT in world.done)
+        assert world.began == [DELETE, NEXT]
+
+
+async def test_what_the_newest_plan_does_not_want_does_not_start_late() -> None:
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    gates = {create: asyncio.Event() for create in first}
+    world = SlowCluster(gates=gates)
+    async with running(world, wanting(first, (NEXT,))) as here:
+        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
+        await here.member(0)
+        await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
+        for gate in gates.values():
+            gate.set()
+        await until_async("what the new plan wants is done", lambda: NEXT in world.done)
+        assert set(world.began) == {*first[:AT_ONCE], NEXT}
+
+
+async def test_nothing_of_the_old_plan_starts_while_the_next_status_is_written() -> None:
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    gates = {create: asyncio.Event() for create in first}
+    writing = asyncio.get_running_loop().create_future()
+    held_up: list[GangJob] = []
+
+    def hang(stored: GangJob) -> object:
+        held_up.append(stored)
+        return writing if len(held_up) == 2 else None
+
+    world = SlowCluster(gates=gates, before_write=hang)
+    async with running(world, wanting(first, ())) as here:
+        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
+        await here.member(0)
+        await until_async("the second write hangs", lambda: len(held_up) == 2)
+        for gate in gates.values():
+            gate.set()
+        await until_async("those under way end", lambda: len([d for d in world.done if d in first]) == AT_ONCE)
+        writing.set_result(None)
+        await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
+        assert set(world.began) == set(first[:AT_ONCE])
+
+
+async def test_what_is_under_way_or_waits_ends_with_the_loop() -> None:
+    """As when this process loses the Lease: the term's tasks are cancelled."""
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    world = SlowCluster(gates={create: asyncio.Event() for create in first})
+    async with running(world, wanting(first)):
+        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
+    assert set(world.cancelled) == set(world.began) == set(first[:AT_ONCE])
+    for gate in world.gates.values():
+        gate.set()
+    assert not any(create in world.done for create in first)
+
+
+async def test_a_crash_of_an_action_is_logged_and_repeated_and_ends_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    crashes = iter([ZeroDivisionError("a bug in a builder")])
+
+    def crash(create: CreatePod) -> None:
+        error = next(crashes, None) if create == CREATE else None
+        if error is not None:
+            raise error
+
+    world = SlowCluster(before_create=crash)
+    with caplog.at_level(logging.ERROR):
+        async with running(world, wanting((CREATE, CreatePod("worker-1", 0)))):
+            await until_async("both pods are there", lambda: len(world.shown.get("uid-g", ())) == 2)
+    assert world.began.count(CREATE) == 2
+    assert "CreatePod crashed, which is a bug" in caplog.text
+
+
+async def test_a_gang_is_deleted_after_its_pods() -> None:
+    shown: dict[str, tuple[Pod, ...]] = {"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)}
+    world = SlowCluster(gates={DELETE: asyncio.Event()}, shown=shown)
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        left = tuple(DELETE for pod in observed.pods if not pod.deleting)
+        return Plan("it ended", attempt_after(stored, 1) if not stored.status.attempt else None, (*left, DeleteGang()))
+
+    async with running(world, decide) as here:
+        await until_async("the deletion of the pod begins", lambda: world.began == [DELETE])
+        here.wakes.wake("uid-g")
+        await here.member(0)
+        assert DeleteGang() not in world.done
+        world.gates[DELETE].set()
+        await until_async("the gang is deleted", lambda: not world.jobs)
+        assert world.done[-2:] == [DELETE, DeleteGang()]
+
+
+async def test_a_gang_whose_requests_are_slow_does_not_stop_another() -> None:
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(200))
+    world = SlowCluster(gates={create: asyncio.Event() for create in first})
+    job = world.jobs["uid-g"]
+    world.jobs["uid-h"] = job.model_copy(
+        update={"metadata": job.metadata.model_copy(update={"uid": "uid-h", "name": "h"})}
+    )
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        wanted = first if stored.metadata.uid == "uid-g" else () if observed.pods else (NEXT,)
+        return Plan("on", attempt_after(stored, 1) if not stored.status.attempt else None, wanted)
+
+    async with running(world, decide):
+        await until_async("the other gang has its pod", lambda: NEXT in world.done)
