@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gangctl.api.checkpoint import Checkpoint
+from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
@@ -352,6 +353,7 @@ class StatusChanges(TypedDict, total=False):
     recreated: Recreated | None
     awaited: tuple[Awaited, ...]
     awaited_all: AwaitedAll | None
+    fencing: Fencing | None
     ranks: tuple[HeldRank, ...]
     finished: Finished | None
     barrier_timeouts: int

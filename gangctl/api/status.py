@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
 from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
@@ -300,6 +301,9 @@ class Status(Model):
     """Pods of earlier incarnations that may still run a worker."""
     awaited_all: AwaitedAll | None = None
     """Summary of awaited pods, if there are more than can be listed."""
+    fencing: Fencing | None = None
+    """What supervisors are told to do without a controller. Absent until an attempt was made by a release that knows
+    it: then no silent member is taken for stopped."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
     finished: Finished | None = None

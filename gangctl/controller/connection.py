@@ -63,13 +63,16 @@ class Connection:
         socket: web.WebSocketResponse,
         transport: asyncio.BaseTransport | None,
         now: float,
+        revision: int,
     ) -> None:
-        """``transport``: None if it is broken already."""
+        """``transport``: None if it is broken already; ``revision``: of the wire, as the sidecar knows it."""
         self.identity = identity
         self.socket = socket
         self.last_report_at = now
+        self.pinged_at = now
         self.has_reported = False
         """Whether its supervisor has sent a report on this connection."""
+        self._revision = revision
         self._transport = transport
         self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
@@ -85,8 +88,13 @@ class Connection:
         Raises:
             WireError: it is too large.
         """
-        self._waiting[type(message).__name__] = wire.encode(message)
+        self._waiting[type(message).__name__] = wire.encode(wire.for_sidecar(message, self._revision))
         self._wakeup.set()
+
+    def ping(self, heard: wire.Report | None, now: float) -> None:
+        """Tell the supervisor which of its reports was heard last; None if no report came on this connection."""
+        self.pinged_at = now
+        self.send(wire.Ping(heard_ms=0 if heard is None else heard.sent_ms))
 
     def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
         """Send the directive that follows from ``job`` and ``report``, unless this session has it already.
@@ -134,7 +142,8 @@ class Connection:
             self._wakeup.clear()
             while self._waiting:
                 # One at a time: while a slow receiver takes this one, the others can still be replaced by newer ones.
-                _, text = self._waiting.popitem()
+                # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
+                text = self._waiting.pop(next(iter(self._waiting)))
                 await self.socket.send_str(text)
 
     def abort(self) -> None:

@@ -40,6 +40,8 @@ from gangsidecar import wire
 log = logging.getLogger(__name__)
 
 PING_SECONDS: Final = 5.0
+PING_AGAIN: Final = 0.8
+"""The part of it after which a report is answered by a ping at once: leases count from that report."""
 SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: after this long without a report it does not count as connected."""
 HEARTBEAT_SECONDS: Final = 20.0
@@ -136,10 +138,9 @@ class Hub:
 
     def _check(self, connection: Connection) -> None:
         """Ping the sidecar, and notice whether its supervisor is silent."""
-        if self._leader() is None:
-            connection.send(wire.Ping())
-            if time.monotonic() - connection.last_report_at > SILENT_SECONDS:
-                self._disconnect(connection.identity)
+        self._ping(connection)
+        if self._leader() is None and time.monotonic() - connection.last_report_at > SILENT_SECONDS:
+            self._disconnect(connection.identity)
 
     def publish(self, job: GangJob) -> None:
         """This object is stored: from now on directives follow from it."""
@@ -193,7 +194,8 @@ class Hub:
         socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
         await socket.prepare(request)
         admit()
-        connection = Connection(identity, socket, request.transport, time.monotonic())
+        revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
+        connection = Connection(identity, socket, request.transport, time.monotonic(), revision)
         if self._leader() is not None:
             connection.abort()
             return socket
@@ -264,6 +266,7 @@ class Hub:
         return CloseFrame(aiohttp.WSCloseCode.OK, "")
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
+        is_first = not connection.has_reported
         connection.last_report_at = time.monotonic()
         connection.has_reported = True
         change = self._reports.add(report, clock.now())
@@ -273,11 +276,18 @@ class Hub:
         stored = self._jobs.get(report.gang)
         if stored is not None and report.attempt < stored[0].status.attempt:
             self.stale[StaleReason.OLDER_ATTEMPT] += 1
+        self._ping(connection, at_once=is_first)
         self._direct(connection)
         if change is ReportChange.STATE:
             self._wake(report.gang)
         elif change is ReportChange.STEP:
             self._wake_later(report.gang)
+
+    def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
+        now, who = time.monotonic(), connection.identity
+        due = at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS
+        if due and self._leader() is None:
+            connection.ping(self._reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:
         """Send the directive that follows from the stored object and the member's newest report."""

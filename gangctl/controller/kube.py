@@ -180,7 +180,9 @@ class Controller:
             try:
                 await self._catch_up()
                 wakes = Wakes()
-                self._wakes, self._cluster.leading_since = wakes, clock.now()
+                clock.begin_term()
+                self._cluster.begin_term()
+                self._wakes = wakes
                 for uid in self._cluster.uids():
                     wakes.wake(uid)
                 self._loop = Loop(self._cluster, self._hub, wakes, decide, self._telemetry)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -16,6 +15,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Endpoint
+from gangctl.cluster import clock
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
 
@@ -44,7 +44,7 @@ async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
         found = look(name)
         if found is None:
             raise web.HTTPNotFound(text=f"this controller knows no gang {name!r:.80}\n")
-        text = snapshot(time.time(), *found).model_dump_json(by_alias=True, exclude_none=True)
+        text = snapshot(clock.now(), *found).model_dump_json(by_alias=True, exclude_none=True)
         return web.Response(text=text, content_type="application/json")
 
     application = web.Application()

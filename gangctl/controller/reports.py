@@ -92,10 +92,11 @@ class ReportStore:
 
 
 def _substance(report: Report) -> Report:
-    """The report without sequence number and ages, which change all the time."""
+    """The report without sequence number, clock and ages, which change all the time."""
     return replace(
         report,
         seq=0,
+        sent_ms=0,
         phase_age_ms=0,
         ends=tuple(replace(end, age_ms=0) for end in report.ends),
         progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),

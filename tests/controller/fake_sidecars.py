@@ -71,6 +71,12 @@ class Sidecar:
         await self.socket.send_str(message if isinstance(message, str) else wire.encode(message))
 
     async def hear(self) -> Any:
+        """The next message that is no ping."""
+        while isinstance(message := await self.hear_all(), wire.Ping):
+            pass
+        return message
+
+    async def hear_all(self) -> Any:
         """The next message."""
         async with asyncio.timeout(10):
             return wire.decode(await self.socket.receive_str())
@@ -93,9 +99,9 @@ class Served:
     session: aiohttp.ClientSession
     woken: list[str] = field(default_factory=list)
 
-    async def dial(self, token: str = "token-0", **options: Any) -> Sidecar:
-        """Connect as the sidecar with this token."""
-        headers = {"Authorization": f"Bearer {token}"}
+    async def dial(self, token: str = "token-0", revision: int = wire.REVISION, **options: Any) -> Sidecar:
+        """Connect as the sidecar with this token, of a release with this revision of the wire."""
+        headers = {"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(revision)}
         return Sidecar(await self.session.ws_connect(self.url, headers=headers, max_msg_size=2**22, **options))
 
 

@@ -164,6 +164,51 @@ async def test_a_report_is_kept_until_no_decision_needs_it() -> None:
         assert await there.closed() == aiohttp.WSCloseCode.GOING_AWAY
 
 
+def numbered(stored: GangJob, said: wire.Report) -> wire.Directive | None:
+    """A directive with all fields that came later."""
+    return wire.Directive(said.gang, said.pod, stored.status.attempt, wire.Verb.HOLD, fencing=7)
+
+
+async def test_a_ping_with_the_time_of_the_report_comes_before_its_directive() -> None:
+    async with served(numbered) as here:
+        here.hub.publish(job())
+        sidecar = await here.dial()
+        await sidecar.say(report(sent_ms=1234))
+        assert await sidecar.hear_all() == wire.Ping(heard_ms=1234)
+        assert (await sidecar.hear_all()).fencing == 7
+
+
+async def test_a_report_that_was_overtaken_prolongs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "PING_SECONDS", 0.05)
+    async with served() as here:
+        sidecar = await here.dial()
+        await sidecar.say(report(seq=2, sent_ms=2000))
+        await sidecar.say(report(seq=1, sent_ms=9000))
+        await heard(here)
+        pinging = asyncio.create_task(here.hub.keep_alive())
+        assert [await sidecar.hear_all() for _ in range(3)] == [wire.Ping(heard_ms=2000)] * 3
+        pinging.cancel()
+
+
+async def test_before_the_first_report_a_ping_prolongs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "PING_SECONDS", 0.05)
+    async with served() as here:
+        sidecar = await here.dial()
+        pinging = asyncio.create_task(here.hub.keep_alive())
+        assert await sidecar.hear_all() == wire.Ping(heard_ms=0)
+        pinging.cancel()
+
+
+@pytest.mark.parametrize("revision", [1, 2])
+async def test_an_older_sidecar_gets_nothing_that_it_would_refuse(revision: int) -> None:
+    async with served(numbered) as here:
+        here.hub.publish(job())
+        sidecar = await here.dial(revision=revision)
+        await sidecar.say(report())
+        assert await sidecar.hear_all() == wire.Ping()
+        assert (await sidecar.hear_all()).fencing == 0
+
+
 async def test_the_hub_pings_sidecars_and_a_silent_supervisor_counts_as_not_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -174,7 +219,7 @@ async def test_the_hub_pings_sidecars_and_a_silent_supervisor_counts_as_not_conn
         await sidecar.say(report(seq=1))
         await heard(here)
         pinging = asyncio.create_task(here.hub.keep_alive())
-        assert await sidecar.hear() == wire.Ping()
+        assert isinstance(await sidecar.hear_all(), wire.Ping)
         await until_async("the member counts as not connected", lambda: connected(here) == [False])
         assert here.woken == ["uid-g"] * 2
         await sidecar.say(report(seq=2))

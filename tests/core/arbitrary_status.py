@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from gangctl.api.fencing import Fencing
 from gangctl.api.gangjob import Action
 from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
 from gangctl.api.reasons import Reason
@@ -160,6 +161,15 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         ),
         awaited=few(
             of(Awaited, member=members, incarnation=some, pod=st.sampled_from(["u0", "u1", ""]), vanished_time=optional)
+        ),
+        fencing=st.none()
+        | of(
+            Fencing,
+            revision=some,
+            isolation_seconds=st.sampled_from([None, 20, 60]),
+            stop_grace_seconds=st.sampled_from([0, 15]),
+            longest_isolation_seconds=st.sampled_from([None, 20, 60]),
+            longest_stop_grace_seconds=st.sampled_from([0, 15, 120]),
         ),
         awaited_all=st.none() | of(AwaitedAll, incarnation=some, vanished_time=optional),
         given_back=st.booleans(),

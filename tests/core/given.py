@@ -54,7 +54,7 @@ def ready(world: World, member: str, attempt: str | None = None) -> None:
     pod = world.pods[world.newest(member)]
     if attempt is None and (pod.terminated or pod.deleting or pod.uid not in world.heard):
         return
-    world.says(member, Phase.READY, int(attempt or world.job.status.attempt))
+    world.says(member, Phase.READY, int(attempt or world.job.status.attempt), fencing=world.told)
 
 
 def run(world: World, member: str) -> None:
@@ -67,7 +67,7 @@ def run(world: World, member: str) -> None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
             fresh = {"progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
-            world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, **fresh)
+            world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, fencing=said.fencing, **fresh)
 
 
 def ended(world: World, process: str | None, member: str, how: str, *words: str | None) -> None:
@@ -163,8 +163,10 @@ def remove(world: World, member: str) -> None:
     del world.pods[world.newest(member)]
 
 
-def controller(world: World) -> None:
+def controller(world: World, seconds: str | None = None, where: str | None = None) -> None:
     """A new controller knows nothing but what is stored, until the members connect."""
+    if seconds is not None:
+        passes(world, seconds if where == "ahead" else f"-{seconds}")
     world.unheard |= world.heard
     world.heard.clear()
     world.scanned = None
@@ -229,6 +231,14 @@ def change(world: World, key: str, value: str) -> None:
     job = world.job
     metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
     world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
+
+
+def policy(world: World, key: str, value: str) -> None:
+    """The user changes a field of the recovery, which is live."""
+    job, named = world.job, {"isolationTimeoutSeconds": "isolation_timeout_seconds"}
+    field = named.get(key, "stop_grace_period_seconds")
+    recovery = job.spec.recovery.model_copy(update={field: int(value)})
+    world.job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
 
 
 def passes(world: World, seconds: str) -> None:

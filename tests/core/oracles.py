@@ -80,18 +80,17 @@ def blocking(facts: Facts) -> list[str]:
     named = {entry.pod for entry in status.awaited}
     blocks = []
     for pod in facts.observed.pods:
-        excused = _is_proven_stopped(facts, pod.uid) or pod.terminated or _has_fenced_itself(facts, pod.uid)
+        ended = pod.terminated and not facts.is_connected(pod.uid)
+        excused = _is_proven_stopped(facts, pod.uid) or ended or _has_fenced_itself(facts, pod.uid)
         gone_with_the_rest = _is_of_rest(facts, pod.member, pod.incarnation) and _has_vanished(facts, pod.uid)
         if pod.uid in named or excused or (_is_rest_over(facts) and gone_with_the_rest):
             continue
         if _may_have_run(facts, pod):
             blocks.append(f"{pod.member}.{pod.incarnation}")
     for entry in status.awaited:
-        over = (
-            entry.vanished_time is not None and facts.now >= entry.vanished_time + facts.recovery.lost_pod_grace_seconds
-        )
-        lost = over and _has_vanished(facts, entry.pod) and not facts.is_connected(entry.pod)
-        terminated = entry.pod in facts.shown and facts.shown[entry.pod].terminated
+        silent = not facts.is_connected(entry.pod)
+        lost = _is_grace_over(facts, entry.vanished_time) and _has_vanished(facts, entry.pod) and silent
+        terminated = entry.pod in facts.shown and facts.shown[entry.pod].terminated and silent
         if not (_is_proven_stopped(facts, entry.pod) or terminated or lost or _has_fenced_itself(facts, entry.pod)):
             blocks.append(f"{entry.member}.{entry.incarnation}")
     speakers = [one.report for one in _unknown_speakers(facts) if one.report.pod not in named]
@@ -118,22 +117,22 @@ def _is_proven_stopped(facts: Facts, uid: str) -> bool:
     return ready or (report.phase is Phase.DONE and report.attempt >= facts.status.attempt)
 
 
+def _is_grace_over(facts: Facts, since: float | None) -> bool:
+    grace = facts.recovery.lost_pod_grace_seconds
+    return since is not None and facts.now - grace >= since and facts.now - grace >= facts.observed.listening_since
+
+
 def _has_vanished(facts: Facts, uid: str) -> bool:
     return uid not in facts.shown or (facts.shown[uid].deleting and facts.is_away(facts.shown[uid]))
 
 
 def _has_fenced_itself(facts: Facts, uid: str) -> bool:
-    recovery, status = facts.recovery, facts.status
-    if recovery.isolation_timeout_seconds is None or facts.is_connected(uid):
+    told = facts.status.fencing
+    if told is None or told.longest_isolation_seconds is None or facts.is_connected(uid):
         return False
-    gathering = status.phase in {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
-    planned = status.phase is GangPhase.SUSPENDED or (
-        gathering and bool(status.incidents) and status.incidents[0].planned
-    )
-    grace = recovery.planned_stop_grace_period_seconds if planned else recovery.stop_grace_period_seconds
-    since = [facts.observed.listening_since, status.phase_time]
-    since += [facts.heard[uid].at] if uid in facts.heard else []
-    return all(facts.now >= moment + recovery.isolation_timeout_seconds + grace + 10 for moment in since)
+    since = [facts.observed.listening_since] + ([facts.heard[uid].at] if uid in facts.heard else [])
+    wait = told.longest_isolation_seconds + told.longest_stop_grace_seconds + 10
+    return all(facts.now >= moment + wait for moment in since)
 
 
 def _may_have_run(facts: Facts, pod: Pod) -> bool:
@@ -162,13 +161,13 @@ def _is_rest_over(facts: Facts) -> bool:
         for pod in facts.observed.pods
         if _is_of_rest(facts, pod.member, pod.incarnation)
         and _may_have_run(facts, pod)
-        and not pod.terminated
+        and not (pod.terminated and not facts.is_connected(pod.uid))
         and not _is_proven_stopped(facts, pod.uid)
         and not _has_vanished(facts, pod.uid)
         and not _has_fenced_itself(facts, pod.uid)
     ]
     speaks = [one for one in _unknown_speakers(facts) if _is_of_rest(facts, one.report.member, one.report.incarnation)]
-    return not here and not speaks and facts.now >= rest.vanished_time + facts.recovery.lost_pod_grace_seconds
+    return not here and not speaks and _is_grace_over(facts, rest.vanished_time)
 
 
 # Ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.starting import MAX_HOSTS
 from gangsidecar.wire import Phase
-from tests.core.given import each, ready, runs
+from tests.core.given import each, over, ready, runs
 from tests.core.world import World
 
 ROLES = """\
@@ -40,7 +40,7 @@ def test_a_spare_that_takes_a_place_is_found_at_that_place() -> None:
     world = World()
     world.submit(ROLES)
     runs(world)
-    world.pod("worker-0", deleting=True, terminated=True)
+    over(world, "worker-0")
     world.decide()
     each(lambda where, member: None if member == "worker-0" else ready(where, member))(world)
     world.decide()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gangctl.api.fencing import Fencing
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
@@ -88,6 +89,8 @@ def changes(before: Status, after: Status) -> list[str]:
     if after.finished != before.finished:
         roles = () if after.finished is None else after.finished.roles
         lines.append(f"finished: {', '.join(f'{role.name}:{role.indexes}' for role in roles) or 'none'}")
+    if after.fencing != before.fencing and any(map(_isolates, (before.fencing, after.fencing))):
+        lines.append(f"supervisors are told: {_fencing(after.fencing)}")
     if after.rejected_steps != before.rejected_steps:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
     if after.restarts != before.restarts:
@@ -95,6 +98,23 @@ def changes(before: Status, after: Status) -> list[str]:
     if after.barrier_timeouts > before.barrier_timeouts:
         lines.append(f"deadline {after.barrier_timeouts} has passed")
     return lines
+
+
+def _isolates(fencing: Fencing | None) -> bool:
+    return fencing is not None and (fencing.isolation_seconds, fencing.longest_isolation_seconds) != (None, None)
+
+
+def _fencing(told: Fencing | None) -> str:
+    if told is None:
+        return "nothing"
+    now, longest = (
+        f"{'never to stop by themselves' if isolation is None else f'isolation {isolation} s'}, {grace} s of grace"
+        for isolation, grace in (
+            (told.isolation_seconds, told.stop_grace_seconds),
+            (told.longest_isolation_seconds, told.longest_stop_grace_seconds),
+        )
+    )
+    return f"{now}{'' if now == longest else f'; some may go by: {longest}'}"
 
 
 def told(world: World, member: str) -> list[str]:

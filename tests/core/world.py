@@ -130,6 +130,11 @@ class World:
         self.again(member)
         self.again(member, ends=(*self.heard[self.newest(member)].report.ends, one))
 
+    @property
+    def told(self) -> int:
+        """The revision of what supervisors are told to do without a controller."""
+        return 0 if self.job.status.fencing is None else self.job.status.fencing.revision
+
     # What is decided
 
     def observed(self) -> Observed:

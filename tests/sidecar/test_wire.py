@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -230,6 +230,14 @@ class TestRevisions:
         assert set(told) <= REVISION_1
         assert set(told["progress"]) <= PROGRESS_1
         assert wire.in_revision(self.LATER, 1).progress == Progress(3, 7, 1, first_step=7, first_age_ms=1)
+
+    @pytest.mark.parametrize("revision", [1, 2])
+    def test_an_older_peer_gets_no_clock_and_no_number_of_what_was_told(self, revision: int) -> None:
+        told = wire.in_revision(report(fencing=3, sent_ms=5, loaded=Loaded(3, 5, 1)), revision)
+        assert (told.fencing, told.sent_ms, told.loaded is None) == (0, 0, revision < 2)
+        assert wire.for_sidecar(wire.Ping(heard_ms=5), revision) == wire.Ping()
+        hold = wire.Directive("g", "p", 1, wire.Verb.HOLD, fencing=3)
+        assert wire.for_sidecar(hold, revision) == replace(hold, fencing=0)
 
     def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
         old = report(progress=Progress(3, 7, 1))

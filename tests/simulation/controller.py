@@ -11,12 +11,13 @@ from enum import Enum, auto
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.facts.world import Heard
+from gangctl.cluster.sightings import first_seen, seen_again
+from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Directive, Report, Scanned, aged
+from gangsidecar.wire import Directive, Ping, Report, Scanned, aged
 from tests.simulation import invariants, sidecars, truth
 from tests.simulation.universe import Universe
 from tests.simulation.values import Ended, Leader, Up, seconds
@@ -50,14 +51,16 @@ def begin(u: Universe) -> int:
         _is_read_back(u, u.status)
     u.leaders[number] = Leader(
         number=number,
+        skew=u.skew,
         began=u.now,
         since=u.now + u.skew,
         status=u.status,
         version=u.version,
         spec=u.spec,
         generation=u.generation,
-        pods=_pods(u),
-        lost=_lost(u, frozenset()),
+        written=_pods(u),
+        pods=tuple(first_seen(pod, u.wall) for pod in _pods(u)),
+        lost=_lost(u, frozenset(), u.skew),
         synced=(u.now, u.now, u.now),
     )
     return number
@@ -90,7 +93,7 @@ def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:
     """Which of its watches have something that it hasn't seen."""
     news = (
         leader.version != u.version,
-        leader.pods != _pods(u) or leader.refused != _refused(u),
+        leader.written != _pods(u) or leader.refused != _refused(u),
         frozenset(node for node, _ in leader.lost) != u.lost,
     )
     return tuple(watch for watch, is_news in zip(Watch, news, strict=True) if is_news)
@@ -106,9 +109,9 @@ def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) ->
     if told:
         leader = replace(leader, status=u.status, version=u.version, spec=u.spec, generation=u.generation, plan=None)
     if Watch.PODS in watches:
-        leader = replace(leader, pods=_pods(u), refused=_refused(u))
+        leader = replace(leader, written=_pods(u), pods=_seen(u, leader), refused=_refused(u))
     if Watch.NODES in watches:
-        leader = replace(leader, lost=_lost(u, leader.lost))
+        leader = replace(leader, lost=_lost(u, leader.lost, leader.skew))
     u.leaders[number] = leader
     if told:
         tell_all(u, number)
@@ -218,6 +221,8 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     u.boxes[uid] = replace(box, heard_at=u.now)
     if before is not None and before.report.session != report.session:
         u.boxes[uid] = replace(u.boxes[uid], told=None)
+    if u.spec.recovery.isolation_timeout_seconds is not None and (before is None or not before.connected):
+        sidecars.tell(u, uid, Ping(report.sent_ms))
     tell(u, leader.number, uid)
 
 
@@ -247,12 +252,21 @@ def _ageless(report: Report) -> Report:
     return replace(
         report,
         seq=0,
+        sent_ms=0,
         phase_age_ms=0,
         ends=tuple(replace(end, age_ms=0) for end in report.ends),
         progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
         request=None if report.request is None else replace(report.request, age_ms=0),
         loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
     )
+
+
+def heard_ms(u: Universe, uid: str) -> int:
+    """What a ping to this member returns: the time of its newest report that was heard; 0 = none was."""
+    box = u.boxes[uid]
+    leader = None if box.link is None else u.leaders.get(box.link)
+    heard = () if leader is None else leader.heard
+    return next((one.report.sent_ms for one in heard if one.report.pod == uid and one.connected), 0)
 
 
 def beat(u: Universe, uid: str) -> None:
@@ -280,10 +294,18 @@ def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]
     return tuple(u.pods[uid] for uid in sorted(u.pods))
 
 
-def _lost(u: Universe, known: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+def _lost(u: Universe, known: frozenset[tuple[str, int]], skew: int) -> frozenset[tuple[str, int]]:
     """Which nodes don't answer, and since when the process sees it."""
     since = dict(known)
-    return frozenset((node, since.get(node, u.now + u.skew)) for node in u.lost)
+    return frozenset((node, since.get(node, u.now + skew)) for node in u.lost)
+
+
+def _seen(u: Universe, leader: Leader) -> tuple[Pod, ...]:
+    now = seconds(u.clock(leader))
+    before = dict(zip((pod.uid for pod in leader.written), zip(leader.written, leader.pods, strict=True), strict=True))
+    return tuple(
+        seen_again(pod, *before[pod.uid], now) if pod.uid in before else first_seen(pod, now) for pod in _pods(u)
+    )
 
 
 def _heard(before: Heard | None, report: Report, at: float) -> Heard:

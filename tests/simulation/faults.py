@@ -22,12 +22,6 @@ NOT_MENDED = frozenset(
         "the directory is not mounted",
         "a tier is misspelt",
         "a node reboots",
-        "a member isn't heard",
-        "a pod is garbage collected",
-        "the clocks of nodes are off",
-        "the policy changes",
-        "a controller with another clock leads",
-        "the clocks are set forward",
     }
 )
 """What breaks an invariant for a reason that is known and not mended yet. It is empty one day, and goes then."""

@@ -81,6 +81,20 @@ def one_attempt(u: Universe) -> None:
     require(len(running) <= 1, 1, f"workers of attempts {running} run at once")
 
 
+def stops_in_time(u: Universe) -> None:
+    """1: the status knows how long each supervisor lets its worker run and stop when no controller reaches it."""
+    told = u.status.fencing
+    for uid, box in u.boxes.items():
+        directive = None if box.machine is None else box.machine.directive
+        if told is None or told.longest_isolation_seconds is None or directive is None or is_lost(u, uid):
+            continue
+        if any(not proc.stuck for proc in box.procs):
+            isolation, longest = directive.isolation_ms, told.longest_isolation_seconds * 1000
+            require(isolation is not None and isolation <= longest, 1, f"{uid} may run for {isolation} ms: {told}")
+            grace = told.longest_stop_grace_seconds * 1000
+            require(directive.grace_ms <= grace, 1, f"{uid} may stop for {directive.grace_ms} ms: {told}")
+
+
 def is_lost(u: Universe, uid: str) -> bool:
     """Lost = vanished, or deleted on a node that doesn't answer, for as long as the grace, and silent then."""
     since, grace = dict(u.ghost.gone_since).get(uid), u.ghost.grace

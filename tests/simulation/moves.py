@@ -130,6 +130,7 @@ def perform(u: Universe, move: Move) -> None:
     else:
         _in_pod(u, move, move.who)
     invariants.one_attempt(u)
+    invariants.stops_in_time(u)
 
 
 def _lead(u: Universe, move: Move, number: int) -> None:
@@ -204,8 +205,10 @@ def _connect(u: Universe, uid: str) -> None:
     if invariants.is_lost(u, uid):
         u.ghost = replace(u.ghost, lost=u.ghost.lost | {uid})
     host = u.newest_leader
-    first = (Ping(),) if u.spec.recovery.isolation_timeout_seconds is not None else ()
-    u.boxes[uid] = replace(box, link=host, up=(), down=first, told=None, broken=False, heard_at=u.now)
+    u.boxes[uid] = replace(box, link=host, up=(), down=(), told=None, broken=False, heard_at=u.now)
+    if box.machine is not None:
+        sidecars.report(u, uid)  # Supervisors repeat their reports every few seconds.
+        return
     report, at = box.newest
     sidecars.send_up(u, uid, report)
     sent = u.boxes[uid].up[-1]
@@ -241,8 +244,8 @@ def advance(u: Universe, until: int) -> None:
             elif box.late and u.now >= box.heard_at + sidecars.SILENT_MS + sidecars.LATE_MS:
                 u.boxes[uid] = replace(box, late=())
             if box.machine is not None and _hears_pings(u, box):
-                u.feed(uid, Ping())
                 controller.beat(u, uid)
+                u.feed(uid, Ping(controller.heard_ms(u, uid)))
             state = u.boxes[uid].machine
             due = None if state is None else machine.deadline(state)
             if due is not None and due <= u.now:

@@ -63,7 +63,7 @@ def hear(u: Universe, uid: str, message: object) -> None:
                 answer_scan(u, uid, message)
 
 
-def tell(u: Universe, uid: str, message: Directive | Scan) -> None:
+def tell(u: Universe, uid: str, message: Directive | Ping | Scan) -> None:
     """A controller sends a message to a sidecar that is connected."""
     box = u.boxes[uid]
     if not box.deaf:
@@ -78,7 +78,7 @@ def is_silent(u: Universe, box: Box) -> bool:
 def give_up(u: Universe, uid: str) -> None:
     """The controller closes a connection on which nothing arrives; what it sent may still arrive for a while."""
     box = u.boxes[uid]
-    late = (*box.down, Ping())
+    late = (*box.down, Ping(0))
     cut(u, uid)
     u.boxes[uid] = replace(u.boxes[uid], late=late)
 

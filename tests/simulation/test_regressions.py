@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
@@ -66,6 +68,11 @@ def is_run_for(uid: str) -> Filter:
     return is_it
 
 
+def is_sigterm(_u: Universe, move: Move) -> bool:
+    """Kubelets stay away: what runs in a pod that was removed runs on."""
+    return move.kind is Kind.SIGTERM
+
+
 def test_a_pod_does_not_look_new_after_the_clock_is_set_back() -> None:
     u = running("duo")
     u.delete_pod("worker-0.0")
@@ -76,7 +83,7 @@ def test_a_pod_does_not_look_new_after_the_clock_is_set_back() -> None:
     assert is_in(u, GangPhase.RUNNING, 2)
     cut_off(u, "worker-0.1")
     u.remove_pod("worker-0.1")
-    go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+    go_on(u, but=is_sigterm)
     assert is_in(u, GangPhase.GATHERING, 3)
     assert [entry.pod for entry in u.status.awaited] == ["worker-0.1"]
 
@@ -88,7 +95,7 @@ def test_only_one_of_two_pods_of_an_incarnation_gets_a_run_directive() -> None:
         but=lambda u, move: move.kind is Kind.THINK and all(box.link for box in u.boxes.values()) and len(u.boxes) == 2,
     )
     u.remove_pod("worker-1.0")
-    go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+    go_on(u, but=is_sigterm)
     settle(Run(u))
     assert is_in(u, GangPhase.RUNNING, 1)
     assert {uid for uid, box in u.boxes.items() if box.procs} == {"worker-0.0", "worker-1.1"}
@@ -106,7 +113,7 @@ def test_ready_for_a_running_attempt_does_not_prove_that_no_worker_runs() -> Non
     perform(u, next(move for move in moves(u) if late(u, move)))
     cut_off(u, "worker-1.0")
     u.change_spec(suspend=False)
-    go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+    go_on(u, but=is_sigterm)
     assert u.boxes["worker-1.0"].procs
     assert is_in(u, GangPhase.SUSPENDED, u.status.attempt)
 
@@ -163,11 +170,11 @@ def test_the_controller_does_not_spin_while_a_vanished_pod_stays_connected() -> 
     stuck = tuple(replace(proc, stuck=True) for proc in u.boxes["worker-1.0"].procs)
     u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], procs=stuck)
     u.remove_pod("worker-1.0")
-    thoughts = go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+    thoughts = go_on(u, but=is_sigterm)
     while u.now < 100_000:
         due = next_time(u)
         advance(u, 100_000 if due is None else min(due, 100_000))
-        thoughts += go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
+        thoughts += go_on(u, but=is_sigterm)
     assert is_in(u, GangPhase.GATHERING, u.status.attempt)
     assert thoughts < 40
 
@@ -228,3 +235,35 @@ def test_the_scan_sees_steps_that_are_written_and_pruned_while_the_workers_stop(
     assert is_in(u, GangPhase.RUNNING, 2)
     assert u.status.restore_point is not None
     assert u.status.restore_point.step == newest + 3
+
+
+@pytest.mark.parametrize("step", [31_000, 3_600_000])
+def test_a_clock_that_is_set_forward_does_not_make_a_vanished_pod_lost(step: int) -> None:
+    u = running("duo")
+    cut_off(u, "worker-1.0")
+    u.remove_pod("worker-1.0")
+    go_on(u, but=is_sigterm)
+    u.skew += step
+    for number in list(u.leaders):
+        u.leaders[number] = replace(u.leaders[number], dirty=True)
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+
+
+@pytest.mark.parametrize("hour", [3_600_000, -3_600_000])
+def test_a_new_leader_with_another_clock_waits_for_a_vanished_pod(hour: int) -> None:
+    u = running("duo")
+    cut_off(u, "worker-1.0")
+    u.remove_pod("worker-1.0")
+    go_on(u, but=is_sigterm)
+    u.skew += hour
+    controller.end(u, u.newest_leader)
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    advance(u, u.now + 29_000)
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    advance(u, u.now + 1_000)
+    kubelets.end_containers(u, "worker-1.0")
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.RUNNING, 2)

@@ -75,9 +75,9 @@ class Universe:
         """What wall clocks show, in seconds since the epoch."""
         return seconds(self.now + self.skew)
 
-    def clock(self, _leader: Leader) -> int:
+    def clock(self, leader: Leader) -> int:
         """What the clock of a controller shows, in milliseconds."""
-        return self.now + self.skew
+        return self.now + leader.skew
 
     @property
     def members(self) -> Mapping[str, Member]:

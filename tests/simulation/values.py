@@ -134,6 +134,8 @@ class Leader:
     """A controller process: all that it has in memory."""
 
     number: int
+    skew: int
+    """How far the wall clocks had been set when its term began: its own clock goes on from there."""
     began: int
     since: int
     """The same by its own clock."""
@@ -141,7 +143,10 @@ class Leader:
     version: int
     spec: Spec
     generation: int
+    written: tuple[Pod, ...]
+    """The pods as they are stored, with the times of other clocks."""
     pods: tuple[Pod, ...]
+    """The same with the times at which it saw them change."""
     lost: frozenset[tuple[str, int]]
     """Nodes that don't answer, and since when it sees that."""
     synced: tuple[int, ...]

@@ -8,6 +8,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, Status
+from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client, Rejected
@@ -81,6 +82,11 @@ class KubeCluster:
     def event_counts(self) -> Mapping[str, int]:
         """Number of Events by outcome: sent, combined, left out, lost."""
         return self._recorder.counts.by_outcome
+
+    def begin_term(self) -> None:
+        """This process leads from now on, by the clock of its term."""
+        self._informers.begin_term()
+        self.leading_since = clock.now()
 
     async def wait_for_sync(self) -> None:
         """Wait until everything was listed for the first time."""

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.names import pod_name
 from gangctl.api.status import Status
+from gangctl.cluster import clock
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import atomic_files, pod_record
 from gangctl.cluster.local.atomic_files import Stamp, sync_folder, unwritable, write
@@ -112,7 +112,7 @@ class LocalCluster:
         self._changed = changed
         async with asyncio.TaskGroup() as self._tasks:
             await self._poll()
-            self.listening_since = time.time()
+            self.listening_since = clock.now()
             while True:
                 await asyncio.sleep(POLL_SECONDS)
                 await self._poll()
@@ -165,7 +165,7 @@ class LocalCluster:
         if gang is None:
             return
         line = {
-            "time": rfc3339(time.time()),
+            "time": rfc3339(clock.now()),
             "type": event.type.value,
             "reason": event.reason,
             "message": event.message,
@@ -183,7 +183,7 @@ class LocalCluster:
             gang=job.metadata.uid,
             member=create.member,
             incarnation=create.incarnation,
-            created=time.time(),
+            created=clock.now(),
             token=secrets.token_urlsafe(32),
             sockets=str(runtime_directory() / uid.replace("-", "")[:16]),
             command=worker.words,

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Unpack
 
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.layout import PodFolder
@@ -23,6 +24,7 @@ from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import end_sidecar, end_supervisor, kill_tree
+from gangctl.cluster.sightings import first_seen
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class LocalPod:
     ) -> None:
         """``found``: its running sidecar and supervisor, if an earlier controller started the pod."""
         self.record = stored
-        self.shown = projection(stored)
+        self.shown = first_seen(projection(stored), clock.now())
         """The pod as the core sees it."""
         self._folder = folder
         self._programs = programs
@@ -96,7 +98,7 @@ class LocalPod:
     async def _run_supervisor(self) -> str:
         """Keep the supervisor running until the pod ends; return the reason."""
         if self._supervisor is not None and self.record.supervisor != self._supervisor:
-            await self._record(supervisor=self._supervisor, started=self.record.started or time.time())
+            await self._record(supervisor=self._supervisor, started=self.record.started or clock.now())
         quick = 0
         while not self._deleting.is_set():
             if self._supervisor is None:
@@ -113,7 +115,7 @@ class LocalPod:
                 return "Completed"
             self._supervisor = None
             message = await asyncio.to_thread(self._termination_message)
-            await self._record(started=None, ended=time.time(), message=message)
+            await self._record(started=None, ended=clock.now(), message=message)
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             with suppress(TimeoutError):
                 async with asyncio.timeout(back_off(quick)):
@@ -130,7 +132,7 @@ class LocalPod:
             return
         self._supervisor = started
         restarts = self.record.restarts + again
-        await self._record(supervisor=started, started=time.time(), restarts=restarts, reason="")
+        await self._record(supervisor=started, started=clock.now(), restarts=restarts, reason="")
 
     async def _end_of_supervisor(self) -> int | None:
         """Wait until the supervisor ends or the pod is deleted; return the exit code, if it is known."""
@@ -189,7 +191,7 @@ class LocalPod:
 
     def _set_record(self, changed: PodRecord) -> None:
         self.record = changed
-        self.shown = projection(changed)
+        self.shown = first_seen(projection(changed), clock.now())
         self._notify()
 
     def _termination_message(self) -> str:

@@ -7,11 +7,15 @@ Target: attempt N starts as soon as that is certain, and with a ready member in 
                   of any incarnation; status.awaited_all stands for more pods than a status can name
     older(p)      a worker of an attempt before N may have been started in p
     stopped(p)    the supervisor of p reports Ready(N) or Done(N)
-    terminated(p) the cluster has seen that nothing of p runs or will run
     silent(p)     no supervisor of p is connected
+    terminated(p) silent(p), and the cluster has seen that nothing of p runs or will run
     vanished(p)   the cluster does not show p, or shows it being deleted on a node that does not answer
-    fenced(p)     silent(p) for isolationTimeoutSeconds and the time to stop: its supervisor has stopped its worker
+    fenced(p)     silent(p), its last report heard for longer ago than the longest isolation and the longest stop grace
+                  that it may go by (status.fencing), and a margin: its supervisor has stopped its worker
     lost(p)       fenced(p), or silent(p) and vanished(p), the latter for lostPodGraceSeconds
+
+Both waits run while this leader listens: in a new term they begin again, since its clock is another one. What a pod was
+told counts, and not what the spec says today: a pod that is cut off has not heard of it.
 
     blocking    = {p in P : older(p) and not (stopped(p) or terminated(p) or lost(p))}
     missing     = {places without a ready member} (ranks.assign)
@@ -23,12 +27,12 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
-from gangctl.core.facts.gang import Gang, is_stopped, stop_grace
+from gangctl.core.facts.gang import Gang, is_stopped
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 
@@ -37,7 +41,7 @@ SETTLING_SECONDS: Final = 60.0
 MAX_AWAITED: Final = 100
 """Above this number, ``awaited_all`` stands for the pods: the size of a status is bounded."""
 ISOLATION_MARGIN_SECONDS: Final = 10.0
-"""Added to isolation and stop grace: pings and the supervisor's own timers are not exact."""
+"""Added to isolation and stop grace: the supervisor's own timers are not exact."""
 
 
 class Suspect(NamedTuple):
@@ -107,16 +111,21 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
     if _is_rest_lost(gang, rest):
         shown = (_shown(gang, pod) for pod in gang.observed.pods)
         return rest if any(_stands_for(gang, rest, one) and _is_shown_vanished(gang, one) for one in shown) else None
-    present = _is_rest_present(gang, rest)
-    if present is (rest.vanished_time is None):
-        return rest
-    return changed(rest, vanished_time=None if present else gang.now)
+    since = _missed_since(gang, rest, missed=not _is_rest_present(gang, rest))
+    return rest if since == rest.vanished_time else changed(rest, vanished_time=since)
 
 
-def bounded(status: Status, awaited: tuple[Awaited, ...]) -> Status:
-    """Return the status that waits for these pods: one by one, or for all up to an incarnation if they are too many."""
-    status = changed(status, awaited=awaited)
-    return status if len(awaited) <= MAX_AWAITED else awaiting_as_one(status)
+def awaiting(status: Status, given_up: Iterable[Awaited | None]) -> Status:
+    """Return the status that also waits for these pods: one by one, or for all up to an incarnation if too many.
+
+    An entry is known by all of its names, since the UID of a pod that was never seen is empty.
+    """
+    entries = {_names(entry): entry for entry in status.awaited}
+    for entry in given_up:
+        if entry is not None:
+            entries.setdefault(_names(entry), entry)
+    status = changed(status, awaited=tuple(entries.values()))
+    return status if len(entries) <= MAX_AWAITED else awaiting_as_one(status)
 
 
 def awaiting_as_one(status: Status) -> Status:
@@ -128,13 +137,32 @@ def awaiting_as_one(status: Status) -> Status:
     return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
 
 
+def may_run(gang: Gang) -> Iterator[Suspect]:
+    """Yield the pods in which a worker may run, now or later, by what was told so far; lost ones among them."""
+    awaited = {entry.pod for entry in gang.status.awaited}
+    named = (one for one in _visible(gang) if one.uid not in awaited)
+    yield from (one for one in (*named, *_awaited(gang)) if _may_run(gang, one))
+
+
+def is_lost(gang: Gang, p: Suspect) -> bool:
+    """lost(p), where p is named; the others: _is_lost_with."""
+    if _is_fenced(gang, p):
+        return True
+    return p.entry is not None and _is_silent(p) and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
+
+
+def is_fencing(status: Status) -> bool:
+    """Whether every supervisor whose worker may run stops it by itself when no controller reaches it."""
+    return status.fencing is not None and status.fencing.longest_isolation_seconds is not None
+
+
 def next_release(gang: Gang) -> float | None:
     """Return when the next pod counts as lost if nothing but time is missing."""
-    grace = gang.spec.recovery.lost_pod_grace_seconds
     rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
-    times = [entry.vanished_time + grace for entry in (*gang.status.awaited, *rest) if entry.vanished_time is not None]
-    loss = next_loss(gang)
-    return min((time for time in (*times, *([] if loss is None else [loss])) if time > gang.now), default=None)
+    times = [next_loss(gang), *(_grace_ends(gang, entry) for entry in (*gang.status.awaited, *rest))]
+    if is_fencing(gang.status):
+        times += [_fenced_at(gang, one) for one in may_run(gang) if _is_silent(one)]
+    return min((time for time in times if time is not None and time > gang.now), default=None)
 
 
 # P: the pods that count
@@ -172,7 +200,7 @@ def _awaited(gang: Gang) -> Iterator[Suspect]:
 
 
 def _blocks(gang: Gang, p: Suspect) -> bool:
-    return _may_run(gang, p) and not _is_lost(gang, p)
+    return _may_run(gang, p) and not is_lost(gang, p)
 
 
 def _may_run(gang: Gang, p: Suspect) -> bool:
@@ -198,7 +226,7 @@ def _is_stopped(gang: Gang, p: Suspect) -> bool:
 
 
 def _is_terminated(p: Suspect) -> bool:
-    return p.shown is not None and p.shown.terminated
+    return p.shown is not None and p.shown.terminated and _is_silent(p)
 
 
 def _is_silent(p: Suspect) -> bool:
@@ -215,33 +243,49 @@ def _is_shown_vanished(gang: Gang, p: Suspect) -> bool:
 
 
 def _is_fenced(gang: Gang, p: Suspect) -> bool:
-    isolation = gang.spec.recovery.isolation_timeout_seconds
-    if isolation is None or not _is_silent(p):
-        return False
-    silent_since = max(gang.observed.listening_since, gang.status.phase_time, 0.0 if p.heard is None else p.heard.at)
-    return gang.now >= silent_since + isolation + stop_grace(gang.spec, gang.status) + ISOLATION_MARGIN_SECONDS
+    end = _fenced_at(gang, p)
+    return end is not None and _is_silent(p) and gang.now >= end
 
 
-def _is_lost(gang: Gang, p: Suspect) -> bool:
-    """lost(p), where p is named; the others: _is_lost_with."""
-    if _is_fenced(gang, p):
-        return True
-    return p.entry is not None and _is_silent(p) and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
+def _fenced_at(gang: Gang, p: Suspect) -> float | None:
+    """When the supervisor of a silent pod has stopped its worker; None = it need not stop."""
+    told = gang.status.fencing
+    if told is None or told.longest_isolation_seconds is None:
+        return None
+    silent_since = max(gang.observed.listening_since, 0.0 if p.heard is None else p.heard.at)
+    return silent_since + told.longest_isolation_seconds + told.longest_stop_grace_seconds + ISOLATION_MARGIN_SECONDS
 
 
 def _is_grace_over(gang: Gang, entry: Awaited | AwaitedAll) -> bool:
     """Whether the pods of an entry have been missed for the whole grace."""
-    grace = gang.spec.recovery.lost_pod_grace_seconds
-    return entry.vanished_time is not None and gang.now >= entry.vanished_time + grace
+    end = _grace_ends(gang, entry)
+    return end is not None and gang.now >= end
+
+
+def _grace_ends(gang: Gang, entry: Awaited | AwaitedAll) -> float | None:
+    """When the pods of an entry have been missed for the whole grace by this leader; None = they are not missed."""
+    if entry.vanished_time is None:
+        return None
+    return max(entry.vanished_time, gang.observed.listening_since) + gang.spec.recovery.lost_pod_grace_seconds
 
 
 def _timed(gang: Gang, p: Suspect) -> Awaited:
     """Return the entry with the time at which its pod vanished; a pod whose node is back is not missed any more."""
     assert p.entry is not None
-    vanished = _is_vanished(gang, p)
-    if vanished is (p.entry.vanished_time is not None):
-        return p.entry
-    return changed(p.entry, vanished_time=gang.now if vanished else None)
+    since = _missed_since(gang, p.entry, missed=_is_vanished(gang, p))
+    return p.entry if since == p.entry.vanished_time else changed(p.entry, vanished_time=since)
+
+
+def _missed_since(gang: Gang, entry: Awaited | AwaitedAll, *, missed: bool) -> float | None:
+    """Since when the pods of an entry are missed. A time to come was written by a leader with another clock."""
+    known = entry.vanished_time
+    if not missed:
+        return None
+    return gang.now if known is None or known > gang.now else known
+
+
+def _names(entry: Awaited) -> tuple[str, int, str]:
+    return entry.member, entry.incarnation, entry.pod
 
 
 # The pods that status.awaited_all stands for

@@ -1,6 +1,7 @@
 """What decide() sees of the world: pods, nodes, devices, and the reports of the sidecars. Frozen values.
 
-All times are seconds since the epoch on the controller's clock. Reports contain ages; ``Heard`` turns them into times.
+All times are seconds since the epoch on the clock of the controller's term, also where a node wrote another time.
+Reports contain ages; ``Heard`` turns them into times.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Pod:
     """It has a deletion timestamp. On a node that doesn't answer that may stay so until the node is back."""
     terminated: bool = False
     """Nothing of it runs nor will, and its kubelet said so: no container is running, and its phase is Succeeded or
-    Failed, or it is being deleted and each of its containers has ended. Never because its node is silent, and never
-    because all containers end for a moment when all are restarted."""
+    Failed, or it is being deleted and each of its containers has ended. Never because its node is silent (other
+    controllers write the phase of such a pod), and never because all containers end for a moment when all are
+    restarted."""
     reason: str = ""
     """Why it ended or can't start, in Kubernetes' words: the pod's own reason (Evicted, NodeShutdown), else that of a
     container that waits (ErrImagePull, ImagePullBackOff, CreateContainerConfigError, CrashLoopBackOff), else that of

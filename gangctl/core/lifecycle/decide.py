@@ -24,6 +24,7 @@ from gangctl.core.lifecycle.plan_builder import with_acceptance, with_finished, 
 from gangctl.core.lifecycle.running import running
 from gangctl.core.lifecycle.suspended import is_to_be_suspended, suspend, suspended
 from gangctl.core.lifecycle.table import ACTIVE
+from gangctl.core.policy import fencing
 from gangctl.core.policy.deadlines import active_deadline
 from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
@@ -35,7 +36,8 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     gang = Gang(now, job, observed)
     plan = with_finished(gang, _decided(gang))
-    return plan if plan.status is None else replace(plan, status=fitted(accounted(gang, plan.status)))
+    status = fencing.told(gang, gang.status if plan.status is None else plan.status)
+    return plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))
 
 
 def _decided(gang: Gang) -> Plan:

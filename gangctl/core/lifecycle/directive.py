@@ -2,7 +2,7 @@
 
 The rule: Run goes only to a session that reported Ready for the stored attempt, and names it. A session that doesn't
 know a running attempt gets no directive: decide() takes it for a fault. A directive must not say what the status
-doesn't.
+doesn't: how long a worker may run without a controller is told as the status has it, not as the spec does.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class Directives:
 
 def _directive(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:
     recovery, network, status = job.spec.recovery, job.spec.network, job.status
-
-    isolation = recovery.isolation_timeout_seconds
+    told = status.fencing
+    isolation = recovery.isolation_timeout_seconds if told is None else told.isolation_seconds
+    grace = stop_grace(job.spec, status) if told is None else told.stop_grace_seconds
     return Directive(
         gang=report.gang,
         pod=report.pod,
@@ -96,10 +97,11 @@ def _directive(job: GangJob, report: Report, verb: Verb, reason: str, run: Run |
         verb=verb,
         reason=reason[:1024],
         planned=is_planned(status),
-        grace_ms=stop_grace(job.spec, status) * 1000,
+        grace_ms=grace * 1000,
         base_port=network.base_port,
         port_count=network.port_count,
         isolation_ms=None if isolation is None else isolation * 1000,
         orphan_ms=recovery.orphan_timeout_seconds * 1000,
+        fencing=0 if told is None else told.revision,
         run=run,
     )

@@ -127,8 +127,6 @@ def _wait(
     ]
     if ending is not None:
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
-    if gang.spec.recovery.isolation_timeout_seconds is not None and blocking:
-        times.append(gang.now + 5.0)
     times += [must_report_by(gang, name) for name in gang.conspicuous]
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 

@@ -50,10 +50,7 @@ def _stopped(gang: Gang) -> Status:
     status = progressed(gang, incidents.finished(gang, status, "Suspended"))
     status = checkpoints.remembered(gang, status)
     there = [name for name in gang.members if gang.was_there(name)]
-    entries = [entry for name in there if (entry := barrier.awaits(gang, name)) is not None]
-    known = {entry.pod for entry in status.awaited}
-    awaited = (*status.awaited, *(entry for entry in entries if entry.pod not in known))
-    return barrier.bounded(status, awaited)
+    return barrier.awaiting(status, [barrier.awaits(gang, name) for name in there])
 
 
 def suspended(gang: Gang) -> Plan:

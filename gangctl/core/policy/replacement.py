@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Awaited, GangPhase, Recreated, Replaced, Status
-from gangctl.core.facts.barrier import awaits, bounded, still_awaited, still_awaited_all
+from gangctl.api.status import GangPhase, Recreated, Replaced, Status
+from gangctl.core.facts.barrier import awaiting, awaits, still_awaited, still_awaited_all
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.fitness import Defect, defect
 from gangctl.core.facts.gang import Gang, coming_attempt, once
@@ -61,9 +61,7 @@ def with_room(status: Status, members: Mapping[str, Defect]) -> Mapping[str, Def
 def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which these members have a new incarnation."""
     entries = {entry.member: entry for entry in status.replaced}
-    awaited = {entry.pod or entry.member: entry for entry in status.awaited}
     for name, why in members.items():
-        _give_up(awaited, awaits(gang, name))
         old = gang.replaced.get(name)
         again = (old or gang.status.recreated) if gang.is_fresh(name) else None
         avoid, required = _avoid(gang, name, why)
@@ -77,16 +75,13 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Statu
             required=required,
             failures=_failures(again),
         )
-    status = changed(status, replaced=_avoiding_few(gang, entries.values()))
-    return bounded(status, tuple(awaited.values()))
+    status = awaiting(status, [awaits(gang, name) for name in members])
+    return changed(status, replaced=_avoiding_few(gang, entries.values()))
 
 
 def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which every member has a new incarnation. ``members``: whose nodes are avoided."""
     base = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)]) + 1
-    awaited = {entry.pod or entry.member: entry for entry in status.awaited}
-    for name in gang.members:
-        _give_up(awaited, awaits(gang, name))
     again = status.recreated if gang.status.phase is GangPhase.PENDING else None
     told = Recreated(time=gang.now, since=gang.now if again is None else again.since, failures=_failures(again))
     avoiding = tuple(
@@ -103,8 +98,8 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
         for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
-    status = changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
-    return bounded(status, tuple(awaited.values()))
+    status = awaiting(status, [awaits(gang, name) for name in gang.members])
+    return changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
 
 
 def refreshed(gang: Gang, status: Status) -> Status:
@@ -135,11 +130,6 @@ def _avoiding_few(gang: Gang, entries: Iterable[Replaced]) -> tuple[Replaced, ..
         if entry.incarnation != base or entry.attempt >= coming or entry.time > until:
             kept.append(entry if left >= 0 else changed(entry, avoid=(), required=False))
     return tuple(reversed(kept))
-
-
-def _give_up(awaited: dict[str, Awaited], entry: Awaited | None) -> None:
-    if entry is not None:
-        awaited.setdefault(entry.pod or entry.member, entry)
 
 
 def _avoid(gang: Gang, name: str, why: Defect) -> tuple[tuple[str, ...], bool]:

@@ -30,7 +30,7 @@ def accounted(gang: Gang, after: Status) -> Status:
     before = gang.status
     first, spent, until = first_step(gang), after.spent, after.accounted_time
     if before.phase is GangPhase.NEW or not before.accounted_time:
-        until = gang.now  # It is seen for the first time, by a version that accounts.
+        until = max(gang.now, until)  # It is seen for the first time, by a version that accounts.
     elif before.phase not in ENDED:
         known = changed(before, first_step=first)
         spent, until = _added(known, spent, max(gang.now, before.accounted_time), _fault(before, after))

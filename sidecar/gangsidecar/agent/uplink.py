@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,7 +34,6 @@ SILENCE = 15.0
 GOODBYE = 1.0
 """Seconds for the closing handshake."""
 REFUSALS = frozenset({401, 403, 409})
-_NUMBER = re.compile("[0-9]{1,6}")
 _CLOSE_REASON = 120
 """Bytes: a close frame takes 123."""
 _ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
@@ -85,8 +83,7 @@ class _Answer:
 
     async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
         """Read the revision, and the beginning of a refusal."""
-        sent = end.response.headers.get(wire.REVISION_HEADER, "")
-        self.revision = int(sent) if _NUMBER.fullmatch(sent) else 1
+        self.revision = wire.revision_of(end.response.headers.get(wire.REVISION_HEADER, ""))
         if end.response.status != HTTPStatus.SWITCHING_PROTOCOLS:
             self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
 
@@ -139,7 +136,10 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
             async with asyncio.timeout(seconds):
                 socket = await session.ws_connect(
                     url,
-                    headers={"Authorization": f"Bearer {_read(address.token_file)}"},
+                    headers={
+                        "Authorization": f"Bearer {_read(address.token_file)}",
+                        wire.REVISION_HEADER: str(wire.REVISION),
+                    },
                     # A message must stay below this limit.
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),

@@ -51,7 +51,9 @@ from gangsidecar.wire.upgrade import (
     LEADER_HEADER,
     REVISION,
     REVISION_HEADER,
+    for_sidecar,
     in_revision,
+    revision_of,
 )
 
 __all__ = [
@@ -94,9 +96,11 @@ __all__ = [
     "aged",
     "decode",
     "encode",
+    "for_sidecar",
     "from_ranges",
     "from_words",
     "in_revision",
+    "revision_of",
     "to_ranges",
     "to_words",
 ]

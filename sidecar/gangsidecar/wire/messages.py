@@ -167,6 +167,10 @@ class Report:
     """How long the last stop took, from the directive's arrival to the last process gone."""
     loaded: Optional[Loaded] = None
     """The loading of the restore point in this attempt. From revision 2."""
+    fencing: int = 0
+    """The newest ``Directive.fencing`` that the supervisor goes by. From revision 3."""
+    sent_ms: int = 0
+    """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it. From revision 3."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +223,11 @@ class Directive:
     base_port: int = 29400
     port_count: int = 64
     isolation_ms: Optional[int] = None
-    """Stop the worker after this long without a ping of a controller; absent = never."""
+    """Stop the worker this long after the newest report that a controller has heard; absent = never."""
     orphan_ms: int = 600_000
     """End (with 0) after this long without a controller and without a live worker."""
+    fencing: int = 0
+    """The number of these values of ``grace_ms`` and ``isolation_ms``. From revision 3."""
     run: Optional[Run] = None
 
     @property
@@ -274,7 +280,11 @@ class Scanned:
 
 @dataclass(frozen=True)
 class Ping:
-    """The controller is there. It reaches the supervisor too, and resets its isolation timer."""
+    """The controller is there. The report that it has heard prolongs the lease of the worker."""
+
+    heard_ms: Optional[int] = None
+    """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none. Absent: the controller has
+    a revision before 3, and the ping itself prolongs the lease."""
 
 
 FrameworkMessage = Union[Checkpoint, Dropped, Loaded, Progress, Request]

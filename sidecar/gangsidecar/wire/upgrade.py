@@ -1,28 +1,52 @@
-"""What both sides know of the WebSocket upgrade, and what a controller of an older release takes.
+"""What both sides know of the WebSocket upgrade, and what a peer of an older release takes.
 
 Controller and sidecar may be of different releases: a field that came later has a default and a revision, and the
-sidecar leaves out what its controller doesn't know yet.
+sender leaves out what its peer doesn't know yet.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Union
 
-from gangsidecar.wire.messages import Report
+from gangsidecar.wire.messages import Directive, Ping, Report, Scan
 
 CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 2
-"""2 of version 1: with ``Report.loaded`` and ``Progress.first_ms``."""
+REVISION = 3
+"""Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
+``Directive.fencing`` and ``Ping.heard_ms``."""
 REVISION_HEADER = "Gang-Wire-Revision"
-"""The controller's revision, in its answer to the upgrade. A controller that doesn't send it has revision 1."""
+"""The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
+
+_NUMBER = re.compile("[0-9]{1,6}")
+_WITH_LOADED, _WITH_FENCING = 2, 3
+
+
+def revision_of(header: str) -> int:
+    """The peer's revision, from its header; empty if it sent none."""
+    return int(header) if _NUMBER.fullmatch(header) else 1
 
 
 def in_revision(report: Report, revision: int) -> Report:
     """The same report without what a controller of that revision would refuse."""
-    progress = report.progress
-    if revision >= REVISION or (report.loaded is None and (progress is None or progress.first_ms is None)):
-        return report
-    return replace(report, loaded=None, progress=None if progress is None else replace(progress, first_ms=None))
+    known = report
+    if revision < _WITH_LOADED:
+        progress = report.progress
+        plain = None if progress is None else replace(progress, first_ms=None)
+        known = replace(known, loaded=None, progress=plain)
+    if revision < _WITH_FENCING:
+        known = replace(known, fencing=0, sent_ms=0)
+    return report if known == report else known
+
+
+def for_sidecar(message: Union[Directive, Ping, Scan], revision: int) -> Union[Directive, Ping, Scan]:
+    """The same message without what a sidecar of that revision would refuse."""
+    if revision >= _WITH_FENCING:
+        return message
+    if isinstance(message, Ping):
+        return replace(message, heard_ms=None)
+    return replace(message, fencing=0) if isinstance(message, Directive) else message

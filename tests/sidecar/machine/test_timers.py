@@ -99,6 +99,49 @@ class TestIsolation:
         driver = self.isolated()
         assert driver.feed(Ping(), after=3_000) == [Signal(15)]
 
+    def test_a_lease_counts_from_when_the_report_was_sent_that_a_ping_answers(self) -> None:
+        driver = self.isolated()
+        sent = driver.report.sent_ms
+        driver.feed(Ping(heard_ms=sent), after=2_900)
+        assert driver.feed(Tick(), after=100) == [Signal(15)]
+
+    def test_a_ping_that_answers_no_report_prolongs_no_lease(self) -> None:
+        driver = self.isolated()
+        driver.feed(Ping(heard_ms=0), after=2_000)
+        assert driver.feed(Tick(), after=1_000) == [Signal(15)]
+
+    def test_a_ping_that_answers_an_older_report_takes_nothing_back(self) -> None:
+        driver = self.isolated()
+        first = driver.report.sent_ms
+        driver.feed(Tick(), after=2_000)
+        driver.feed(Ping(heard_ms=driver.report.sent_ms), Ping(heard_ms=first))
+        assert driver.feed(Tick(), after=2_999) == []
+        assert driver.feed(Tick(), after=1) == [Signal(15)]
+
+    def test_a_time_of_before_the_machine_was_restarted_prolongs_no_lease(self) -> None:
+        driver = self.isolated()
+        driver.feed(Ping(heard_ms=10**9), after=2_000)
+        assert driver.feed(Tick(), after=1_000) == [Signal(15)]
+
+    def test_a_restore_point_that_is_found_after_the_lease_starts_nothing(self) -> None:
+        driver = ready()
+        driver.feed(replace(run(1, restore=Restore(1, "shared", "/x")), isolation_ms=3_000))
+        assert driver.feed(RestoreSeen(1), after=3_000) == []
+
+    def test_other_timers_count_only_if_their_number_is_not_older(self) -> None:
+        driver = ready()
+        driver.feed(replace(run(1), isolation_ms=3_000, fencing=4), Started())
+        driver.feed(replace(run(1), isolation_ms=9_000, fencing=3))
+        assert driver.report.fencing == 4
+        assert driver.feed(Tick(), after=3_000) == [Signal(15)]
+
+    def test_a_report_returns_the_number_of_the_timers_that_count(self) -> None:
+        driver = ready()
+        driver.feed(replace(run(1), isolation_ms=3_000, fencing=4), Started())
+        driver.feed(replace(run(1), isolation_ms=9_000, fencing=5))
+        assert driver.report.fencing == 5
+        assert driver.feed(Tick(), after=8_999) == []
+
     def test_a_session_that_is_cut_off_starts_nothing_until_a_ping_arrives(self) -> None:
         driver = ready()
         late = replace(run(1), isolation_ms=3_000)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID
+from gangctl.cluster import clock
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubeGang, KubeNode, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.sightings import first_seen, seen_again
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Informers:
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self._changed: Callable[[str], None] = lambda _uid: None
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
+        """By UID of the gang and of the pod: the pods with the times at which they were seen to change."""
         self._sorted: dict[str, tuple[KubePod, ...]] = {}
         """The answers of ``pods_of``, until something changes."""
         self._nodes_by_name: dict[str, KubeNode] = {}
@@ -102,7 +104,7 @@ class Informers:
     def synced_since(self) -> float:
         """Since when all have been fresh without a break, in seconds since the epoch; now, while one is stale."""
         times = [one.synced_since for one in (self.gangs, self.pods, self.nodes)]
-        return max(times) if self.has_synced and all(times) else time.time()
+        return max(times) if self.has_synced and all(times) else clock.now()
 
     @property
     def stale_seconds(self) -> float:
@@ -174,18 +176,27 @@ class Informers:
             self._notify(uid)
 
     def _pod_changed(self, old: KubePod | None, new: KubePod | None) -> None:
+        shown = None if old is None else self._pods_of[old.gang].get(old.uid)
         for uid in {one.gang for one in (old, new) if one is not None}:
             self._sorted.pop(uid, None)
             pods = self._pods_of[uid]
             if old is not None:
                 pods.pop(old.uid, None)
             if new is not None and new.gang == uid:
-                pods[new.uid] = new
+                pods[new.uid] = _as_seen(new, old, shown)
             if not pods:
                 del self._pods_of[uid]
             self._notify(uid)
         if new is not None and self.has_synced and new.pod.node and new.pod.node not in self._nodes_by_name:
             self._update_nodes()
+
+    def begin_term(self) -> None:
+        """Another clock counts: the pods are seen as if they were listed now."""
+        for pods in self._pods_of.values():
+            for uid in pods:
+                pods[uid] = _as_seen(self.pods.items[uid], None, None)
+        self._sorted.clear()
+        self.lost = dict.fromkeys(self.lost, clock.now())
 
     def _node_changed(self, old: KubeNode | None, new: KubeNode | None) -> None:
         if new is not None:
@@ -200,10 +211,11 @@ class Informers:
     def _update_nodes(self) -> None:
         schedulable = [node for node in self._nodes_by_name.values() if node.schedulable and not node.lost]
         self.restarts_all = bool(schedulable) and all(node.restarts_all for node in schedulable)
-        now = time.time()
+        now = clock.now()
         missing = {
             one.pod.node: one.pod.scheduled_at or now
-            for one in self.pods.items.values()
+            for pods in self._pods_of.values()
+            for one in pods.values()
             if one.pod.node and one.pod.node not in self._nodes_by_name
         }
         self._deleted &= missing.keys()
@@ -213,3 +225,10 @@ class Informers:
         differ = before.keys() ^ lost
         for uid in {one.gang for one in self.pods.items.values() if one.pod.node in differ}:
             self._notify(uid)
+
+
+def _as_seen(new: KubePod, old: KubePod | None, shown: KubePod | None) -> KubePod:
+    now = clock.now()
+    if old is None or shown is None:
+        return replace(new, pod=first_seen(new.pod, now))
+    return replace(new, pod=seen_again(new.pod, old.pod, shown.pod, now))

@@ -29,6 +29,8 @@ RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint with which an administrator marks a node as down, so that its pods no longer run."""
+_WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
+"""Reasons of DisruptionTarget with which the control plane, and not the kubelet, ends a pod whose node may be lost."""
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that are no problem."""
 
@@ -180,16 +182,19 @@ def _is_terminated(raw: RawPod) -> bool:
     """Whether no container of the pod runs, or will run again.
 
     Ended containers alone don't prove it, since the kubelet may start them again: when all containers restart, all have
-    ended for a moment. A phase alone doesn't prove it either: for a lost node, other controllers write it.
+    ended for a moment. A phase alone proves it unless another controller has written it, for a node that is lost: then
+    each container must have ended, which only a kubelet writes.
     """
     statuses = (*raw.status.init_container_statuses, *raw.status.container_statuses)
     if any(one.state.running is not None for one in statuses):
         return False
-    if raw.status.phase in {"Succeeded", "Failed"}:
+    is_over = raw.status.phase in {"Succeeded", "Failed"}
+    reasons = {one.reason for one in raw.status.conditions if one.type == "DisruptionTarget"}
+    if is_over and not reasons & _WRITE_PHASES:
         return True
     ended = {one.name for one in statuses if one.state.terminated is not None}
-    deleting = raw.metadata.deletion_timestamp is not None
-    return deleting and {one.name for one in (*raw.spec.init_containers, *raw.spec.containers)} <= ended
+    is_ending = is_over or raw.metadata.deletion_timestamp is not None
+    return is_ending and {one.name for one in (*raw.spec.init_containers, *raw.spec.containers)} <= ended
 
 
 def _reason(raw: RawPod, scheduled: RawCondition | None) -> str:

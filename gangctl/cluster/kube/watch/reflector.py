@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Generic, NoReturn, TypeVar
 
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound, ResourceExpired
 from gangctl.cluster.kube.watch.decoding import Decoder, WatchedObject, WatchEvent
@@ -72,6 +73,7 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._broken_at: float | None = time.monotonic()
         self._since = 0.0
+        """When it became fresh, as the clock has elapsed; 0 before."""
         self._last_event_at = time.monotonic()
         self.listed = asyncio.Event()
         """Set when all objects were listed in this run."""
@@ -96,7 +98,9 @@ class Reflector(Generic[T]):
     @property
     def synced_since(self) -> float:
         """Since when the copy has been fresh without a break, in seconds since the epoch; 0 while it is stale."""
-        return 0.0 if not self.listed.is_set() or self.stale_seconds > BREAK_SECONDS else self._since
+        if not self.listed.is_set() or self.stale_seconds > BREAK_SECONDS:
+            return 0.0
+        return clock.time_of(self._since)
 
     async def run(self) -> NoReturn:
         """Keep the copy fresh until cancelled. It lists all objects first, also if an earlier run has listed them."""
@@ -194,7 +198,7 @@ class Reflector(Generic[T]):
 
     def _mark_working(self) -> None:
         if self._since == 0 or self.stale_seconds > BREAK_SECONDS:
-            self._since = time.time()
+            self._since = clock.elapsed()
         self._broken_at = None
         self._last_event_at = time.monotonic()
         self.problem = ""

@@ -7,11 +7,14 @@ Invariant: **a worker of attempt N starts at most once in a session, and no two 
     a directive is obeyed   only if  order(new) > order(accepted)  and  accepted is not Finish
                             where    order = (attempt, Hold < Run < Finish)
 
+    Run starts a worker     only if  now < leased_at + isolation_ms
+                            where    leased_at = when the newest report was sent that a controller has heard
+
 So the machine never goes back. In each state at most one timer is next (``stop.py``)::
 
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
-    a worker is alive   stop at       min(terminated_at + TERMINATE_MS, pinged_at + isolation_ms)
+    a worker is alive   stop at       min(terminated_at + TERMINATE_MS, leased_at + isolation_ms)
     nothing is alive    Done at       min(max(pinged_at, gone_at) + orphan_ms,
                                           max(terminated_at, gone_at) + TERMINATE_MS)
 

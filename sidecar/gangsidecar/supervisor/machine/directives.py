@@ -21,7 +21,7 @@ from gangsidecar.supervisor.machine.events import (
     Send,
     Spawn,
 )
-from gangsidecar.supervisor.machine.state import Result, State, enter
+from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
 from gangsidecar.supervisor.machine.stop import begin_stop, finish, shorten
 from gangsidecar.wire import Phase, Verb
 
@@ -72,11 +72,19 @@ def ports_found(state: State, _now_ms: int, event: PortsFound) -> Result:
 
 
 def restore_seen(state: State, now_ms: int, event: RestoreSeen) -> Result:
-    """The restore point is there: the worker may start, unless the pod is ending."""
+    """The restore point is there: the worker may start, unless the pod is ending or cut off by now."""
     current = state.directive
     if not state.looking or current is None or current.run is None or current.attempt != event.attempt:
         return state, ()
+    if _is_cut_off(state, now_ms, current):
+        return replace(state, looking=False), ()
     return _spawn(state, now_ms, event.attempt, current.run)
+
+
+def _is_cut_off(state: State, now_ms: int, current: wire.Directive) -> bool:
+    """Whether the lease of a worker is over before it is started."""
+    lease = lease_ends(state, current.isolation_ms)
+    return lease is not None and now_ms >= lease
 
 
 def restore_missing(state: State, _now_ms: int, event: RestoreMissing) -> Result:
@@ -90,8 +98,15 @@ def restore_missing(state: State, _now_ms: int, event: RestoreMissing) -> Result
 
 
 def _again(state: State, old: wire.Directive, new: wire.Directive) -> State:
-    """The same directive with other timers: these are live policy, the rest is fixed for the attempt."""
-    kept = replace(old, grace_ms=new.grace_ms, isolation_ms=new.isolation_ms, orphan_ms=new.orphan_ms)
+    """The same directive with other timers: these are live policy, the rest is fixed for the attempt.
+
+    Older ones are those of a leader that is none any more; 0 is that of a release without numbers.
+    """
+    if 0 < new.fencing < old.fencing:
+        return state
+    kept = replace(
+        old, grace_ms=new.grace_ms, isolation_ms=new.isolation_ms, orphan_ms=new.orphan_ms, fencing=new.fencing
+    )
     return shorten(replace(state, directive=kept, orphan_ms=new.orphan_ms), new)
 
 
@@ -102,7 +117,7 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
         return state, ()
     if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:
         return state, ()
-    if new.isolation_ms is not None and now_ms - state.pinged_at >= new.isolation_ms:
+    if _is_cut_off(state, now_ms, new):
         return state, ()
     state = replace(state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0)
     if run.restore is not None and run.restore.path:

@@ -20,9 +20,13 @@ PROGRESS_MS = 1_000
 """Steps alone cause a report at most this often."""
 
 
-def ping(state: State, now_ms: int, _event: wire.Ping) -> Result:
-    """The controller is there."""
-    return replace(state, pinged_at=now_ms), ()
+def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
+    """The controller is there. The lease counts from the report that it has heard, not from when its ping arrives.
+
+    A time to come is that of a session before the machine was restarted.
+    """
+    heard = now_ms if event.heard_ms is None else event.heard_ms
+    return replace(state, pinged_at=now_ms, leased_at=max(state.leased_at, heard if heard <= now_ms else 0)), ()
 
 
 def checkpoint(state: State, _now_ms: int, event: wire.Checkpoint) -> Result:

@@ -33,6 +33,8 @@ class State:
     orphan_ms: int
     pinged_at: int
     """When the last ping of a controller arrived; at first, when the session began."""
+    leased_at: int
+    """When the newest report was sent that a controller has heard; at first, when the session began."""
     gone_at: int
     """When the last process of a worker was gone; at first, when the session began."""
     phase: Phase
@@ -91,6 +93,7 @@ def start(
         session=session,
         orphan_ms=orphan_ms,
         pinged_at=now_ms,
+        leased_at=now_ms,
         gone_at=now_ms,
         phase=Phase.IDLE,
         phase_since=now_ms,
@@ -121,9 +124,16 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
         loaded=histories.loaded(state.history, now_ms),
+        fencing=0 if state.directive is None else state.directive.fencing,
+        sent_ms=now_ms,
     )
 
 
 def enter(state: State, now_ms: int, phase: Phase) -> State:
     """The state in this phase; the age of the phase starts only when it changes."""
     return state if state.phase is phase else replace(state, phase=phase, phase_since=now_ms)
+
+
+def lease_ends(state: State, isolation_ms: Optional[int]) -> Optional[int]:
+    """When no worker may run any more unless a controller hears a newer report; None = never."""
+    return None if isolation_ms is None else state.leased_at + isolation_ms

@@ -11,7 +11,7 @@ from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine.events import KillTree, Quit, Save, Send, Signal
-from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter
+from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter, lease_ends
 from gangsidecar.wire import Phase
 
 STUCK_MS = 10_000
@@ -33,8 +33,8 @@ def next_timer(state: State) -> Optional[Timer]:
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
         times = [] if state.terminated_at is None else [state.terminated_at + TERMINATE_MS]
-        if state.directive is not None and state.directive.isolation_ms is not None:
-            times.append(state.pinged_at + state.directive.isolation_ms)
+        lease = None if state.directive is None else lease_ends(state, state.directive.isolation_ms)
+        times += [] if lease is None else [lease]
         return (min(times), begin_stop) if times else None
     times = [max(state.pinged_at, state.gone_at) + state.orphan_ms]
     if state.terminated_at is not None:

@@ -160,6 +160,21 @@ def test_a_pod_is_terminated_when_no_container_runs_or_will_run(
     assert (found.pod.terminated, found.pod.deleting) == (terminated, deleting)
 
 
+@pytest.mark.parametrize("reason", ["DeletionByPodGC", "DeletionByTaintManager"])
+@pytest.mark.parametrize(
+    ("main", "terminated"),
+    [(waiting("m", "PodInitializing"), False), (ended("m", 1, "Error"), True)],
+    ids=["as of before", "by the kubelet"],
+)
+def test_a_phase_that_the_control_plane_writes_for_a_node_does_not_end_a_pod(
+    reason: str, main: dict[str, Any], *, terminated: bool
+) -> None:
+    inits = [INSTALLED, ended("gangctl", 0, "Completed") if terminated else waiting("gangctl", "PodInitializing")]
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    status = {"phase": "Failed", "conditions": conditions, "initContainerStatuses": inits, "containerStatuses": [main]}
+    assert read(status, deletionTimestamp=stamp("10:05:00")).pod.terminated is terminated
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
