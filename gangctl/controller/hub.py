@@ -285,8 +285,7 @@ class Hub:
 
     def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
         now, who = time.monotonic(), connection.identity
-        due = at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS
-        if due and self._leader() is None:
+        if self._leader() is None and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
             connection.ping(self._reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:

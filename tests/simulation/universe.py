@@ -57,6 +57,8 @@ class Universe:
     """New pods start without the shared directory."""
     phase_at: int = 0
     """When the stored phase began."""
+    phase_skew: int = 0
+    """How far the clock was set of the controller that stored it."""
     node_skew: int = 0
     """How far the clocks of nodes that pods are started on are off, in milliseconds."""
     unreachable: bool = False
@@ -109,7 +111,7 @@ class Universe:
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1
-            self.phase_at = leader.thought_at
+            self.phase_at, self.phase_skew = leader.thought_at, leader.skew
         self.status = self.engine.stored(status)
         self.version += 1
         stored = (status.attempt, str(status.phase))
