@@ -225,8 +225,9 @@ MUTANTS = (
     _one(
         "who finished another attempt is taken for finished",
         "gangctl/core/record/finishes.py",
-        "    new = record(gang) if attempt_with_workers(status) == attempt_with_workers(gang.status) else None\n",
-        "    new = record(gang)\n    new = new and changed(new, attempt=attempt_with_workers(status))\n",
+        "        return status if status.finished is None else changed(status, finished=None)\n",
+        "        new = record(gang)\n"
+        "        return changed(status, finished=new and new.model_copy(update={'attempt': attempt}))\n",
     ),
     _one(
         "a member of which one process has finished has finished",

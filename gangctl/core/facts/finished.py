@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.gangjob import NeverSucceeds
@@ -51,10 +52,14 @@ def finished(gang: Gang) -> frozenset[str]:
 def recorded_places(status: Status, attempt: int) -> frozenset[str]:
     """Places that the status records for this attempt."""
     record = status.finished
-    if record is None or record.attempt != attempt:
-        return frozenset()
+    return frozenset() if record is None or record.attempt != attempt else _places(record.roles)
+
+
+@lru_cache(512)
+def _places(roles: tuple[FinishedRole, ...]) -> frozenset[str]:
+    """The places that a record names. They are the same from decision to decision."""
     return frozenset(
-        member_name(role.name, index) for role in record.roles for index in from_ranges(role.indexes, MAX_MEMBERS)
+        member_name(role.name, index) for role in roles for index in from_ranges(role.indexes, MAX_MEMBERS)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Status
-from gangctl.core.facts.finished import attempt_with_workers, record
+from gangctl.core.facts.finished import attempt_with_workers, finished, record, recorded_places
 from gangctl.core.facts.gang import Gang
 
 RECORD_SECONDS: Final = 1.0
@@ -20,10 +20,11 @@ RECORD_SECONDS: Final = 1.0
 
 def recorded(gang: Gang, status: Status) -> Status:
     """The status with all that have finished by now; the same object if that is no news. A new attempt has none."""
-    old = status.finished
-    new = record(gang) if attempt_with_workers(status) == attempt_with_workers(gang.status) else None
-    same = old == new or (old is not None and new is not None and (old.attempt, old.roles) == (new.attempt, new.roles))
-    return status if same else changed(status, finished=new)
+    attempt = attempt_with_workers(status)
+    if attempt != attempt_with_workers(gang.status):
+        return status if status.finished is None else changed(status, finished=None)
+    news = finished(gang) - recorded_places(status, attempt)
+    return changed(status, finished=record(gang)) if news else status
 
 
 def due_at(gang: Gang) -> float:
