@@ -95,30 +95,46 @@ def test_members_of_lost_nodes_are_not_counted_so_that_they_are_replaced() -> No
     assert fleet.worlds[0].job.status.incidents[0].cause.reason == Reason.NODE_LOST
 
 
+def fail(all_gangs: Gangs, gangs: int) -> None:
+    """Let the same member of so many gangs fail, and let them restart, however long they wait."""
+    some = all_gangs.worlds[:gangs]
+    all_gangs.do("worker-1 ends with 3", worlds=some)
+    all_gangs.passes(TICK_SECONDS)
+    while any(world.job.status.phase is not GangPhase.RUNNING for world in some):
+        all_gangs.do("everyone is Ready", worlds=[one for one in some if set(one.pods) <= set(one.heard)])
+        all_gangs.do("every pod starts", worlds=[one for one in some if not set(one.pods) <= set(one.heard)])
+        all_gangs.passes(TICK_SECONDS)
+    all_gangs.do("everyone runs", worlds=some)
+
+
 def test_gangs_that_fail_together_are_restarted_in_place() -> None:
-    fleet = Gangs.running(4, "recovery: {replaceAfter: 2, budget: {maxRestarts: 100, windowSeconds: 3600}}")
-    for _ in range(4):
-        fleet.do("worker-1 ends with 3")
-        fleet.passes(10)
-        fleet.do("everyone is Ready")
-        fleet.passes(70)  # Restarts in a row may have to wait.
-        fleet.do("everyone runs")
-    assert min(fleet.attempts()) >= 4
-    assert {one.level for world in fleet.worlds for one in world.job.status.incidents} == {IncidentLevel.PROCESS}
-    assert fleet.incarnations() == {0}
+    gangs = Gangs.running(4, "recovery: {replaceAfter: 2}")
+    for _ in range(3):
+        fail(gangs, 4)
+    assert gangs.attempts() == [4] * 4
+    assert {one.level for world in gangs.worlds for one in world.job.status.incidents} == {IncidentLevel.PROCESS}
+    assert gangs.incarnations() == {0}
 
 
-@pytest.mark.parametrize("gangs", [1, 2])
-def test_few_gangs_that_fail_are_no_wave(gangs: int) -> None:
-    fleet = Gangs.running(12, "recovery: {replaceAfter: 2}")
+@pytest.mark.parametrize("number", [1, 2])
+def test_few_gangs_that_fail_are_no_wave(number: int) -> None:
+    gangs = Gangs.running(12, "recovery: {replaceAfter: 2}")
     for _ in range(2):
-        fleet.do("worker-1 ends with 3", worlds=fleet.worlds[:gangs])
-        fleet.passes(10)
-        fleet.do("everyone is Ready", worlds=fleet.worlds[:gangs])
-        fleet.passes(10)
-        fleet.do("everyone runs", worlds=fleet.worlds[:gangs])
-    assert fleet.brake.brake.waves == frozenset()
-    assert fleet.incarnations() == {0, 1}, "the same member again costs its pod"
+        fail(gangs, number)
+    assert gangs.brake.brake.waves == frozenset()
+    assert gangs.incarnations() == {0, 1}, "the same member again costs its pod"
+
+
+def test_a_new_term_gives_sidecars_time_to_connect() -> None:
+    gangs = Gangs.running(4)
+    gangs.passes(600)
+    gangs.do("a new controller starts")
+    gangs.brake = BrakeState()
+    gangs.passes(SILENT_SECONDS - TICK_SECONDS)
+    assert not gangs.is_on
+    gangs.do("everyone connects again")
+    gangs.passes(60)
+    assert not gangs.is_on
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=60)

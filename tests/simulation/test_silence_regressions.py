@@ -10,7 +10,7 @@ from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
 from tests.simulation.moves import Kind, Move, advance, next_time
 from tests.simulation.setups import setups
-from tests.simulation.test_regressions import Filter, cut_off, go_on, is_in, kill, running
+from tests.simulation.test_regressions import Filter, cut_off, go_on, is_in, is_run_for, kill, running
 from tests.simulation.universe import Universe, new_universe
 
 HOUR_MS = 3_600_000
@@ -78,8 +78,9 @@ def test_a_session_that_is_ready_and_heard_late_has_its_time_to_start() -> None:
     assert is_in(u, GangPhase.RUNNING, 1)
     cut_off(u, "worker-1.0")
     another_leads(u)
-    passes(u, BEFORE_ORPHANED_MS)
+    passes(u, BEFORE_ORPHANED_MS // 2)
     u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], cut_off=False)
+    passes(u, 10_000, but=is_run_for("worker-1.0"))
     passes(u, 600_000)
     assert trains(u)
 

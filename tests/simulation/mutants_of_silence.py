@@ -1,0 +1,87 @@
+"""Mutants of silence and the brake: mistakes that take what is not heard for what is dead."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+BRAKE = "gangctl/core/policy/brake.py"
+DEADLINES = "gangctl/core/policy/deadlines.py"
+FAULTS = "gangctl/core/facts/faults.py"
+HANGS = "gangctl/core/facts/hangs.py"
+LADDER = "gangctl/core/policy/ladder.py"
+SILENCE = "gangctl/core/facts/silence.py"
+
+MUTANTS = (
+    one(
+        "the replacement timeout runs without a leader",
+        DEADLINES,
+        "    began = max(min(since), gang.observed.listening_since, accepted)\n",
+        "    began = max(min(since), accepted)\n",
+    ),
+    one(
+        "a session that this leader has never heard counts as one that did not start",
+        FAULTS,
+        "    if heard is None and not has_ended(gang, pod):\n        return None\n",
+        "",
+    ),
+    one(
+        "a session that is heard late has no time to start",
+        FAULTS,
+        "pod.ended_at or 0.0 if heard is None else heard.since",
+        "pod.ended_at or 0.0",
+    ),
+    one(
+        "a node is lost as soon as it is shown so",
+        SILENCE,
+        "max(node, silent) + NODE_GRACE_SECONDS\n",
+        "max(node, silent)\n",
+    ),
+    one(
+        "a new leader counts as silent whose sidecars had no time to connect",
+        SILENCE,
+        "        return max(pod.started_at or pod.created_at, gang.observed.listening_since)\n",
+        "        return pod.started_at or pod.created_at\n",
+    ),
+    one(
+        "silent members hang",
+        HANGS,
+        "    return max(everyone) if len(everyone) == len(gang.holders) else None\n",
+        "    return max(everyone, default=0.0)\n",
+    ),
+    one(
+        "pods are replaced for their silence though no pod of the gang is heard",
+        SILENCE,
+        "    return None if gang.hearing_since is None else max(began, gang.hearing_since)\n",
+        "    return began\n",
+    ),
+    one(
+        "a node is lost under the brake",
+        SILENCE,
+        "    if gang.observed.brake.since is not None:\n        return None\n",
+        "",
+    ),
+    one(
+        "deadlines run under the brake",
+        BRAKE,
+        "    listening = now if brake.since is not None else max(observed.listening_since, brake.released)\n",
+        "    listening = max(observed.listening_since, brake.released)\n",
+    ),
+    one(
+        "a deadline that passed under the brake counts after it",
+        BRAKE,
+        "else max(observed.listening_since, brake.released)\n",
+        "else observed.listening_since\n",
+    ),
+    one(
+        "the brake goes off at once",
+        BRAKE,
+        "    if now >= calm_since + CALM_SECONDS:\n",
+        "    if now >= calm_since:\n",
+    ),
+    one(
+        "what many gangs fail for costs their pods",
+        LADDER,
+        "    if cause.reason in gang.observed.brake.waves:\n        return highest(*asked)\n",
+        "",
+    ),
+)
