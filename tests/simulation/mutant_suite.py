@@ -19,8 +19,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gangctl.core.facts import barrier
-from tests.core import test_bounds, test_oracles, test_restart_backoff, test_ties
-from tests.simulation import test_finished_regressions, test_regressions
+from tests.core import test_bounds, test_brake, test_oracles, test_restart_backoff, test_ties
+from tests.simulation import test_finished_regressions, test_regressions, test_silence_regressions
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
 
@@ -50,7 +50,7 @@ def _checks(lives: int, *, short: bool) -> Iterator[tuple[str, str, str | None]]
             moves += drawn(seed).run().moves
         except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
             yield "simulation", f"{seed + 1} lives, {moves} moves", _said(error)
-    modules = (test_bounds, test_regressions, test_finished_regressions)
+    modules = (test_bounds, test_regressions, test_finished_regressions, test_silence_regressions)
     regressions = [
         (name, test) for module in modules for name, test in vars(module).items() if name.startswith("test_")
     ]
@@ -94,8 +94,10 @@ def _oracles() -> str | None:
 
 def _rules() -> Iterator[tuple[str, str, str | None]]:
     """Rules that are stated a second time, and compared over drawn lives."""
-    for module in (test_restart_backoff, test_ties):
+    for module in (test_restart_backoff, test_ties, test_brake):
         for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
+            if hasattr(test, "pytestmark"):
+                continue
             try:
                 test()
             except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well

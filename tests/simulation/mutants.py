@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Patch:
-    """In this file this text, which is there exactly once, becomes another."""
-
-    file: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One deliberate mistake, in words and in code."""
-
-    name: str
-    patches: tuple[Patch, ...]
-
-
-def _one(name: str, file: str, old: str, new: str) -> Mutant:
-    return Mutant(name, (Patch(file, old, new),))
-
+from tests.simulation import mutants_of_silence
+from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.mutant import one as _one
 
 MUTANTS = (
     _one(
@@ -379,4 +359,5 @@ MUTANTS = (
         "    if suspected and not cause.alike:\n",
         "    if suspected:\n",
     ),
+    *mutants_of_silence.MUTANTS,
 )

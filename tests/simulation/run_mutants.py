@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core")

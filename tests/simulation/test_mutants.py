@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.run_mutants import BEGIN, DOCS, END, NO_MUTATION, ROOT, judge
 
 FEW = {
