@@ -32,6 +32,8 @@ def limit(gang: Gang, phase: str) -> int | None:
 @once
 def hangs_at(gang: Gang) -> float | None:
     """When the gang counts as hung if no rank reports before; None = never."""
+    if gang.spec.progress.timeout_seconds is None:
+        return None
     found = _reported(gang)
     newest = max(found, key=lambda one: one[0], default=None)
     phase = "Startup" if newest is None else newest[2].phase

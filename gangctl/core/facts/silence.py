@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase
 
@@ -75,6 +75,7 @@ def ends_again_and_again(gang: Gang, pod: Pod) -> bool:
     return pod.restarts >= SILENT_RESTARTS and young
 
 
+@once
 def silent(gang: Gang) -> list[tuple[float, str]]:
     """Return (since when, member) of each member that should be connected and is not, the longest silent first.
 

@@ -221,8 +221,8 @@ def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | Non
         return cause if cause.action is Action.FAIL_JOB else None
     ties = tied_to(cause, found)
     members = {cause.member, *cause.tied, *(fault.member for fault in ties)}
-    causes = (cause, *(judged(gang.spec, fault) for fault in ties))
-    failing = [one for one in causes if one.action is Action.FAIL_JOB]
+    failing = [cause] if cause.action is Action.FAIL_JOB else []
+    failing += [judged(gang.spec, one) for one in ties if verdict(gang.spec, one).action is Action.FAIL_JOB]
     before = _previous(gang)
     again = before is not None and len(members) < NAMED and set(before.cause.tied) == members
     if not failing or not (again or {one.member for one in failing} == members):
