@@ -115,6 +115,7 @@ def for_machines(status: Status) -> Status:
         incident.model_copy(
             update={
                 "milliseconds": PhaseMilliseconds(),
+                "members": (),
                 "cause": incident.cause.model_copy(update={"message": ""}),
             }
         )

@@ -137,6 +137,7 @@ def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
     require(key in u.ghost.ready, 1, f"{state.session} starts attempt {effect.attempt} and never said Ready for it")
     require(key not in u.ghost.spawned, 1, f"{state.session} started attempt {effect.attempt} twice")
     require(not box.procs, 1, f"{box.pod} starts a worker beside {box.procs}")
+    require(state.terminated_at is None, 1, f"{box.pod} starts a worker though it was told to end")
 
 
 def made(u: Universe, member: str, number: int) -> None:
@@ -185,6 +186,9 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         listened = (u.now - max(u.phase_at, leader.began)) / 1000
         timeout = u.spec.recovery.barrier_timeout_seconds
         require(listened >= timeout, 5, f"the barrier's deadline passed after {listened} s with a leader")
+    if new.given_back and not old.given_back and not u.skew:
+        listened, timeout = u.wall - seconds(leader.since), u.spec.recovery.replacement_timeout_seconds
+        require(listened >= timeout, 5, f"the replacement timeout passed after {listened} s with a leader")
 
 
 def _accounted(old: Status, new: Status) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
-from tests.simulation import invariants, moves
+from tests.simulation import invariants, moves, power
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
 from tests.simulation.moves import Kind, Move
@@ -24,6 +24,14 @@ STALE_MS = 10_000
 """What a controller reads is at most this old: its watches have a heartbeat, and a new one lists."""
 OVER, GOES_ON = 0.3, 0.5
 """How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
+
+FINALES = (
+    (),
+    ("all workers finish",),
+    ("a worker finishes", "a finished pod is deleted", "the controller crashes", "all workers finish"),
+    ("train", "a worker exits with a fatal code"),
+)
+"""How a life that has come to rest ends: it goes on, it succeeds, all at once or one by one, or a rule fails it."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,20 @@ def simulate(setup: str, seed: int, injections: Sequence[Injection], *, disorder
         run.trace.append("no more faults")
         heal(run.universe)
         settle(run)
+        if run.universe.status.phase is GangPhase.RUNNING:
+            _end(run, FINALES[seed % len(FINALES)])
     except Exception as error:
         error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, injections {list(injections)}")
         error.add_note("\n".join(run.trace[-400:]))
         raise
     return run
+
+
+def _end(run: Run, finale: Sequence[str]) -> None:
+    for what in finale:
+        run.trace.append(f"-- {what}")
+        FAULTS[what](run.universe, 0)
+        settle(run)
 
 
 def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder: int) -> None:
@@ -84,6 +101,7 @@ def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder
             rest -= 1
         for _ in range(one.after):
             _one(run, random, disorder)
+        power.struck(u, one.what)
         FAULTS[one.what](u, one.target)
         invariants.one_attempt(u)
         run.moves += 1

@@ -10,10 +10,15 @@ import sys
 import time
 from collections import Counter
 
+from tests.simulation import power
 from tests.simulation.exhaustive import DEEP, explore
+from tests.simulation.faults import DRAWN
 from tests.simulation.invariants import Change
 from tests.simulation.seeds import drawn, shrunk
 from tests.simulation.violations import ViolationError
+
+ENOUGH_LIVES = 400
+"""So many must reach everything that has a floor."""
 
 
 def main() -> int:
@@ -21,17 +26,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--write", action="store_true", help="write what was reached into docs/correctness.md")
     parser.add_argument("--exhaustive", action="store_true", help="search every interleaving of more faults instead")
     arguments = parser.parse_args()
-    return search() if arguments.exhaustive else simulate(arguments.seconds, arguments.seed)
+    return search() if arguments.exhaustive else simulate(arguments)
 
 
-def simulate(seconds: float, first: int) -> int:
+def simulate(arguments: argparse.Namespace) -> int:
     """One life after the other."""
-    began = time.monotonic()
+    began, first = time.monotonic(), arguments.seed
     moves, seed = 0, first
     changes: Counter[Change] = Counter()
-    while time.monotonic() - began < seconds:
+    reached: Counter[str] = Counter()
+    struck: Counter[tuple[str, str]] = Counter()
+    while time.monotonic() - began < arguments.seconds:
         life = drawn(seed)
         try:
             run = life.run()
@@ -41,11 +49,19 @@ def simulate(seconds: float, first: int) -> int:
             return 1
         moves += run.moves
         changes += run.universe.changes
+        reached += run.universe.power
+        struck += run.universe.struck
         seed += 1
     for change, times in changes.most_common():
         print(f"{times:8} {change}")
-    print(f"{seed - first} lives, {moves} moves, all invariants held (seeds {first} to {seed - 1})")
-    return 0
+    held = f"{seed - first} lives, {moves} moves, all invariants held (seeds {first} to {seed - 1})"
+    shown = power.table(reached, struck, DRAWN)
+    print("\n".join(shown) + f"\n{held}")
+    if arguments.write:
+        power.write([f"`make simulate`: {held}.", "", *shown])
+    few = power.missed(reached, struck, DRAWN, least=1) if seed - first >= ENOUGH_LIVES else []
+    print("\n".join(f"too little power: {one}" for one in few))
+    return 1 if few else 0
 
 
 def search() -> int:

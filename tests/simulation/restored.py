@@ -39,9 +39,11 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         _started(u, leader, new)
     if new.phase is GangPhase.HELD and old.phase is not GangPhase.HELD:
         wanting = any(one.reason == Reason.NO_RESTORE_POINT for one in new.conditions)
-        progressed = u.ghost.trunk and any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
+        directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
+        progressed = directory and u.ghost.trunk
+        unlisted = directory and (leader.scanned is None or leader.scanned.attempt != old.attempt)
         require(
-            not wanting or u.ghost.was_whole or progressed,
+            not wanting or u.ghost.was_whole or progressed or unlisted,
             4,
             "it is held for want of a restore point, and no step was ever complete",
         )
@@ -140,6 +142,8 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
         return replace(box, step=0, line=(), poisoned=False)
     step, base = run.restore.step, disks.cut(u.ghost.trunk, run.restore.step)
     tier = next(one for one in disks.tiers(u.spec) if one.name == run.restore.tier)
+    if tier.scope == "Shared":
+        require(disks.sees(u, box, tier.name, step) or u.ghost.gone_unheard, 4, f"{box.pod} starts and sees no {step}")
     ranks = [(u.group_of(box.member), process.rank) for process in run.processes if process.rank is not None]
     files = [u.disk.at(tier.name, disks.where(tier, box.pod), step, rank) for rank in ranks]
     lines = {None if file is None else file.line for file in files}

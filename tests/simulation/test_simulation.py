@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.simulation import power
 from tests.simulation.engine import plain
 from tests.simulation.faults import DRAWN, FAULTS, heal
 from tests.simulation.invariants import CHANGES, Change
@@ -71,12 +72,18 @@ def test_drawn_lives_hold_the_invariants_and_reach_every_change_of_the_lifecycle
 ) -> None:
     runs = [life.run() for life in (*RARE, *(drawn(seed) for seed in range(LIVES)))]
     seen: Counter[Change] = Counter()
+    reached: Counter[str] = Counter()
+    struck: Counter[tuple[str, str]] = Counter()
     for run in runs:
         seen += run.universe.changes
+        reached += run.universe.power
+        struck += run.universe.struck
     with capsys.disabled():
         print(f"\n  {LIVES} lives, {sum(run.moves for run in runs)} moves")
         print("\n".join(f"  {seen[change]:6} {change}" for change in sorted(CHANGES, key=str)))
+        print("\n".join(power.table(reached, struck, ())))
     assert set(seen) == CHANGES
+    assert not power.missed(reached, struck, DRAWN)
 
 
 def test_every_kind_of_fault_finds_a_target_and_changes_the_world() -> None:

@@ -19,7 +19,7 @@ from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import invariants, restored, sidecars, truth
+from tests.simulation import invariants, power, restored, sidecars, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
@@ -48,6 +48,10 @@ class Universe:
     ghost: Ghost = field(default_factory=Ghost)
     changes: Counter[Change] = field(default_factory=Counter, compare=False)
     """How often each change of the lifecycle was stored."""
+    power: Counter[str] = field(default_factory=Counter, compare=False)
+    """How often each mechanism was reached."""
+    struck: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
+    """How often each kind of fault struck in each phase."""
     newest_leader: int = 0
     skew: int = 0
     """How far the wall clocks have been set, in milliseconds."""
@@ -108,6 +112,7 @@ class Universe:
         """A status write arrives and is not refused."""
         old = self.status
         invariants.stored(self, leader, old, status)
+        power.stored(self, leader, old, status)
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1
@@ -194,6 +199,7 @@ class Universe:
                 return
             after, effects = self.engine.step(box.machine, self.now, event)
             invariants.stepped(box.machine, after)
+            power.stepped(self, event, box.machine, after)
             invariants.said_ready(box, after)
             if after.phase is Phase.READY and after.directive is not None:
                 said = (after.session, after.directive.attempt)

@@ -1,0 +1,95 @@
+"""Mutants of the hub: who is directed, which report counts, and what is left of an earlier term."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+HUB = "gangctl/controller/hub.py"
+REPORTS = "gangctl/controller/reports.py"
+
+MUTANTS = (
+    one(
+        "a process that does not lead sends directives",
+        HUB,
+        "is not None:  # It was frozen and has not noticed yet",
+        "is not None and not self._jobs:  # It was frozen and has not noticed yet",
+    ),
+    one(
+        "a process that does not lead pings members",
+        HUB,
+        "        if self._leader() is None:\n            connection.send(wire.Ping())\n",
+        "        if connection:\n            connection.send(wire.Ping())\n",
+    ),
+    one(
+        "a process that does not lead asks for a scan",
+        HUB,
+        "connection.identity.gang != gang or self._leader() is not None:",
+        "connection.identity.gang != gang:",
+    ),
+    one(
+        "a connection that was opened after the term is served",
+        HUB,
+        "        if self._leader() is not None:\n            connection.abort()\n            return socket\n",
+        "",
+    ),
+    one(
+        "connections outlive the term",
+        HUB,
+        "            connection.abort()\n        self._connections.clear()\n",
+        "            pass\n        self._connections.clear()\n",
+    ),
+    one(
+        "reports outlive the term",
+        HUB,
+        "        self._jobs.clear()\n        self._reports = ReportStore()\n",
+        "        self._jobs.clear()\n",
+    ),
+    one(
+        "stored objects outlive the term",
+        HUB,
+        "        self._jobs.clear()\n        self._reports = ReportStore()\n",
+        "        self._reports = ReportStore()\n",
+    ),
+    one(
+        "what a superseded connection sends is taken",
+        HUB,
+        "            if self._connections.get(sender.pod) is not connection:\n",
+        "            if sender.pod not in self._connections:\n",
+    ),
+    one(
+        "an older report of a session counts",
+        REPORTS,
+        "            if report.seq <= newest:\n",
+        "            if report.seq < 0 * newest:\n",
+    ),
+    one(
+        "reports of connected pods are forgotten",
+        REPORTS,
+        "if pod not in needed and not heard.connected]:",
+        "if pod not in needed]:",
+    ),
+    one(
+        "reports of pods that are needed are forgotten",
+        REPORTS,
+        "if pod not in needed and not heard.connected]:",
+        "if not heard.connected]:",
+    ),
+    one(
+        "a supervisor that falls silent counts as connected",
+        HUB,
+        "time.monotonic() - connection.last_report_at > SILENT_SECONDS:\n",
+        "time.monotonic() - connection.last_report_at > 1000 * SILENT_SECONDS:\n",
+    ),
+    one(
+        "a connection that ends is not noticed",
+        HUB,
+        "                del self._connections[identity.pod]\n                self._disconnect(identity)\n",
+        "                del self._connections[identity.pod]\n",
+    ),
+    one(
+        "a new stored object directs no one until a report comes",
+        HUB,
+        "        in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._direct)\n",
+        "        in_slices((self._connections[pod] for pod in pods if pod not in self._connections), self._direct)\n",
+    ),
+)

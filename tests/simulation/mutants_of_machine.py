@@ -1,0 +1,85 @@
+"""Mutants of the supervisor's machine: which directive it obeys, and when its worker starts and ends."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+DIRECTIVES = "sidecar/gangsidecar/supervisor/machine/directives.py"
+STOP = "sidecar/gangsidecar/supervisor/machine/stop.py"
+WORKER = "sidecar/gangsidecar/supervisor/machine/worker.py"
+FRAMEWORK = "sidecar/gangsidecar/supervisor/machine/framework.py"
+
+MUTANTS = (
+    one(
+        "exit 0 after the kubelet's SIGTERM is natural",
+        WORKER,
+        "stopped=state.stop is not None or state.terminated_at is not None,",
+        "stopped=state.stop is not None,",
+    ),
+    one(
+        "an end after a directive's stop is natural",
+        WORKER,
+        "stopped=state.stop is not None or state.terminated_at is not None,",
+        "stopped=state.terminated_at is not None,",
+    ),
+    one(
+        "a Run is accepted while the member is cut off",
+        DIRECTIVES,
+        "    if new.isolation_ms is not None and now_ms - state.pinged_at >= new.isolation_ms:\n",
+        "    if new.isolation_ms is not None and now_ms < state.pinged_at:\n",
+    ),
+    one(
+        "a Run is accepted in a pod that was told to end",
+        DIRECTIVES,
+        "run.session != state.session or state.terminated_at is not None:",
+        "run.session != state.session:",
+    ),
+    one(
+        "a worker that waits for its restore point starts in a pod that was told to end",
+        WORKER,
+        "terminated_at=now_ms, looking=False)",
+        "terminated_at=now_ms)",
+    ),
+    one(
+        "a worker starts without a look for its restore point",
+        DIRECTIVES,
+        "    if run.restore is not None and run.restore.path:\n",
+        "    if run.restore is not None and run.restore.path and not run.checkpointed:\n",
+    ),
+    one(
+        "the grace of a stop never ends",
+        STOP,
+        "    return replace(state, stop=stop), (KillTree(),)\n",
+        "    return replace(state, stop=stop), ()\n",
+    ),
+    one(
+        "a member that is cut off trains on for ever",
+        STOP,
+        "            times.append(state.pinged_at + state.directive.isolation_ms)\n",
+        "            times.append(state.pinged_at + 100 * state.directive.isolation_ms)\n",
+    ),
+    one(
+        "a stop signals the worker alone, and never kills its tree",
+        STOP,
+        "            return stop.kill_at, _kill\n",
+        "            return stop.kill_at + 100_000_000, _kill\n",
+    ),
+    one(
+        "a supervisor that was told to finish obeys again",
+        DIRECTIVES,
+        "        if new.order < old.order or old.verb is Verb.FINISH:",
+        "        if new.order < old.order:",
+    ),
+    one(
+        "a directive for another pod is obeyed",
+        DIRECTIVES,
+        "    if (new.gang, new.pod) != (state.identity.gang, state.identity.pod):",
+        "    if new.gang != state.identity.gang:",
+    ),
+    one(
+        "calls of an older attempt's worker count",
+        FRAMEWORK,
+        "    return attempt == state.ran and state.ran > 0 and",
+        "    return state.ran > 0 and",
+    ),
+)

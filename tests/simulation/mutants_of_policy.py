@@ -1,0 +1,109 @@
+"""Mutants of what is done about a fault: causes, deadlines, success, replacement, directives."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+BARRIER = "gangctl/core/facts/barrier.py"
+CAUSE = "gangctl/core/policy/cause.py"
+FINISHED = "gangctl/core/facts/finished.py"
+DIRECTIVE = "gangctl/core/lifecycle/directive.py"
+
+MUTANTS = (
+    one(
+        "the barrier ignores a spare that holds a rank",
+        BARRIER,
+        "    return member in gang.holding and not gang.is_fresh(member)\n",
+        "    return member in gang.holding and not gang.members[member].is_spare and not gang.is_fresh(member)\n",
+    ),
+    one(
+        "an unseen pod that is stopping does not block",
+        BARRIER,
+        "        if uid not in shown and heard.connected:\n",
+        '        if uid not in shown and heard.connected and heard.report.phase.name != "STOPPING":\n',
+    ),
+    one(
+        "a pod that is being deleted counts as terminated",
+        BARRIER,
+        "    return p.shown is not None and p.shown.terminated\n",
+        "    return p.shown is not None and (p.shown.terminated or p.shown.deleting)\n",
+    ),
+    one(
+        "a pod that is being deleted counts as vanished",
+        BARRIER,
+        "p.shown is None or (p.shown.deleting and on_lost_node(gang, p.shown))",
+        "p.shown is None or p.shown.deleting",
+    ),
+    one(
+        "a vanished pod that still speaks counts as lost",
+        BARRIER,
+        "p.entry is not None and _is_silent(p) and _is_vanished",
+        "p.entry is not None and _is_vanished",
+    ),
+    one(
+        "a pod that has just vanished counts as long gone",
+        BARRIER,
+        "        vanished_time=gang.now,\n    )\n",
+        "        vanished_time=gang.now - 3600,\n    )\n",
+    ),
+    one(
+        "a pod that was replaced is directed as if it were current",
+        DIRECTIVE,
+        "        if current is None or report.incarnation < current:\n",
+        "        if current is None:\n",
+    ),
+    one(
+        "a status is written over a newer one",
+        "tests/simulation/controller.py",
+        "    if leader.version != u.version or outcome is Write.CONFLICT:\n",
+        "    if outcome is Write.CONFLICT:\n",
+    ),
+    one(
+        "one matching end of several tied ones ends the job",
+        CAUSE,
+        "    if not failing or not (again or {one.member for one in failing} == members):\n",
+        "    if not failing:\n",
+    ),
+    one(
+        "a fault becomes the cause of a restart that was asked for",
+        CAUSE,
+        "    if old.reason == Reason.RESTART_REQUESTED:\n        return False",
+        "    if old.reason == Reason.RESTART_REQUESTED and not new.member:\n        return False",
+    ),
+    one(
+        "a disruption is charged to the budget",
+        CAUSE,
+        "    charged = _action(cause) is not Action.IGNORE\n",
+        "    charged = _action(cause) is not Action.IGNORE or cause.rule is None\n",
+    ),
+    one(
+        "who finished in an older attempt has finished",
+        FINISHED,
+        "        if end.attempt == attempt and end.exit_code == 0",
+        "        if end.attempt <= attempt and end.exit_code == 0",
+    ),
+    one(
+        "a record of an older attempt says who has finished",
+        FINISHED,
+        "    if record is None or record.attempt != attempt:\n",
+        "    if record is None:\n",
+    ),
+    one(
+        "one process of several that finished finishes the member",
+        FINISHED,
+        "len(done[member]) == processes_of(gang.places[place].role)",
+        "len(done[member]) >= 1",
+    ),
+    one(
+        "roles that the policy does not count are needed for success",
+        "gangctl/core/policy/success.py",
+        "        if not isinstance(policy, Roles) or member.role.name in policy.roles\n",
+        "        if not isinstance(policy, Roles) or member.role.name\n",
+    ),
+    one(
+        "a pod is created while one of an older incarnation is not told to end",
+        "gangctl/core/policy/pods.py",
+        "        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, base))\n",
+        "        and pod.member not in gang.members\n",
+    ),
+)

@@ -1,0 +1,184 @@
+"""Power: how often each mechanism of gangctl was reached in a run, and the least that makes the run worth anything.
+
+It is seen from outside: from statuses that are stored, from the machines' steps, from the faults as they strike. Where
+faults reach nothing every invariant holds; so a run fails if a mechanism is reached less often than its floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gangctl.api.incident import IncidentLevel
+from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.core.facts.gang import holders, incarnation
+from gangsidecar.supervisor import machine
+from gangsidecar.wire import Verb
+from tests.simulation.invariants import is_lost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.universe import Universe
+    from tests.simulation.values import Leader
+
+DOCS: Final = Path(__file__).parents[2] / "docs/correctness.md"
+BEGIN, END = "<!-- power: begin -->", "<!-- power: end -->"
+FLOORS: Final[dict[str, int]] = {
+    "a member stopped its worker because it was cut off": 5,
+    "an attempt started past a pod that is lost": 5,
+    "an attempt started past a pod that has fenced itself": 1,
+    "an attempt started from a checkpoint": 100,
+    "an attempt fell back to an older step": 3,
+    "a step was rejected": 3,
+    "a restart in place": 100,
+    "a restart at level Container": 5,
+    "a restart at level Pod": 20,
+    "a restart that was charged": 100,
+    "a restart that was not charged": 50,
+    "a pod was replaced": 50,
+    "the whole gang was recreated": 5,
+    "a spare took a rank": 10,
+    "a barrier's deadline passed": 5,
+    "a gang was held: BudgetExhausted": 3,
+    "a gang was held: NoProgress": 0,
+    "a gang was held: NoRestorePoint": 1,
+    "a gang that was held went on": 5,
+    "a gang was suspended because a replacement took too long": 1,
+    "a gang failed by a rule": 1,
+    "it succeeded, as reports said": 5,
+    "it succeeded, as a pod's last words said": 0,
+    "it succeeded, as the status said": 1,
+    "silence was told and did not count": 5,
+    "the brake held": 0,
+}
+"""What ``make test`` must reach at least with its fixed seeds; longer runs must reach everything that has a floor."""
+Struck = Mapping[tuple[str, str], int]
+"""(Fault, phase) -> how often it struck in it."""
+PHASES: Final = (*(phase for phase in GangPhase if phase not in ENDED),)
+SHARE: Final = 0.8
+"""So much of every kind of fault in every phase, but the first moment and the ends, is struck."""
+
+
+def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """Count what a status write shows."""
+    u.power.update(_shown(u, leader, old, new))
+
+
+def stepped(u: Universe, event: machine.Event, before: machine.State, after: machine.State) -> None:
+    """Count what a machine does by itself."""
+    if after.stop is not None and before.stop is None and isinstance(event, machine.Tick):
+        directive = before.directive
+        limit = None if directive is None or directive.verb is not Verb.RUN else directive.isolation_ms
+        if limit is not None and u.now - before.pinged_at >= limit:
+            u.power["a member stopped its worker because it was cut off"] += 1
+
+
+def struck(u: Universe, what: str) -> None:
+    """Count a fault, by the phase in which it strikes."""
+    u.struck[what, str(u.status.phase)] += 1
+
+
+def _shown(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator[str]:
+    if new.phase is not old.phase or new.attempt != old.attempt:
+        yield from _of_change(u, leader, old, new)
+    if len(new.rejected_steps) > len(old.rejected_steps):
+        yield "a step was rejected"
+    if new.base_incarnation > old.base_incarnation and old.phase is not GangPhase.SUSPENDED:
+        yield "the whole gang was recreated"
+    elif len(new.replaced) and new.replaced != old.replaced:
+        yield "a pod was replaced"
+    if new.barrier_timeouts > old.barrier_timeouts:
+        yield "a barrier's deadline passed"
+    if new.given_back and not old.given_back:
+        yield "a gang was suspended because a replacement took too long"
+    for kind in _degraded(new) - _degraded(old):
+        yield "the brake held" if kind in {"Braked", "GangsFailTogether"} else "silence was told and did not count"
+
+
+def _of_change(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator[str]:
+    if new.phase is GangPhase.RUNNING:
+        yield from _of_start(u, old, new)
+    if new.phase is GangPhase.HELD:
+        yield f"a gang was held: {_reason(new)}"
+    if old.phase is GangPhase.HELD and new.phase is GangPhase.GATHERING:
+        yield "a gang that was held went on"
+    if new.phase is GangPhase.FAILED and "FailedByRule" in {one.reason for one in new.conditions}:
+        yield "a gang failed by a rule"
+    if new.phase is GangPhase.SUCCEEDED:
+        yield _of_success(u, leader, old)
+
+
+def _of_start(u: Universe, old: Status, new: Status) -> Iterator[str]:
+    if new.restore_point is not None:
+        yield "an attempt started from a checkpoint"
+        if old.restore_point is not None and new.restore_point.step < old.restore_point.step:
+            yield "an attempt fell back to an older step"
+    if {entry.member for entry in new.ranks} - {entry.member for entry in old.ranks}:
+        yield "a spare took a rank"
+    incident = new.incidents[0] if new.incidents else None
+    if incident is not None and incident.attempt == new.attempt and incident.settled:
+        in_place = incident.level is IncidentLevel.PROCESS
+        yield "a restart in place" if in_place else f"a restart at level {incident.level}"
+        yield f"a restart that was {'charged' if incident.charged else 'not charged'}"
+    held = {(member, incarnation(new, member)) for member in holders(u.spec, new).values()}
+    for uid, box in u.boxes.items():
+        if (box.member, box.incarnation) not in held and box.link is None and box.machine is not None and box.sessions:
+            if is_lost(u, uid):
+                yield "an attempt started past a pod that is lost"
+            elif uid in u.pods and u.spec.recovery.isolation_timeout_seconds is not None and box.cut_off:
+                yield "an attempt started past a pod that has fenced itself"
+
+
+def _of_success(u: Universe, leader: Leader, old: Status) -> str:
+    attempt = old.attempt if old.phase is GangPhase.RUNNING else old.started_attempt
+    told = {one.report.member for one in leader.heard for end in one.report.ends if end.attempt == attempt}
+    said = {pod.member for pod in u.pods.values() if pod.last_words is not None}
+    counted = set(holders(u.spec, old).values())
+    if counted <= told:
+        return "it succeeded, as reports said"
+    return "it succeeded, as a pod's last words said" if counted <= told | said else "it succeeded, as the status said"
+
+
+def _degraded(status: Status) -> set[str]:
+    return {one.reason for one in status.conditions if one.type == "Degraded" and one.status == "True"}
+
+
+def _reason(status: Status) -> str:
+    return next((one.reason for one in status.conditions if one.type == "Ready"), "")
+
+
+def table(power: Mapping[str, int], struck: Struck, faults: tuple[str, ...]) -> list[str]:
+    """Both tables in Markdown."""
+    rows = ["| mechanism | reached | floor |", "| --- | ---: | ---: |"]
+    names = [*FLOORS, *sorted(set(power) - set(FLOORS))]
+    rows += [f"| {name} | {power.get(name, 0)} | {FLOORS.get(name, 0)} |" for name in names]
+    rows += ["", f"| fault | {' | '.join(phase or 'New' for phase in PHASES)} |", f"| --- |{' ---: |' * len(PHASES)}"]
+    for fault in faults:
+        rows.append(f"| {fault} | {' | '.join(str(struck.get((fault, str(phase)), 0)) for phase in PHASES)} |")
+    return rows
+
+
+def missed(
+    power: Mapping[str, int],
+    struck: Mapping[tuple[str, str], int],
+    faults: tuple[str, ...],
+    *,
+    least: int | None = None,
+) -> list[str]:
+    """What was reached less than its floor (``least`` in place of every floor above it), in words."""
+    floors = {name: floor if least is None else min(floor, least) for name, floor in FLOORS.items()}
+    few = [f"{name}: {power.get(name, 0)} of {floor}" for name, floor in floors.items() if power.get(name, 0) < floor]
+    pairs = [(fault, str(phase)) for fault in faults for phase in PHASES if phase is not GangPhase.NEW]
+    reached = sum(struck.get(pair, 0) > 0 for pair in pairs)
+    if reached < SHARE * len(pairs):
+        few.append(f"{reached} of {len(pairs)} pairs of a fault and a phase were struck")
+    return few
+
+
+def write(lines: list[str]) -> None:
+    """Put the tables into the docs, between the two markers."""
+    before, _, rest = DOCS.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    DOCS.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
