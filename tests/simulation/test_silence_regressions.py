@@ -1,4 +1,4 @@
-"""Silence is no evidence: stories of gangs that train on while nothing of them is heard, whoever leads."""
+"""Silence is no evidence: stories of gangs that train on while nothing of them is heard, under any leader."""
 
 from __future__ import annotations
 

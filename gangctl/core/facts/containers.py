@@ -2,7 +2,7 @@
 
 The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whether
 the cluster or the new session reports it first. Its reason (OOMKilled) is shown a moment after the new session reports.
-The time that a kubelet gives must not open an attempt: while Running the new session does that.
+The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that.
 """
 
 from __future__ import annotations
