@@ -61,7 +61,7 @@ async def test_every_line_of_a_round_has_namespace_gang_attempt_and_trace(log: L
     world, plan = restarts()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
-        return plan if stored.status.attempt == 1 else Plan("nothing to do")
+        return plan if stored.status.attempt == 1 else Plan("nothing to do", actions=plan.actions)
 
     def fail(_create: CreatePod) -> None:
         raise Retryable("no room")
@@ -69,8 +69,8 @@ async def test_every_line_of_a_round_has_namespace_gang_attempt_and_trace(log: L
     world.before_create = fail
     async with running(world, decide):
         await until_async("the failure is logged", lambda: any("no room" in line for line in log.lines()))
-    sources = ("gangctl.telemetry.decision_log", "gangctl.controller.loop")
-    decision, warning = (one for one in log.entries() if one["logger"] in sources)
+    sources = ("gangctl.telemetry.decision_log", "gangctl.controller.actions")
+    decision, warning, *_ = (one for one in log.entries() if one["logger"] in sources)
     expected = {
         "namespace": "default",
         "gang": "g",
