@@ -323,6 +323,7 @@ class SpentChanges(TypedDict, total=False):
 class StatusChanges(TypedDict, total=False):
     """Fields of Status."""
 
+    readable_from: int
     observed_generation: int
     message: str
     conditions: tuple[Condition, ...]

@@ -229,9 +229,16 @@ class RecordedStep(Model):
     """Identity of the registration."""
 
 
+REVISION: Final = 1
+"""Of the status. A release that adds a field which an older one must not lose raises it and writes it to
+``readable_from``."""
+
+
 class Status(Model):
     """Observed state of a gang. Only the controller writes it."""
 
+    readable_from: int = 1
+    """Revision of the status that a controller must know to act on this gang. One that doesn't leaves it alone."""
     observed_generation: int = 0
     """Generation of the spec that the controller last acted on."""
     phase: GangPhase = GangPhase.NEW

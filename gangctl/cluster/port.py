@@ -74,8 +74,11 @@ class Cluster(Protocol):
     def listening_since(self) -> float:
         """Since when all watches have been fresh without a break, in seconds since the epoch."""
 
+    def exists(self, uid: str) -> bool:
+        """Whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""
+
     def gang(self, uid: str) -> GangJob | None:
-        """The stored gang; None if it is gone."""
+        """The stored gang; None if it is gone, or can't be read."""
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang, including those that are terminating."""

@@ -151,6 +151,10 @@ class Hub:
         pods = [heard.report.pod for heard in self._reports.heard(uid)]
         in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._direct)
 
+    def withhold(self, gang: str) -> None:
+        """The stored object can't be read: no directive follows from it. Connections and reports stay."""
+        self._jobs.pop(gang, None)
+
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod. If the pod is not connected, a later plan asks again."""
         connection = self._connections.get(action.pod)

@@ -64,7 +64,7 @@ class Loop:
     async def _reconcile(self, uid: str, actions: Actions) -> None:
         """Reconcile one gang until it is gone."""
         decision_log = DecisionLog()
-        while self._cluster.gang(uid) is not None:
+        while self._cluster.exists(uid):
             pause: float | None = None
             async for attempt in AsyncRetrying(
                 wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
@@ -87,7 +87,9 @@ class Loop:
             ClusterError: the status could not be written, and nothing else was done.
         """
         job = self._cluster.gang(uid)
-        if job is None:
+        if job is None:  # It can't be read: nothing follows from what was stored before.
+            actions.stop()
+            self._hub.withhold(uid)
             return None
         logs.set_gang(job)
         self._telemetry.round_began(job)

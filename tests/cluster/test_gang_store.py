@@ -118,7 +118,7 @@ def test_a_spec_that_is_not_valid_is_not_stored(store: GangStore) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "Invalid JSON"), (b"", "Invalid JSON"), (b'{"kind": "Pod"}', "apiVersion"), (b"[]", "object")],
+    [(b"{", "Invalid JSON"), (b"", "Invalid JSON"), (b'{"kind": "Pod"}', "apiVersion"), (b"[]", "dictionary")],
 )
 def test_a_corrupt_file_is_an_error_and_never_overwritten(store: GangStore, content: bytes, said: str) -> None:
     job = store.read()

@@ -34,9 +34,13 @@ class FakeCluster:
     before_create: Callable[[CreatePod], object] = lambda _create: None
     listening_since: float = field(default_factory=time.time)
     refused: tuple[str, ...] = ()
+    unreadable: set[str] = field(default_factory=set)
+
+    def exists(self, uid: str) -> bool:
+        return uid in self.jobs
 
     def gang(self, uid: str) -> GangJob | None:
-        return self.jobs.get(uid)
+        return None if uid in self.unreadable else self.jobs.get(uid)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())

@@ -228,3 +228,22 @@ async def test_a_round_sees_why_the_cluster_refuses_pods() -> None:
     world = FakeCluster(refused=("exceeded quota",))
     async with running(world, decide):
         await until_async("a round sees the refusal", lambda: seen == [("exceeded quota",)])
+
+
+async def test_a_gang_that_cannot_be_read_is_left_alone_with_its_connections() -> None:
+    world = FakeCluster()
+    async with running(world, once) as here:
+        sidecar = await here.member()
+        assert (await sidecar.hear()).attempt == 1
+        world.unreadable.add("uid-g")
+        here.wakes.wake("uid-g")
+        await until_async("the round is over", lambda: not here.wakes.is_set("uid-g"))
+        await sidecar.say(report(0, seq=2, phase=wire.Phase.READY, attempt=1))
+        await until_async("its report still arrives", lambda: here.served.hub.heard("uid-g")[0].report.seq == 2)
+        assert here.served.hub.connected == 1
+        done = len(world.done)
+        world.unreadable.clear()
+        world.change("uid-g", attempt_after(world.jobs["uid-g"], 2))
+        here.wakes.wake("uid-g")
+        assert (await sidecar.hear()).attempt == 2
+        assert world.done[done:] == []

@@ -105,6 +105,10 @@ class KubeCluster:
         """UIDs of all gangs that exist."""
         return tuple(uid for uid in self._informers.gangs.items if self.gang(uid) is not None)
 
+    def exists(self, uid: str) -> bool:
+        """Whether the gang is stored, readable or not; see the port."""
+        return self._informers.stored(uid) is not None
+
     def gang(self, uid: str) -> GangJob | None:
         """The stored gang; None if it is gone, is being deleted, or can't be read."""
         return self._informers.gang(uid)
@@ -187,8 +191,8 @@ class KubeCluster:
         self._recorder.record(job, event, uid)
 
     def _name_of(self, uid: str) -> tuple[str, str] | None:
-        job = self.gang(uid)
-        return None if job is None else (job.metadata.namespace, job.metadata.name)
+        stored = self._informers.stored(uid)
+        return None if stored is None else (stored.namespace, stored.name)
 
     def _gang_changed(self, uid: str) -> None:
         if uid not in self._informers.gangs.items:

@@ -72,6 +72,10 @@ class LocalCluster:
         self._changed: Callable[[str], None] = _ignore
         self.listening_since = 0.0
 
+    def exists(self, uid: str) -> bool:
+        """Whether the gang is stored; of one that can't be read any more, the last readable version counts."""
+        return uid in self._gangs
+
     def gang(self, uid: str) -> GangJob | None:
         """The gang as it is stored."""
         gang = self._gangs.get(uid)

@@ -6,6 +6,7 @@ The controller writes only the status, and the command line only the spec.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.status import Status
+from gangctl.api.stored import read_stored
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local.atomic_files import Stamp, locked, read, stamp, unwritable, write
 from gangctl.cluster.local.layout import GangFolder
@@ -128,13 +130,16 @@ def _read(folder: GangFolder) -> tuple[Stamp, GangJob]:
     path = folder.job
     try:
         content, version = read(path)
-        job = GangJob.model_validate_json(content)
+        stored = read_stored(json.loads(content))
     except FileNotFoundError:
         raise Terminal(f"there is no gang {folder.path.name!r}: {path} doesn't exist") from None
     except OSError as error:
         raise Terminal(f"{path} can't be read: {error.strerror}") from error
-    except ValidationError as error:
+    except ValueError as error:
         raise Terminal(_unreadable(path, _first(error))) from None
+    job, lost = stored.job, [field for field in stored.ignored if not field.startswith("status.")]
+    if lost:  # A write of the status writes the whole file.
+        raise Terminal(_unreadable(path, f"this release doesn't know {', '.join(lost)}"))
     if not job.metadata.uid:
         raise Terminal(_unreadable(path, "metadata.uid is missing"))
     return version, job
@@ -156,6 +161,8 @@ def _unreadable(path: Path, wrong: str) -> str:
     )
 
 
-def _first(error: ValidationError) -> str:
+def _first(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return f"Invalid JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"

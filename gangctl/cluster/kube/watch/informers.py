@@ -133,10 +133,13 @@ class Informers:
 
     def gang(self, uid: str) -> GangJob | None:
         """The GangJob; None if it is gone, is being deleted, or can't be read."""
+        found = self.stored(uid)
+        return None if found is None else found.job
+
+    def stored(self, uid: str) -> KubeGang | None:
+        """The GangJob, also if it can't be read; None if it is gone or is being deleted."""
         found = self.gangs.items.get(uid) if self.has_synced else None
-        if found is None or found.job is None or found.job.metadata.deletion_timestamp is not None:
-            return None
-        return found.job
+        return None if found is None or found.deleting else found
 
     def pods_of(self, uid: str) -> tuple[KubePod, ...]:
         """All pods that the gang owns, sorted by name."""
@@ -167,10 +170,17 @@ class Informers:
                 self._sorted.pop(one.uid, None)
         if new is not None and new.unreadable:
             log.error(
-                "gang %s/%s can't be read and is ignored until it is corrected: %s",
+                "gang %s/%s can't be read, so it is left alone, with its pods and connections: %s",
                 new.namespace,
                 new.name,
                 new.unreadable,
+            )
+        if new is not None and new.ignored and (old is None or old.ignored != new.ignored):
+            log.warning(
+                "gang %s/%s has fields that this release doesn't know and ignores: %s",
+                new.namespace,
+                new.name,
+                ", ".join(new.ignored),
             )
         for uid in {one.uid for one in (old, new) if one is not None}:
             self._notify(uid)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_INCARNATION, LABEL_INDEX, LABEL_ROLE, LABEL_UID, member_name
+from gangctl.api.stored import read_stored
 from gangctl.api.version import KIND
 from gangctl.cluster.kube.watch.decoding import Decoder, first_error
 from gangctl.cluster.kube.watch.schema import (
@@ -82,6 +81,9 @@ class KubeGang:
     job: GangJob | None
     unreadable: str = ""
     """Why it can't be read."""
+    ignored: tuple[str, ...] = ()
+    """Fields that this release doesn't know."""
+    deleting: bool = False
 
 
 def _seconds(time: datetime | None) -> float:
@@ -235,12 +237,13 @@ def _node(raw: RawNode) -> KubeNode:
 
 def _gang(raw: dict[str, Any]) -> KubeGang:
     metadata = RawMetadata.model_validate(raw.get("metadata"))
-    job, unreadable = None, ""
+    deleting = metadata.deletion_timestamp is not None
+    names = (metadata.uid, metadata.namespace, metadata.name, metadata.resource_version)
     try:
-        job = GangJob.model_validate(raw)
-    except ValidationError as error:
-        unreadable = first_error(error)
-    return KubeGang(metadata.uid, metadata.namespace, metadata.name, metadata.resource_version, job, unreadable)
+        stored = read_stored(raw)
+    except ValueError as error:
+        return KubeGang(*names, None, first_error(error), deleting=deleting)
+    return KubeGang(*names, stored.job, ignored=stored.ignored, deleting=deleting)
 
 
 PODS: Final = Decoder(RawPod, _pod)
