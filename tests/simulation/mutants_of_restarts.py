@@ -71,6 +71,12 @@ MUTANTS = (
         "        if pod.last_words is not None and pod.restarts:\n",
     ),
     one(
+        "the order of last words is believed",
+        "gangctl/core/facts/ends.py",
+        "pod.last_words.at - end.age_ms / 1000, exact=False)",
+        "pod.last_words.at - end.age_ms / 1000)",
+    ),
+    one(
         "the status does not record who has finished",
         "gangctl/core/facts/finished.py",
         "    return recorded_places(gang.status, attempt) | shown\n",

@@ -172,3 +172,31 @@ def test_what_was_finished_before_the_roles_changed_does_not_count_for_those_tha
     for line in ("worker-0 starts", "worker-0 is Ready", "decide"):
         sentence(world, line)
     assert (world.job.status.phase, world.job.status.attempt) == (GangPhase.RUNNING, 2)
+
+
+def test_the_order_of_last_words_does_not_end_a_job() -> None:
+    world = World()
+    world.submit(
+        "roles: [{name: worker, replicas: 2}]\n"
+        "podFailurePolicy: {rules: [{name: bad, action: FailJob, onExitCodes: {operator: In, values: [2]}}]}"
+    )
+    told = (
+        "the gang runs",
+        "10.9 s pass",
+        "worker-0 ends with 1",
+        "0.2 s pass",
+        "worker-1 ends with 2, 300 ms ago",
+        "600 s pass",
+        "the supervisor of worker-1 goes, and its pod has ended",
+        "a new controller starts",
+        "worker-0 connects again",
+        "decide",
+        "worker-0 is Ready",
+        "worker-1.1 starts",
+        "worker-1.1 is Ready",
+        "6 s pass",
+        "decide",
+    )
+    for line in told:
+        sentence(world, line)
+    assert (world.job.status.phase, world.job.status.attempt) == (GangPhase.RUNNING, 2)

@@ -49,6 +49,14 @@ def finished(gang: Gang) -> frozenset[str]:
     return recorded_places(gang.status, attempt) | shown
 
 
+@once
+def need_no_pod(gang: Gang) -> frozenset[str]:
+    """Members that have finished the attempt that runs. The next attempt needs them again."""
+    if gang.status.phase is not GangPhase.RUNNING:
+        return frozenset()
+    return frozenset(gang.holders.get(place, place) for place in finished(gang))
+
+
 def recorded_places(status: Status, attempt: int) -> frozenset[str]:
     """Places that the status records for this attempt."""
     record = status.finished

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.status import ENDED, GangPhase
+from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase
@@ -79,7 +80,7 @@ def ends_again_and_again(gang: Gang, pod: Pod) -> bool:
 def silent(gang: Gang) -> list[tuple[float, str]]:
     """Return (since when, member) of each member that should be connected and is not, the longest silent first.
 
-    A member should be connected whose pod runs and goes on.
+    A member should be connected whose pod runs and goes on, unless it has finished.
     """
     if gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
         return []
@@ -89,6 +90,8 @@ def silent(gang: Gang) -> list[tuple[float, str]]:
 
 def _should_be_heard(gang: Gang, pod: Pod) -> bool:
     if pod.started_at is None or pod.terminated or pod.deleting or pod.node in gang.observed.lost_nodes:
+        return False
+    if pod.member in need_no_pod(gang):
         return False
     heard = gang.heard.get(pod.uid)
     return not ends_again_and_again(gang, pod) if heard is None else heard.report.phase is not Phase.DONE

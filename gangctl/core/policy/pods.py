@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangctl.api.status import GangPhase, Replaced, Status
-from gangctl.core.facts.finished import finished
+from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, raised_incarnations
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
@@ -45,7 +45,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     entries, base = {entry.member: entry for entry in status.replaced}, status.base_incarnation
     current = raised_incarnations(status)
     present = {pod.member for pod in gang.observed.pods if pod.incarnation == current.get(pod.member, base)}
-    done = finished_members(gang, status)
+    done = need_no_pod(gang) if status.phase is GangPhase.RUNNING else frozenset()
     made: list[CreatePod] = []
     if create and status.phase in _WITH_PODS and admission.creates(gang, status):
         made += [
@@ -64,13 +64,6 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)
-
-
-def finished_members(gang: Gang, status: Status) -> frozenset[str]:
-    """Members that need no pod while the attempt runs, because they have finished. The next attempt gives them one."""
-    if status.phase is not GangPhase.RUNNING or status.attempt != gang.status.attempt:
-        return frozenset()
-    return frozenset(gang.holders.get(place, place) for place in finished(gang))
 
 
 def _create(name: str, base: int, entry: Replaced | None) -> CreatePod:
