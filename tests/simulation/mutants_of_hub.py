@@ -17,8 +17,8 @@ MUTANTS = (
     one(
         "a process that does not lead pings members",
         HUB,
-        "        if self._leader() is None:\n            connection.send(wire.Ping())\n",
-        "        if connection:\n            connection.send(wire.Ping())\n",
+        "        if self._leader() is None and (at_once or",
+        "        if connection is not None and (at_once or",
     ),
     one(
         "a process that does not lead asks for a scan",

@@ -25,8 +25,8 @@ MUTANTS = (
     one(
         "a Run is accepted while the member is cut off",
         DIRECTIVES,
-        "    if new.isolation_ms is not None and now_ms - state.pinged_at >= new.isolation_ms:\n",
-        "    if new.isolation_ms is not None and now_ms < state.pinged_at:\n",
+        "    if _is_cut_off(state, now_ms, new):\n",
+        "    if new.attempt < 0:\n",
     ),
     one(
         "a Run is accepted in a pod that was told to end",
@@ -55,8 +55,8 @@ MUTANTS = (
     one(
         "a member that is cut off trains on for ever",
         STOP,
-        "            times.append(state.pinged_at + state.directive.isolation_ms)\n",
-        "            times.append(state.pinged_at + 100 * state.directive.isolation_ms)\n",
+        "        times += [] if lease is None else [lease]\n",
+        "        times += [] if lease is None else [100 * lease]\n",
     ),
     one(
         "a stop signals the worker alone, and never kills its tree",

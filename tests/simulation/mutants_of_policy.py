@@ -25,8 +25,8 @@ MUTANTS = (
     one(
         "a pod that is being deleted counts as terminated",
         BARRIER,
-        "    return p.shown is not None and p.shown.terminated\n",
-        "    return p.shown is not None and (p.shown.terminated or p.shown.deleting)\n",
+        "p.shown is not None and p.shown.terminated and _is_silent(p)\n",
+        "p.shown is not None and (p.shown.terminated or p.shown.deleting)\n",
     ),
     one(
         "a pod that is being deleted counts as vanished",
@@ -45,6 +45,18 @@ MUTANTS = (
         BARRIER,
         "        vanished_time=gang.now,\n    )\n",
         "        vanished_time=gang.now - 3600,\n    )\n",
+    ),
+    one(
+        "fencing ignores the stop grace",
+        BARRIER,
+        "told.longest_isolation_seconds + told.longest_stop_grace_seconds + ISOLATION_MARGIN_SECONDS",
+        "told.longest_isolation_seconds + ISOLATION_MARGIN_SECONDS",
+    ),
+    one(
+        "fencing goes by the last word of a member, and not by when this leader began to listen",
+        BARRIER,
+        "    silent_since = max(gang.observed.listening_since, 0.0 if p.heard is None else p.heard.at)\n",
+        "    silent_since = gang.status.phase_time if p.heard is None else p.heard.at\n",
     ),
     one(
         "a pod that was replaced is directed as if it were current",
@@ -85,8 +97,8 @@ MUTANTS = (
     one(
         "a record of an older attempt says who has finished",
         FINISHED,
-        "    if record is None or record.attempt != attempt:\n",
-        "    if record is None:\n",
+        "record is None or record.attempt != attempt else _places",
+        "record is None or attempt < 1 else _places",
     ),
     one(
         "one process of several that finished finishes the member",
