@@ -38,7 +38,7 @@ MODULES = (test_bounds, test_regressions, test_finished_regressions, test_silenc
 
 
 FIRST_LIVES = 40
-"""Before everything else; most mutants live no longer."""
+"""Before oracles and searches; most mutants live no longer."""
 
 Objection = tuple[str, str, str]
 """What caught the mutant, after how much, and what it said."""
@@ -73,8 +73,8 @@ def _objections(arguments: argparse.Namespace) -> Iterator[Objection]:
         yield from _rules()
     if kind == "search" and which.removeprefix("number ").isdecimal():
         yield from _searches([int(which.removeprefix("number ")) - 1])
-    yield from _lives(lives[:FIRST_LIVES])
     yield from _regressions()
+    yield from _lives(lives[:FIRST_LIVES])
     yield from _oracles()
     yield from _rules()
     yield from _searches(range(len(QUICK)))

@@ -53,7 +53,7 @@ MUTANTS = (
         "    return replace(state, stop=stop), ()\n",
     ),
     one(
-        "a member that is cut off trains on for ever",
+        "a member that is cut off trains on without end",
         STOP,
         "        times += [] if lease is None else [lease]\n",
         "        times += [] if lease is None else [100 * lease]\n",

@@ -25,7 +25,15 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("gangctl", "sidecar/gangsidecar", "tests/simulation", "tests/core", "tests/controller", "tests/cluster")
+COPIED = (
+    "crds",
+    "gangctl",
+    "sidecar/gangsidecar",
+    "tests/simulation",
+    "tests/core",
+    "tests/controller",
+    "tests/cluster",
+)
 FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py")
 HUB_TESTS = (
     "tests/controller/test_hub.py",
