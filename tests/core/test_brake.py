@@ -14,6 +14,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.policy.brake import CALM_SECONDS, SILENT_SECONDS, BrakeState, Census, counted, limit
 from gangctl.core.record.conditions import warned_of
 from tests.core.braked_gangs import TICK_SECONDS, Gangs
+from tests.core.world import World
 
 IMPATIENT = "recovery: {barrierTimeoutSeconds: 60, podStartTimeoutSeconds: 60, replacementTimeoutSeconds: 60}"
 
@@ -135,6 +136,19 @@ def test_a_new_term_gives_sidecars_time_to_connect() -> None:
     gangs.do("everyone connects again")
     gangs.passes(60)
     assert not gangs.is_on
+
+
+def test_a_gang_that_can_never_connect_puts_no_brake_on_the_others() -> None:
+    gangs = Gangs.running(4)
+    stranger = World()
+    stranger.submit("roles: [{name: worker, replicas: 8}]")
+    gangs.worlds.append(stranger)
+    gangs.decide()
+    for at in range(8):
+        gangs.do(f"the pod of worker-{at} has been started", worlds=[stranger])
+    gangs.passes(300)
+    assert not gangs.is_on
+    assert warned_of(stranger.job.status) == Reason.NO_MEMBER_CONNECTS
 
 
 COUNTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=60)

@@ -84,4 +84,10 @@ MUTANTS = (
         "    if cause.reason in gang.observed.brake.waves:\n        return highest(*asked)\n",
         "",
     ),
+    one(
+        "a gang that can never connect puts the brake on",
+        BRAKE,
+        "    if gang.status.phase is GangPhase.PENDING and gang.hearing_since is None:\n        return Census()\n",
+        "",
+    ),
 )

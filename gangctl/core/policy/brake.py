@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.evidence import Strength, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import silent
@@ -83,7 +83,13 @@ def limit(number: int) -> float:
 
 
 def census(gang: Gang) -> Census:
-    """Count one gang. ``gang.observed`` is what is really observed: not changed by the brake."""
+    """Count one gang. ``gang.observed`` is what is really observed: not changed by the brake.
+
+    A gang whose new pods can't connect from the beginning isn't counted: its own network policy may be to blame, which
+    must not stop the recovery of others. Its silence costs it nothing either way (``silence.py``).
+    """
+    if gang.status.phase is GangPhase.PENDING and gang.hearing_since is None:
+        return Census()
     since = tuple(since for since, _ in silent(gang))
     return Census(len(gang.pods) - len(gang.unheard) + len(since), since)
 
