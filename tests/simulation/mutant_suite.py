@@ -24,6 +24,7 @@ from gangctl.core.facts import barrier
 from tests.core import test_bounds, test_brake, test_oracles, test_restart_backoff, test_ties
 from tests.simulation import (
     test_disk_regressions,
+    test_fencing,
     test_finished_regressions,
     test_regressions,
     test_silence_regressions,
@@ -34,7 +35,14 @@ from tests.simulation.seeds import drawn
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "tests/core/test_scenarios.py"
 MAX_AWAITED = barrier.MAX_AWAITED
-MODULES = (test_bounds, test_regressions, test_finished_regressions, test_silence_regressions, test_disk_regressions)
+MODULES = (
+    test_bounds,
+    test_regressions,
+    test_finished_regressions,
+    test_silence_regressions,
+    test_disk_regressions,
+    test_fencing,
+)
 
 
 FIRST_LIVES = 40

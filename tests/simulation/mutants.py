@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import (
     mutants_of_core,
+    mutants_of_fencing,
     mutants_of_hub,
     mutants_of_machine,
     mutants_of_policy,
@@ -16,6 +17,7 @@ MUTANTS = (
     *mutants_of_restarts.MUTANTS,
     *mutants_of_policy.MUTANTS,
     *mutants_of_silence.MUTANTS,
+    *mutants_of_fencing.MUTANTS,
     *mutants_of_machine.MUTANTS,
     *mutants_of_hub.MUTANTS,
 )

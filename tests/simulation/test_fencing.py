@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from gangctl.api.status import GangPhase
+from gangctl.api.status import Awaited, GangPhase, Status
+from gangctl.core.facts.barrier import awaiting
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
-from tests.simulation import controller, sidecars
+from tests.simulation import controller, kubelets, sidecars
 from tests.simulation.faults import FAULTS
 from tests.simulation.moves import Kind, Move, advance, moves, next_time, perform
-from tests.simulation.test_regressions import cut_off, go_on, is_in, is_run_for, is_sigterm, kill, running
+from tests.simulation.test_regressions import Filter, cut_off, go_on, is_in, is_run_for, is_sigterm, kill, running
 from tests.simulation.universe import Universe
 
 ISOLATION, GRACE, MARGIN = 20_000, 15_000, 10_000
@@ -113,12 +112,19 @@ def test_a_shorter_isolation_time_counts_once_every_member_goes_by_it() -> None:
     assert is_in(u, GangPhase.RUNNING, 2)
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_longer_isolation_time_is_told_only_when_it_is_stored(*, stored: bool) -> None:
+def test_a_longer_isolation_time_is_told_when_it_is_stored() -> None:
+    _isolates_for_longer(lambda _u, _move: False)
+
+
+def test_a_longer_isolation_time_is_not_told_before_it_is_stored() -> None:
+    _isolates_for_longer(lambda _u, move: move.kind is Kind.WRITE)
+
+
+def _isolates_for_longer(but: Filter) -> None:
     u = fenced()
     stubborn(u, X)
     change_recovery(u, isolation_timeout_seconds=300)
-    go_on(u, but=lambda _u, move: not stored and move.kind is Kind.WRITE)
+    go_on(u, but=but)
     lose(u, X)
     go_on(u)
     time_passes(u, 900_000)
@@ -211,3 +217,52 @@ def test_a_new_leader_waits_the_whole_time_again() -> None:
     assert is_in(u, GangPhase.GATHERING, 2)
     time_passes(u, lead + ISOLATION + GRACE + MARGIN)
     assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def test_a_pod_that_was_marked_as_ended_blocks_while_its_supervisor_reports() -> None:
+    u = running("duo")
+    stubborn(u, X)
+    u.pods[X] = replace(u.pods[X], terminated=True)
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    assert u.boxes[X].procs
+
+
+def test_two_pods_of_unknown_uid_are_waited_for() -> None:
+    first, second = (Awaited(member=name, incarnation=0, pod="") for name in ("worker-0", "worker-1"))
+    status = awaiting(Status(awaited=(first,)), [second, None])
+    assert status.awaited == (first, second)
+
+
+def test_a_clock_that_is_set_forward_does_not_make_a_vanished_pod_lost() -> None:
+    for step in (31_000, 3_600_000):
+        u = vanished()
+        u.skew += step
+        for number in list(u.leaders):
+            u.leaders[number] = replace(u.leaders[number], dirty=True)
+        go_on(u, but=is_sigterm)
+        assert is_in(u, GangPhase.GATHERING, 2)
+
+
+def test_a_new_leader_with_another_clock_waits_for_a_vanished_pod() -> None:
+    for hour in (3_600_000, -3_600_000):
+        u = vanished()
+        u.skew += hour
+        controller.end(u, u.newest_leader)
+        go_on(u, but=is_sigterm)
+        advance(u, u.now + 29_000)
+        go_on(u, but=is_sigterm)
+        assert is_in(u, GangPhase.GATHERING, 2)
+        advance(u, u.now + 1_000)
+        kubelets.end_containers(u, X)
+        go_on(u, but=is_sigterm)
+        assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def vanished() -> Universe:
+    """A gang that waits for a pod that was deleted by force on a node that is cut off."""
+    u = running("duo")
+    cut_off(u, X)
+    u.remove_pod(X)
+    go_on(u, but=is_sigterm)
+    return u

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
@@ -235,35 +233,3 @@ def test_the_scan_sees_steps_that_are_written_and_pruned_while_the_workers_stop(
     assert is_in(u, GangPhase.RUNNING, 2)
     assert u.status.restore_point is not None
     assert u.status.restore_point.step == newest + 3
-
-
-@pytest.mark.parametrize("step", [31_000, 3_600_000])
-def test_a_clock_that_is_set_forward_does_not_make_a_vanished_pod_lost(step: int) -> None:
-    u = running("duo")
-    cut_off(u, "worker-1.0")
-    u.remove_pod("worker-1.0")
-    go_on(u, but=is_sigterm)
-    u.skew += step
-    for number in list(u.leaders):
-        u.leaders[number] = replace(u.leaders[number], dirty=True)
-    go_on(u, but=is_sigterm)
-    assert is_in(u, GangPhase.GATHERING, 2)
-
-
-@pytest.mark.parametrize("hour", [3_600_000, -3_600_000])
-def test_a_new_leader_with_another_clock_waits_for_a_vanished_pod(hour: int) -> None:
-    u = running("duo")
-    cut_off(u, "worker-1.0")
-    u.remove_pod("worker-1.0")
-    go_on(u, but=is_sigterm)
-    u.skew += hour
-    controller.end(u, u.newest_leader)
-    go_on(u, but=is_sigterm)
-    assert is_in(u, GangPhase.GATHERING, 2)
-    advance(u, u.now + 29_000)
-    go_on(u, but=is_sigterm)
-    assert is_in(u, GangPhase.GATHERING, 2)
-    advance(u, u.now + 1_000)
-    kubelets.end_containers(u, "worker-1.0")
-    go_on(u, but=is_sigterm)
-    assert is_in(u, GangPhase.RUNNING, 2)

@@ -1,0 +1,66 @@
+"""Deliberate mistakes in fencing, leases and clocks."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+BARRIER = "gangctl/core/facts/barrier.py"
+FENCING = "gangctl/core/policy/fencing.py"
+DIRECTIVES = "sidecar/gangsidecar/supervisor/machine/directives.py"
+
+MUTANTS = (
+    one(
+        "fencing ignores the stop grace",
+        BARRIER,
+        " + told.longest_isolation_seconds + told.longest_stop_grace_seconds + ISOLATION",
+        " + told.longest_isolation_seconds + ISOLATION",
+    ),
+    one(
+        "fencing goes by what is told now",
+        BARRIER,
+        "silent_since + told.longest_isolation_seconds + told.longest_stop_grace_seconds",
+        "silent_since + (told.isolation_seconds or 0) + told.stop_grace_seconds",
+    ),
+    one(
+        "what may be in force is lowered before every member goes by less",
+        FENCING,
+        "(starts or _all_go_by(gang, revision))",
+        "(starts or True)",
+    ),
+    one(
+        "a directive tells more than the status has",
+        "gangctl/core/lifecycle/directive.py",
+        "recovery.isolation_timeout_seconds if told is None else told.isolation_seconds",
+        "recovery.isolation_timeout_seconds",
+    ),
+    one(
+        "a new leader believes a wait of another clock",
+        BARRIER,
+        "    return max(entry.vanished_time, gang.observed.listening_since) + gang",
+        "    return entry.vanished_time + gang",
+    ),
+    one(
+        "a ping prolongs a lease from when it arrives",
+        "sidecar/gangsidecar/supervisor/machine/framework.py",
+        "heard = now_ms if event.heard_ms is None else event.heard_ms",
+        "heard = now_ms",
+    ),
+    one(
+        "a worker starts when its restore point is found after the lease",
+        DIRECTIVES,
+        "    if _is_cut_off(state, now_ms, current):\n",
+        "    if False:\n",
+    ),
+    one(
+        "a pod that reports counts as ended",
+        BARRIER,
+        "p.shown.terminated and _is_silent(p)",
+        "p.shown.terminated",
+    ),
+    one(
+        "pods of unknown UID are taken for one another",
+        BARRIER,
+        "    return entry.member, entry.incarnation, entry.pod\n",
+        "    return ('', 0, entry.pod) if not entry.pod else (entry.member, entry.incarnation, entry.pod)\n",
+    ),
+)
