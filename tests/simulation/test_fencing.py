@@ -193,14 +193,16 @@ def test_a_pod_that_is_not_shown_and_still_stops_its_worker_blocks() -> None:
 
 def test_a_spare_that_has_a_rank_is_waited_for() -> None:
     u = running("spare")
+    change_recovery(u, lost_pod_grace_seconds=3600)
     u.pods["worker-0.0"] = replace(u.pods["worker-0.0"], devices=(Device("gpu", "gpu-0", "Unhealthy"),))
     u.starts_fail = True
     go_on(u)
     assert [one.member for one in u.status.ranks] == ["worker-2"]
+    u.starts_fail = False
     go_on(u)
-    stubborn(u, "worker-2.0")
-    kill(u, X)
-    go_on(u)
+    cut_off(u, "worker-2.0")
+    u.remove_pod("worker-2.0")
+    go_on(u, but=is_sigterm)
     assert is_in(u, GangPhase.GATHERING, 3)
     assert u.boxes["worker-2.0"].procs
 
@@ -223,7 +225,7 @@ def test_a_pod_that_was_marked_as_ended_blocks_while_its_supervisor_reports() ->
     u = running("duo")
     stubborn(u, X)
     u.pods[X] = replace(u.pods[X], terminated=True)
-    go_on(u, but=is_sigterm)
+    go_on(u, but=lambda u, move: is_sigterm(u, move) or move == Move(Kind.REMOVE, X))
     assert is_in(u, GangPhase.GATHERING, 2)
     assert u.boxes[X].procs
 
