@@ -38,6 +38,16 @@ def go_on(u: Universe, *, but: Filter = lambda _u, _move: False) -> int:
         perform(u, move)
 
 
+def run_again(u: Universe) -> None:
+    """Everything happens, with the time that it takes, until the gang runs."""
+    go_on(u)
+    while u.status.phase is not GangPhase.RUNNING:
+        due = next_time(u)
+        assert due is not None
+        advance(u, due)
+        go_on(u)
+
+
 def is_in(u: Universe, phase: GangPhase, attempt: int) -> bool:
     """What is stored."""
     return (u.status.phase, u.status.attempt) == (phase, attempt)
@@ -155,9 +165,9 @@ def test_a_step_that_no_rank_can_load_gives_way_to_an_older_one_without_any_repo
         sick = next((uid for uid, box in u.boxes.items() if box.poisoned and box.procs), None)
         if sick is not None:
             kill(u, sick)
-            go_on(u)
+            run_again(u)
     kill(u, next(uid for uid, box in u.boxes.items() if box.procs))  # The step that was given up stays given up.
-    go_on(u)
+    run_again(u)
     point = u.status.restore_point
     assert point is not None
     assert point.step < poisoned
