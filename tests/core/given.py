@@ -233,11 +233,10 @@ def change(world: World, key: str, value: str) -> None:
     world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
 
 
-def policy(world: World, key: str, value: str) -> None:
-    """The user changes a field of the recovery, which is live."""
-    job, named = world.job, {"isolationTimeoutSeconds": "isolation_timeout_seconds"}
-    field = named.get(key, "stop_grace_period_seconds")
-    recovery = job.spec.recovery.model_copy(update={field: int(value)})
+def policy(world: World, seconds: str) -> None:
+    """The user changes the isolation time, which is live."""
+    job = world.job
+    recovery = job.spec.recovery.model_copy(update={"isolation_timeout_seconds": int(seconds)})
     world.job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
 
 

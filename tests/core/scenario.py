@@ -166,7 +166,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"the members of other gangs connect again", release),
     (r"many gangs fail with (\w+)", wave),
     (r"(suspend) becomes (\w+)", change),
-    (r"(isolationTimeoutSeconds|stopGracePeriodSeconds) becomes (\d+)", policy),
+    (r"isolationTimeoutSeconds becomes (\d+)", policy),
     (r"(restartToken) becomes (\w+)", change),
     (r"(replicas of worker) becomes (\d+)", change),
     (r"the cluster refuses the pods: (.+)", refuse),
