@@ -117,7 +117,8 @@ class Client:
         """Register that this rank's part is written and can be loaded from ``path``.
 
         Raises:
-            GangError: the sidecar did not take it within ``deadline`` seconds, or refused: no restart will use it.
+            GangError: the sidecar did not take it within ``deadline`` seconds, or the GangJob has no such tier:
+                no restart will use it.
         """
         self._checkpoint("Completed", step, tier, path, deadline)
 
@@ -184,7 +185,9 @@ class Client:
     def _checkpoint(self, state: str, step: int, tier: str, path: Path, deadline: float) -> None:
         # os.fspath and int take what frameworks have: Path objects, numpy's integers.
         body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
-        self._call("POST", "/v1/checkpoints", body, deadline)
+        answer = self._call("POST", "/v1/checkpoints", body, deadline)
+        if answer.get("ignored") == "DirectoryTier":
+            _log.info("checkpoint %d: %s", body["step"], answer.get("message", ""))
 
     def _call(self, method: str, path: str, body: Optional[Body], deadline: float) -> Body:
         return call_until(self._path, deadline, method, path, body) if self._path else {}

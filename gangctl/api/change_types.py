@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from gangctl.api import incident, snapshot, status
+from gangctl.api import checkpoint_status, incident, snapshot, status
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.model import Model
 from gangctl.api.status import Status
@@ -51,7 +51,7 @@ def models() -> list[type[Model]]:
     """Every model that the controller or the CLI makes changed copies of, in the order of its source."""
     found = [
         one
-        for module in (incident, status, snapshot)
+        for module in (checkpoint_status, incident, status, snapshot)
         for _, one in getmembers(module, isclass)
         if issubclass(one, Model) and one.__module__ == module.__name__
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from gangctl.api.checkpoint import Checkpoint
+from gangctl.api.checkpoint_status import LineageEntry, RecordedStep, RejectedStep, RequestedStep, RestorePoint
 from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.gangjob import GangJob, Metadata, Spec
@@ -15,6 +16,7 @@ from gangctl.api.placement import Network, NoPlacement, Placement
 from gangctl.api.policy import Action, AllRoles, NeverSucceeds, PodFailurePolicy, Roles
 from gangctl.api.progress import Progress
 from gangctl.api.recovery import Recovery
+from gangctl.api.restart import RestartFrom
 from gangctl.api.roles import Role
 from gangctl.api.snapshot import Endpoint, MemberSnapshot, Snapshot
 from gangctl.api.status import (
@@ -25,18 +27,54 @@ from gangctl.api.status import (
     HeldRank,
     Master,
     ProgressStatus,
-    RecordedStep,
     Recreated,
-    RejectedStep,
     Replaced,
     Restarts,
-    RestorePoint,
     RoleStatus,
     Spent,
     Status,
 )
 
 _M = TypeVar("_M", bound=Model)
+
+
+class LineageEntryChanges(TypedDict, total=False):
+    """Fields of LineageEntry."""
+
+    attempt: int
+    step: int | None
+
+
+class RecordedStepChanges(TypedDict, total=False):
+    """Fields of RecordedStep."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+    attempt: int
+
+
+class RejectedStepChanges(TypedDict, total=False):
+    """Fields of RejectedStep."""
+
+    tier: str
+    step: int
+    marker: str
+
+
+class RequestedStepChanges(TypedDict, total=False):
+    """Fields of RequestedStep."""
+
+    step: int | None
+
+
+class RestorePointChanges(TypedDict, total=False):
+    """Fields of RestorePoint."""
+
+    step: int
+    tier: str
+    path: str
 
 
 class GangJobChanges(TypedDict, total=False):
@@ -66,6 +104,7 @@ class SpecChanges(TypedDict, total=False):
 
     suspend: bool
     restart_token: str
+    restart_from: RestartFrom
     roles: tuple[Role, ...]
     success_policy: AllRoles | Roles | NeverSucceeds
     pod_failure_policy: PodFailurePolicy
@@ -244,29 +283,12 @@ class ProgressStatusChanges(TypedDict, total=False):
     time: float
 
 
-class RecordedStepChanges(TypedDict, total=False):
-    """Fields of RecordedStep."""
-
-    tier: str
-    step: int
-    path: str
-    marker: str
-
-
 class RecreatedChanges(TypedDict, total=False):
     """Fields of Recreated."""
 
     time: float
     since: float
     failures: int
-
-
-class RejectedStepChanges(TypedDict, total=False):
-    """Fields of RejectedStep."""
-
-    tier: str
-    step: int
-    marker: str
 
 
 class ReplacedChanges(TypedDict, total=False):
@@ -289,14 +311,6 @@ class RestartsChanges(TypedDict, total=False):
     uncounted: int
     in_window: int
     without_step: int
-
-
-class RestorePointChanges(TypedDict, total=False):
-    """Fields of RestorePoint."""
-
-    step: int
-    tier: str
-    path: str
 
 
 class RoleStatusChanges(TypedDict, total=False):
@@ -347,9 +361,12 @@ class StatusChanges(TypedDict, total=False):
     base_incarnation: int
     given_back: bool
     observed_restart_token: str
+    restart_from: RequestedStep | None
     roles_hash: str
     rejected_steps: tuple[RejectedStep, ...]
     recorded_steps: tuple[RecordedStep, ...]
+    completed_step: RecordedStep | None
+    lineage: tuple[LineageEntry, ...]
     replaced: tuple[Replaced, ...]
     recreated: Recreated | None
     awaited: tuple[Awaited, ...]
@@ -360,6 +377,26 @@ class StatusChanges(TypedDict, total=False):
     barrier_timeouts: int
     deadline_time: float | None
     observed_time: float
+
+
+@overload
+def changed(value: LineageEntry, **changes: Unpack[LineageEntryChanges]) -> LineageEntry: ...
+
+
+@overload
+def changed(value: RecordedStep, **changes: Unpack[RecordedStepChanges]) -> RecordedStep: ...
+
+
+@overload
+def changed(value: RejectedStep, **changes: Unpack[RejectedStepChanges]) -> RejectedStep: ...
+
+
+@overload
+def changed(value: RequestedStep, **changes: Unpack[RequestedStepChanges]) -> RequestedStep: ...
+
+
+@overload
+def changed(value: RestorePoint, **changes: Unpack[RestorePointChanges]) -> RestorePoint: ...
 
 
 @overload
@@ -431,15 +468,7 @@ def changed(value: ProgressStatus, **changes: Unpack[ProgressStatusChanges]) -> 
 
 
 @overload
-def changed(value: RecordedStep, **changes: Unpack[RecordedStepChanges]) -> RecordedStep: ...
-
-
-@overload
 def changed(value: Recreated, **changes: Unpack[RecreatedChanges]) -> Recreated: ...
-
-
-@overload
-def changed(value: RejectedStep, **changes: Unpack[RejectedStepChanges]) -> RejectedStep: ...
 
 
 @overload
@@ -448,10 +477,6 @@ def changed(value: Replaced, **changes: Unpack[ReplacedChanges]) -> Replaced: ..
 
 @overload
 def changed(value: Restarts, **changes: Unpack[RestartsChanges]) -> Restarts: ...
-
-
-@overload
-def changed(value: RestorePoint, **changes: Unpack[RestorePointChanges]) -> RestorePoint: ...
 
 
 @overload

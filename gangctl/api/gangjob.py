@@ -29,6 +29,7 @@ from gangctl.api.policy import (
 )
 from gangctl.api.progress import ApiProgress, FileProgress, LogProgress, Progress
 from gangctl.api.recovery import Budget, Recovery, Unlimited, Windowed
+from gangctl.api.restart import RestartFrom
 from gangctl.api.roles import Launch, Role
 from gangctl.api.status import Status
 from gangctl.api.templates import Container, PodSpec, Template
@@ -64,6 +65,7 @@ __all__ = [
     "PodSpec",
     "Progress",
     "Recovery",
+    "RestartFrom",
     "Role",
     "RoleName",
     "Roles",
@@ -149,6 +151,9 @@ class Spec(Model):
     restart_token: Annotated[str, Field(max_length=253)] = ""
     """Any text of at most 253 characters. A change starts one new attempt, which is not charged. It also releases a
     gang that is held."""
+    restart_from: RestartFrom = Field(default_factory=RestartFrom)
+    """Which restore point the restart with this restartToken starts from. The default is the newest. `gangctl restart
+    --from-beginning` and `--from-step` set it."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
     """Groups of equal members: from 1 to 8. Ranks are assigned in the order of the roles. The roles can be changed only
     while suspend is true."""

@@ -11,10 +11,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gangctl.api.checkpoint_status import LineageEntry, RecordedStep, RejectedStep, RequestedStep, RestorePoint
 from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
-from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
+from gangctl.api.model import Label, Model, Name, Sentence, Timestamp
 
 
 class GangPhase(StrEnum):
@@ -70,17 +71,6 @@ class RoleStatus(Model):
     """Number of members that are ready for the attempt or run it."""
     succeeded: int = 0
     """Number of members that exited with 0."""
-
-
-class RestorePoint(Model):
-    """The checkpoint that every rank of the attempt loads."""
-
-    step: int
-    """Step of the checkpoint."""
-    tier: Label
-    """The tier that it is in."""
-    path: Text = ""
-    """Path of the checkpoint in a Shared tier. Empty for a Member tier, where each member knows its own path."""
 
 
 class Master(Model):
@@ -205,30 +195,6 @@ class HeldRank(Model):
     """Spare that has taken over the rank."""
 
 
-class RejectedStep(Model):
-    """A step of a Shared tier that is ignored until the file that marks it complete changes."""
-
-    tier: Label
-    """Tier of the step."""
-    step: int
-    """The step."""
-    marker: Text = ""
-    """Identity of the completion marker when the step was rejected."""
-
-
-class RecordedStep(Model):
-    """A step of a Shared tier that every rank has registered. Registrations are lost with their pods, this is not."""
-
-    tier: Label
-    """Tier of the step."""
-    step: int
-    """The step."""
-    path: Text = ""
-    """Path of the checkpoint, if a rank reported one."""
-    marker: Text = ""
-    """Identity of the registration."""
-
-
 REVISION: Final = 1
 """Of the status. A release that adds a field which an older one must not lose raises it and writes it to
 ``readable_from``."""
@@ -294,12 +260,20 @@ class Status(Model):
     when suspend is set to true and back to false."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
     """Restart token that was last acted on."""
+    restart_from: RequestedStep | None = None
+    """Restore point that was requested for the coming attempt; absent if it is the newest step."""
     roles_hash: Label = ""
     """Hash of the roles that the pods were made from."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
     """Checkpoint steps that cannot be used."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
     """Newest steps of Shared tiers with source API that every rank has registered."""
+    completed_step: RecordedStep | None = None
+    """Newest step that every rank has registered in a tier with source API since the restore point, whether or not it
+    can still be loaded. A gang with such a step, or with a restore point, does not start from the beginning by
+    itself."""
+    lineage: Annotated[tuple[LineageEntry, ...], Field(max_length=32)] = ()
+    """Restarts that went back to a step. What earlier attempts had saved beyond that step no longer exists."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
     """Members whose incarnation or nodes to avoid differ from the default."""
     recreated: Recreated | None = None

@@ -1,4 +1,4 @@
-"""Argument types for argparse: signals and exit codes."""
+"""Argument types for argparse: signals, exit codes and checkpoint steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gangctl.api.signals import SIGNALS
 _LAST: Final = 64
 _MAX_EXIT_CODE: Final = 255
 """wait(2)."""
+_MAX_STEP: Final = 2**53
 
 
 def signal_number(text: str) -> tuple[str, int]:
@@ -37,4 +38,15 @@ def exit_code(text: str) -> int:
     """
     if not (text.isascii() and text.isdigit() and int(text) <= _MAX_EXIT_CODE):
         raise ArgumentTypeError(f"{text!r} is no exit code: use a number from 0 to {_MAX_EXIT_CODE}")
+    return int(text)
+
+
+def step(text: str) -> int:
+    """A checkpoint step.
+
+    Raises:
+        ArgumentTypeError: the text is no step.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) <= _MAX_STEP):
+        raise ArgumentTypeError(f"{text!r:.40} is no step: use a whole number from 0 on")
     return int(text)

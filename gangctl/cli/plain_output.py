@@ -108,7 +108,7 @@ class PlainOutput:
                 for one in look.snapshot.members
                 if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
             ]
-            waited = f"waiting for {_listed(missing)}" if missing else "every member is ready"
+            waited = f"waiting for {_listed(missing)}" if missing else clean(status.message)
             self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")
             self._printed_at = now
 

@@ -49,6 +49,14 @@ async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Pa
             await waiting
 
 
+async def test_a_misspelt_tier_raises_with_the_tiers_that_there_are(directory: Path, worker: gangclient.Client) -> None:
+    async with training(directory):
+        with pytest.raises(gangclient.GangError, match=r"no checkpoint tier 'rma'.* has ram, shared") as caught:
+            await asyncio.to_thread(worker.checkpoint_completed, 1300, "rma")
+        assert caught.value.reason == "TierUnknown"
+        await asyncio.to_thread(worker.checkpoint_completed, 1300, "shared")
+
+
 async def test_a_call_of_an_old_attempt_is_refused_at_once(directory: Path, worker: gangclient.Client) -> None:
     async with training(directory) as here:
         await here.report(attempt=4, phase=wire.Phase.RUNNING)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.fencing import Fencing
 from gangctl.api.gangjob import Action
 from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
@@ -20,10 +21,7 @@ from gangctl.api.status import (
     HeldRank,
     Master,
     ProgressStatus,
-    RecordedStep,
-    RejectedStep,
     Replaced,
-    RestorePoint,
     Spent,
     Status,
 )

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from gangctl.api.changes import changed
+from gangctl.api.restart import RestartFrom
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.world import Brake, Device, LastWords
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
+    Dropped,
     Found,
     Level,
     Loaded,
@@ -66,7 +69,8 @@ def run(world: World, member: str) -> None:
         if said is not None and said.run is not None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
-            fresh = {"progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
+            gone = tuple(one for one in report.dropped if not said.run.checkpointed or one.step <= last)
+            fresh = {"dropped": gone, "progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
             world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, fencing=said.fencing, **fresh)
 
 
@@ -199,9 +203,20 @@ def scan_fails(world: World, error: str) -> None:
 def checkpoint(world: World, member: str, step: str, tier: str, path: str | None) -> None:
     """A rank has completed a checkpoint."""
     report = world.heard[world.newest(member)].report
-    rank = int(member.rpartition("-")[2])
+    rank = _rank(member)
     one = Checkpoint(tier, int(step), rank, max(1, report.attempt), path or "")
-    world.again(member, checkpoints=(*report.checkpoints, one))
+    others = (tier, int(step), rank)
+    kept = tuple(old for old in report.checkpoints if (old.tier, old.step, old.rank) != others)
+    gone = tuple(old for old in report.dropped if (old.tier, old.step, old.rank) != others)
+    world.again(member, checkpoints=(*kept, one), dropped=gone)
+
+
+def drop(world: World, member: str, step: str, tier: str) -> None:
+    """A rank has begun to write a checkpoint again, or has deleted it."""
+    report = world.heard[world.newest(member)].report
+    one = Dropped(tier, int(step), _rank(member), report.attempt)
+    kept = tuple(old for old in report.checkpoints if (old.tier, old.step, old.rank) != (tier, one.step, one.rank))
+    world.again(member, checkpoints=kept, dropped=(*report.dropped, one))
 
 
 def request(world: World, member: str, reason: str, level: str | None, exclude: str | None) -> None:
@@ -238,6 +253,15 @@ def policy(world: World, seconds: str) -> None:
     job = world.job
     recovery = job.spec.recovery.model_copy(update={"isolation_timeout_seconds": int(seconds)})
     world.job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
+
+
+def ask(world: World, token: str, where: str) -> None:
+    """The user asks for a restart from the beginning, or from a step."""
+    asked = RestartFrom(type="Beginning", restart_token=token)
+    if where.startswith("step "):
+        asked = RestartFrom(type="Step", step=int(where.removeprefix("step ")), restart_token=token)
+    world.job = world.job.model_copy(update={"spec": changed(world.job.spec, restart_from=asked)})
+    change(world, "restartToken", token)
 
 
 def passes(world: World, seconds: str) -> None:
@@ -285,6 +309,10 @@ def wave(world: World, reason: str) -> None:
 def lose_node(world: World, member: str) -> None:
     """Its node doesn't answer, as the controller's own watch shows."""
     world.lost[node_of(world, member)] = world.now
+
+
+def _rank(member: str) -> int:
+    return int(member.partition(".")[0].rpartition("-")[2])
 
 
 def node_of(world: World, member: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
 from tests.core.given import (
+    ask,
     brake,
     change,
     checkpoint,
@@ -18,6 +19,7 @@ from tests.core.given import (
     controller,
     device,
     disrupt,
+    drop,
     each,
     ended,
     goes,
@@ -129,6 +131,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
+    (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point", missing),
     (rf"{M} reports that its pod is terminating", lambda world, member: world.again(member, terminating=True)),
@@ -168,6 +171,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"(suspend) becomes (\w+)", change),
     (r"isolationTimeoutSeconds becomes (\d+)", policy),
     (r"(restartToken) becomes (\w+)", change),
+    (r"restartToken becomes (\w+), from (the beginning|step \d+)", ask),
     (r"(replicas of worker) becomes (\d+)", change),
     (r"the cluster refuses the pods: (.+)", refuse),
     (r"the cluster takes the pods", lambda world: setattr(world, "refused", ())),

@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.api.changes import changed
+from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import (
-    Awaited,
-    Condition,
-    GangPhase,
-    HeldRank,
-    RecordedStep,
-    RejectedStep,
-    Replaced,
-    RestorePoint,
-    Status,
-)
+from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
 from gangctl.core.facts import barrier, ranks
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
@@ -88,9 +79,9 @@ def test_the_newest_incidents_are_kept() -> None:
 
 def test_the_newest_rejected_steps_are_kept() -> None:
     made = world(2)
-    old = tuple(RejectedStep(tier="shared", step=step, marker="m") for step in range(40))
+    old = tuple(RejectedStep(tier="shared", step=step, marker="m") for step in range(restore.MAX_REJECTED + 8))
     kept = restore.rejections(Gang(START, made.job, Observed()), {}, 0, old)
-    assert [entry.step for entry in kept] == list(range(8, 40))
+    assert [entry.step for entry in kept] == list(range(8, restore.MAX_REJECTED + 8))
 
 
 def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_status() -> None:

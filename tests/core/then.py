@@ -91,6 +91,8 @@ def changes(before: Status, after: Status) -> list[str]:
         lines.append(f"finished: {', '.join(f'{role.name}:{role.indexes}' for role in roles) or 'none'}")
     if after.fencing != before.fencing and any(map(_isolates, (before.fencing, after.fencing))):
         lines.append(f"supervisors are told: {_fencing(after.fencing)}")
+    if after.recorded_steps != before.recorded_steps:
+        lines.append(f"recorded: {', '.join(f'{one.step} of {one.tier}' for one in after.recorded_steps) or 'none'}")
     if after.rejected_steps != before.rejected_steps:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
     if after.restarts != before.restarts:

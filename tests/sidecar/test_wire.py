@@ -12,7 +12,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gangsidecar import wire
-from gangsidecar.wire import Directive, End, Loaded, Phase, Process, Progress, Report, Request, Run, Verb, WireError
+from gangsidecar.wire import (
+    Checkpoint,
+    Directive,
+    Dropped,
+    End,
+    Loaded,
+    Phase,
+    Process,
+    Progress,
+    Report,
+    Request,
+    Run,
+    Verb,
+    WireError,
+)
 
 MESSAGES = [
     wire.Report,
@@ -238,6 +252,12 @@ class TestRevisions:
         assert wire.for_sidecar(wire.Ping(heard_ms=5), revision) == wire.Ping()
         hold = wire.Directive("g", "p", 1, wire.Verb.HOLD, fencing=3)
         assert wire.for_sidecar(hold, revision) == replace(hold, fencing=0)
+
+    def test_a_controller_of_revision_2_is_told_of_no_drop_and_of_nothing_that_a_boot_may_have_erased(self) -> None:
+        kept, old = Checkpoint("ram", 2, 0, 1), Checkpoint("ram", 1, 0, 1, earlier_boot=True)
+        later = replace(self.LATER, checkpoints=(kept, old), dropped=(Dropped("ram", 3, 0, 1),))
+        assert wire.in_revision(later, wire.REVISION) is later
+        assert wire.in_revision(later, 2) == replace(later, checkpoints=(kept,), dropped=())
 
     def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
         old = report(progress=Progress(3, 7, 1))

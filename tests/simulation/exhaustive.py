@@ -223,6 +223,7 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.blind,
         box.unmounted,
         box.boots,
+        box.known_boots,
         box.line,
         box.link,
         box.cut_off,

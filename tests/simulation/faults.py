@@ -14,18 +14,7 @@ from tests.simulation.universe import Universe
 from tests.simulation.values import Fault
 
 FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **IN_CONTROLLERS}
-NOT_MENDED = frozenset(
-    {
-        "one rank trains",
-        "a rank tears its checkpoint",
-        "a checkpoint is dropped",
-        "the directory is not mounted",
-        "a tier is misspelt",
-        "a node reboots",
-    }
-)
-"""What breaks an invariant for a reason that is known and not mended yet. It is empty one day, and goes then."""
-DRAWN = tuple(name for name in FAULTS if name not in NOT_MENDED)
+DRAWN = tuple(FAULTS)
 """What lives are drawn from."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import (
+    mutants_of_checkpoints,
     mutants_of_core,
     mutants_of_fencing,
     mutants_of_hub,
@@ -14,6 +15,7 @@ from tests.simulation import (
 
 MUTANTS = (
     *mutants_of_core.MUTANTS,
+    *mutants_of_checkpoints.MUTANTS,
     *mutants_of_restarts.MUTANTS,
     *mutants_of_policy.MUTANTS,
     *mutants_of_silence.MUTANTS,

@@ -103,8 +103,8 @@ MUTANTS = (
     one(
         "the restore point is one that any rank can load",
         "gangctl/core/policy/checkpoints.py",
-        "sorted(set.intersection(*held)) if held else []\n",
-        "sorted(set.union(*held)) if held else []\n",
+        "            if len(by_rank) == len(needed)\n",
+        "            if by_rank\n",
     ),
     one(
         "a rejected step is used",

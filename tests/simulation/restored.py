@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import ApiSource
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, RestorePoint, Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.facts.numbering import numbered
 from gangsidecar.wire import Run
@@ -40,7 +41,9 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.phase is GangPhase.HELD and old.phase is not GangPhase.HELD:
         wanting = any(one.reason == Reason.NO_RESTORE_POINT for one in new.conditions)
         directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
-        progressed = directory and u.ghost.trunk
+        told = [one.report.progress for one in leader.heard]
+        made = any(one is not None and one.step for one in (*told, old.progress))
+        progressed = directory and made
         unlisted = directory and (leader.scanned is None or leader.scanned.attempt != old.attempt)
         require(
             not wanting or u.ghost.was_whole or progressed or unlisted,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gangctl.api.status import GangPhase
 from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
@@ -11,8 +9,6 @@ from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, advance
 from tests.simulation.test_regressions import go_on, is_in, kill, running
 from tests.simulation.universe import Universe
-
-not_mended = pytest.mark.xfail(reason="found, and not mended yet", strict=False)
 
 
 def step(u: Universe, *uids: str) -> None:
@@ -27,7 +23,6 @@ def restored(u: Universe) -> int:
     return 0 if u.status.restore_point is None else u.status.restore_point.step
 
 
-@not_mended
 def test_parts_of_two_attempts_make_no_checkpoint() -> None:
     u = running("registered")
     step(u, "worker-0.0", "worker-1.0", "worker-2.0")
@@ -56,7 +51,6 @@ def test_parts_of_two_attempts_make_no_checkpoint_when_no_pod_was_lost() -> None
     assert restored(u) == 1
 
 
-@not_mended
 def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
     u = running("registered")
     for _ in range(2):
@@ -71,7 +65,6 @@ def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
     assert restored(u) == 1
 
 
-@not_mended
 def test_a_step_that_one_rank_has_begun_again_is_not_restored() -> None:
     u = running("registered")
     for _ in range(2):
@@ -86,7 +79,6 @@ def test_a_step_that_one_rank_has_begun_again_is_not_restored() -> None:
     assert restored(u) == 1
 
 
-@not_mended
 def test_a_directory_that_is_not_mounted_does_not_mean_the_beginning() -> None:
     u = running("pair")
     for _ in range(3):
@@ -112,7 +104,6 @@ def test_another_member_is_asked_when_the_directory_is_not_mounted_in_one() -> N
     assert restored(u) == 3
 
 
-@not_mended
 def test_the_first_checkpoint_of_one_rank_alone_does_not_hold_the_gang() -> None:
     u = running("spare")
     step(u, "worker-0.0")
@@ -122,7 +113,6 @@ def test_the_first_checkpoint_of_one_rank_alone_does_not_hold_the_gang() -> None
     assert restored(u) == 0
 
 
-@not_mended
 def test_a_misspelt_tier_does_not_hold_the_gang() -> None:
     u = running("registered")
     DISK_FAULTS["a tier is misspelt"](u, 0)
@@ -132,7 +122,6 @@ def test_a_misspelt_tier_does_not_hold_the_gang() -> None:
     assert restored(u) == 0
 
 
-@not_mended
 def test_memory_that_a_reboot_has_emptied_is_not_restored() -> None:
     u = running("groups")
     for _ in range(2):

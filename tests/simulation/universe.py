@@ -273,13 +273,25 @@ class Universe:
     def begin_session(self, uid: str) -> None:
         """A supervisor starts in a box; what an earlier one has left is killed before it says anything."""
         box = self.boxes[uid]
-        number = box.sessions + 1
+        number, rebooted = box.sessions + 1, box.boots != box.known_boots
         identity = machine.Identity(self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}")
         state = machine.start(
-            identity, f"{uid}/{number}", self.now, histories.ends(box.history, self.now), box.history.checkpoints
+            identity,
+            f"{uid}/{number}",
+            self.now,
+            histories.ends(box.history, self.now),
+            tuple(replace(one, earlier_boot=one.earlier_boot or rebooted) for one in box.history.checkpoints),
+            box.history.dropped,
         )
         self.boxes[uid] = replace(
-            box, machine=self.engine.keep(state), sessions=number, procs=(), inbox=(), ending=False
+            box,
+            machine=self.engine.keep(state),
+            sessions=number,
+            known_boots=box.boots,
+            history=state.history,
+            procs=(),
+            inbox=(),
+            ending=False,
         )
         sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)

@@ -91,6 +91,8 @@ class Box:
     """How its worker's state came about."""
     boots: int = 0
     """How often its node has started again under it."""
+    known_boots: int = 0
+    """The same when its supervisor started last: after another boot it believes no registration of before."""
     unmounted: bool = False
     """The shared directory isn't there."""
     unable: bool = False

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.model import Model
 from gangctl.api.version import API_VERSION, PLURAL
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
@@ -87,7 +88,7 @@ class GangJobs:
             UserError: as ``read``.
             ClusterError: the API server rejected the patch.
         """
-        fields = {Spec.model_fields[field].alias: value for field, value in spec.items()}
+        fields = {Spec.model_fields[field].alias: _plain(value) for field, value in spec.items()}
         return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
 
     async def _request(self, method: str, name: str, body: bytes | None = None) -> bytes:
@@ -140,6 +141,11 @@ def checked(name: str, what: str) -> str:
             f"{name!r:.80} is not a valid name of a {what}: use at most 63 lower-case letters, digits and dashes"
         )
     return name
+
+
+def _plain(value: object) -> object:
+    """The value as JSON. A field that is absent is null: the patch then removes what was there."""
+    return value.model_dump(mode="json", by_alias=True) if isinstance(value, Model) else value
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import pods, replacement, restart_backoff, scheduling
+from gangctl.core.policy import checkpoints, pods, replacement, requests, restart_backoff, scheduling
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
@@ -40,6 +40,8 @@ from gangsidecar.wire import Level
 
 def gathering(gang: Gang) -> Plan:
     """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
+    if requests.is_new(gang.spec, gang.status):
+        return _take_request(gang)
     settlement = settle(gang) if incidents.is_open(gang) else None
     ending = settlement is not None and settlement.outcome != "Restarted"
     unfit = replacement.unfit(gang)
@@ -93,6 +95,15 @@ def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | N
     return write(gang, status, Reason.RESTART_BACK_OFF, because, requeue_after=until - gang.now)
 
 
+def _take_request(gang: Gang) -> Plan:
+    """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
+    status = requests.taken(gang.spec, gang.status)
+    status = changed(status, restarts=changed(status.restarts, without_step=0))  # A restart by hand never waits.
+    reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
+    because = f"restartToken was changed; attempt {status.attempt} gathers{requests.described(status)}"
+    return write(gang, status, reason, because, requeue_after=1.0)
+
+
 def _wait(
     gang: Gang,
     refreshed: Status,
@@ -107,6 +118,7 @@ def _wait(
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
         refreshed = noted(gang, refreshed)
+    refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
     what = _awaited(gang, blocking, missing) or "stronger evidence"
     because = f"attempt {gang.status.attempt} waits for {what}"
     trouble = scheduling.trouble(gang)

@@ -1,38 +1,41 @@
 """Held: workers are stopped, and pods stay for a look.
 
-The rule: a new ``restartToken`` is the way out, ``holdTimeoutSeconds`` the other. A gang that is held must not lose or
-get a pod: a person can still undo the hold.
+The rule: a new ``restartToken`` is the way out, also to another restore point (``restartFrom``); ``holdTimeoutSeconds``
+is the other. A gang that is held must not lose or get a pod: a person can still undo the hold.
 """
 
 from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import pods
+from gangctl.core.policy import pods, requests
 from gangctl.core.policy.cause import requested
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents
 
 
-def hold(gang: Gang, status: Status, reason: Reason, because: str) -> Plan:
-    """The plan that holds a gang. ``status``: its incident is settled or finished."""
+def hold(gang: Gang, status: Status, reason: Reason, because: str, out: str = "change restartToken to go on") -> Plan:
+    """The plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
+    end = f"; {out}"
     status = transitions.hold(gang, status)
-    return write(gang, status, reason, f"held: {because}; change restartToken to go on", create=False)
+    return write(gang, status, reason, sentence(f"held: {because}", end), create=False)
 
 
 def held(gang: Gang) -> Plan:
     """Decide for a gang that is held."""
     status = gang.status
-    if gang.spec.restart_token != status.observed_restart_token:
+    if requests.is_new(gang.spec, status):
         opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
-        return write(gang, status, Reason.RESTARTING, f"restartToken was changed; attempt {status.attempt} gathers")
+        because = f"restartToken was changed; attempt {status.attempt} gathers{requests.described(status)}"
+        return write(gang, status, Reason.RESTARTING, because)
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:
         because = f"it was held for {gang.spec.recovery.hold_timeout_seconds} s, and restartToken was not changed"

@@ -25,7 +25,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import admission, checkpoints, pods, replacement
+from gangctl.core.policy import admission, checkpoints, pods, replacement, requests
 from gangctl.core.policy.cause import describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
@@ -45,7 +45,7 @@ def running(gang: Gang) -> Plan:
         found = (*found, hung)
     if found:
         return restart(gang, found)
-    if gang.spec.restart_token != gang.status.observed_restart_token:
+    if requests.is_new(gang.spec, gang.status):
         return restart_by_hand(gang)
     unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
     if spares := replacement.with_room(gang.status, unfit):
@@ -74,7 +74,7 @@ def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
     found = incidents.opened(_with(gang, status), requested(gang), IncidentLevel.PROCESS, planned=True)
-    status = changed(status, incidents=found, observed_restart_token=gang.spec.restart_token)
+    status = requests.taken(gang.spec, changed(status, incidents=found))
     return _gathering(gang, status, "restartToken was changed")
 
 

@@ -1,8 +1,9 @@
 """Write 2: an attempt starts.
 
 The rule: the barrier is complete, so one write fixes ranks, masters, restore point and the settled cause for the whole
-attempt. A gang that has ever recorded a step must not start from the beginning by itself: it looks again until the
-barrier's deadline, and is held then.
+attempt. A gang that should have a restore point and finds none must not start from the beginning by itself: it
+looks into its directories again until the barrier's deadline, says so, and is held then. What only members know is not
+looked for twice.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from gangctl.api.checkpoint_status import RejectedStep
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Master, RejectedStep, Status
+from gangctl.api.status import GangPhase, Master, Status
 from gangctl.core.facts.faults import is_unseen_by_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.numbering import numbered
@@ -20,7 +23,7 @@ from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, pods, restore
+from gangctl.core.policy import checkpoints, missing_step, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.ladder import is_older_step_due
@@ -45,6 +48,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         status = incidents.settled(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
         status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
+    step = None if point is None else point.step
     status = transitions.start(
         gang,
         status,
@@ -53,11 +57,13 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         hosts=_hosts(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
-        recorded_steps=checkpoints.up_to(
-            checkpoints.remembered(gang, status).recorded_steps, None if point is None else point.step
-        ),
+        recorded_steps=checkpoints.up_to(checkpoints.remembered(gang, status).recorded_steps, step),
     )
     where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
+    if gang.status.restart_from is not None:
+        where += ", as requested"
+    elif point is None and _is_partial(gang):
+        where += ", since no checkpoint was complete for every rank"
     steps = tuple(_step_events(gang, rejected))
     if settlement is None:
         because = f"attempt {status.attempt} starts {where}"
@@ -71,7 +77,10 @@ def _choose(
     gang: Gang, settlement: Settlement | None, assignment: dict[str, str]
 ) -> tuple[Choice, tuple[RejectedStep, ...]]:
     """The restore point, and which steps don't exist any more."""
-    known, old = gang.status.rejected_steps, gang.status.restore_point
+    known, old, asked = gang.status.rejected_steps, gang.status.restore_point, gang.status.restart_from
+    if asked is not None:
+        rejected = restore.on_request(gang, assignment, asked.step, known)
+        return restore.restore_point(gang, assignment, rejected), rejected
     if settlement is None or old is None:
         return restore.restore_point(gang, assignment, known), known
     if is_unseen_by_most(gang):
@@ -88,26 +97,50 @@ def _choose(
 
 
 def _look_again(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]) -> Plan:
-    """Ask (again) for the checkpoints, until the barrier's deadline."""
+    """Ask (again) for the checkpoints, until the barrier's deadline where that can help, and say what is missing."""
     status = gang.status
     deadline = barrier_deadline(gang, assignment.values())
+    scan = restore.wanted_scan(gang)
     scanned = gang.observed.scanned
     error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
-    if deadline is not None and gang.now >= deadline:
-        because = f"no restore point that every rank can load was found{f': {error}' if error else ''}"
-        return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because)
-    scan = restore.wanted_scan(gang)
+    if unknown is restore.Undecided.NOT_SCANNED:
+        what, found, out = "the checkpoints to be listed", error, missing_step.mend(gang)
+    else:
+        what = f"a restore point that every rank can load: {missing_step.expected(gang)}"
+        hidden = unknown is restore.Undecided.TOO_MANY
+        found = missing_step.found(gang, assignment, hidden=hidden)
+        out = missing_step.make_room(gang) if hidden else missing_step.choose(gang)
+    if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
+        because = f"no restore point that every rank can load was found: {missing_step.expected(gang)}, but {found}"
+        if unknown is restore.Undecided.NOT_SCANNED:
+            because = f"the checkpoints could not be listed: {error or 'no member has answered'}"
+        return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because, out)
+    told = f"attempt {status.attempt} waits for {what}"
+    if sentence(told) != status.message and (found or unknown is not restore.Undecided.NOT_SCANNED):
+        reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
+        return write(gang, status, reason, told, requeue_after=SCAN_SECONDS)
     members = list(assignment.values())
     turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
     extra = () if scan is None else (AskScan(asked, scan),)
-    what = (
-        "the checkpoints to be listed"
-        if unknown is restore.Undecided.NOT_SCANNED
-        else "a restore point that every rank can load"
-    )
-    because = f"attempt {status.attempt} waits for {what}{f' ({error})' if error else ''}"
+    because = f"{told}{f'; {found}' if found else ''}"
     return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
+
+
+def _is_final(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]) -> bool:
+    """Whether to look again can't help: there is no directory, or it was seen and the step asked for isn't in it."""
+    if unknown is restore.Undecided.NOT_SCANNED:
+        return False
+    asked = gang.status.restart_from is not None and bool(restore.candidates(gang, assignment, ()))
+    return restore.wanted_scan(gang) is None or asked
+
+
+def _is_partial(gang: Gang) -> bool:
+    """Whether some rank has registered a checkpoint in the attempt that ran last."""
+    last = gang.status.started_attempt
+    return gang.spec.checkpoint is not None and any(
+        one.attempt == last for heard in gang.heard.values() for one in heard.report.checkpoints
+    )
 
 
 def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:

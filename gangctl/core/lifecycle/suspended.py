@@ -18,7 +18,7 @@ from gangctl.core.facts.silence import on_lost_node
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, pods, replacement
+from gangctl.core.policy import checkpoints, pods, replacement, requests
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.summary import progressed
 
@@ -55,10 +55,10 @@ def _stopped(gang: Gang) -> Status:
 
 def suspended(gang: Gang) -> Plan:
     """Decide for a suspended gang: its pods go; when they are gone and the spec doesn't suspend it, it resumes."""
-    status = replacement.refreshed(gang, gang.status)
+    status = checkpoints.remembered(gang, replacement.refreshed(gang, gang.status))
     if status is not gang.status:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
-    if status.given_back and (is_to_be_suspended(gang) or gang.spec.restart_token != status.observed_restart_token):
+    if status.given_back and (is_to_be_suspended(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
         return write(
             gang, status, Reason.SUSPENDED, "suspended; its spec was changed so that it goes on", requeue_after=1.0

@@ -10,11 +10,14 @@ from __future__ import annotations
 from typing import Unpack
 
 from gangctl.api.changes import StatusChanges, changed, in_phase
+from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status
+from gangctl.api.status import GangPhase, HeldRank, Master, Status
+from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
 from gangctl.core.lifecycle.table import Attempt, Transition
+from gangctl.core.policy import requests
 
 
 def submit(gang: Gang, status: Status) -> Status:
@@ -39,6 +42,7 @@ def start(
     recorded_steps: tuple[RecordedStep, ...],
 ) -> Status:
     """Return the status of an attempt that starts: what is fixed here holds for the whole attempt."""
+    step = None if restore_point is None else restore_point.step
     return _moved(
         table.START,
         gang,
@@ -49,9 +53,11 @@ def start(
         restore_point=restore_point,
         rejected_steps=rejected_steps,
         recorded_steps=recorded_steps,
+        completed_step=None,
+        lineage=lineage.extended(lineage.of(status), status.attempt, step),
+        restart_from=None,
         started_attempt=status.attempt,
         attempt_generation=gang.job.metadata.generation,
-        observed_restart_token=gang.spec.restart_token,
         start_time=status.start_time or gang.now,
     )
 
@@ -120,7 +126,7 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
 
 def restart_held(gang: Gang, status: Status) -> Status:
     """Return the status of a held gang whose next attempt was asked for."""
-    return _moved(table.RESTART_HELD, gang, status, observed_restart_token=gang.spec.restart_token)
+    return _moved(table.RESTART_HELD, gang, requests.taken(gang.spec, status))
 
 
 def fail_held(gang: Gang, status: Status) -> Status:
@@ -130,8 +136,7 @@ def fail_held(gang: Gang, status: Status) -> Status:
 
 def _seen(gang: Gang, status: Status) -> Status:
     """The status that goes by the roles and the restart token of the spec as it is now."""
-    spec = gang.spec
-    return changed(status, roles_hash=roles_hash(spec.roles), observed_restart_token=spec.restart_token)
+    return changed(requests.taken(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
 
 
 def _moved(row: Transition, gang: Gang, status: Status, **changes: Unpack[StatusChanges]) -> Status:

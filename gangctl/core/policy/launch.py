@@ -65,8 +65,11 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
     ]
     if status.incidents and status.incidents[0].attempt == status.attempt:
         variables.append(("TRACEPARENT", trace_parent(job, status.incidents[0])))
-    point = status.restore_point
-    if job.spec.checkpoint is not None and point is not None:
+    point, checkpoint = status.restore_point, job.spec.checkpoint
+    if checkpoint is not None:
+        tiers = ",".join(f"{tier.name}={tier.source.type}" for tier in checkpoint.tiers)
+        variables.append(("GANG_CHECKPOINT_TIERS", tiers))
+    if checkpoint is not None and point is not None:
         variables += [("GANG_RESTORE_STEP", str(point.step)), ("GANG_RESTORE_TIER", point.tier)]
         if point.path:
             variables.append(("GANG_RESTORE_PATH", point.path))

@@ -35,7 +35,7 @@ STEADY_SECONDS: Final = 600.0
 def waits_until(gang: Gang, cause: Cause) -> float | None:
     """Until when the open incident's attempt waits though it could start; None if it doesn't wait (any more)."""
     incident = gang.status.incidents[0]
-    if not counts(cause) or _is_asked_for(gang):
+    if not counts(cause):
         return None
     seconds = wait_seconds(in_a_row(gang, cause), f"{gang.job.metadata.uid}/{incident.attempt}")
     until = round(incident.time + seconds, 6)
@@ -44,7 +44,7 @@ def waits_until(gang: Gang, cause: Cause) -> float | None:
 
 def in_a_row(gang: Gang, cause: Cause) -> int:
     """Restarts since the last step, one for this cause included, as they are stored once it has taken place."""
-    if cause.reason == Reason.RESTART_REQUESTED or _is_asked_for(gang):
+    if cause.reason == Reason.RESTART_REQUESTED:
         return 0
     before = 0 if _made_step(gang) else gang.status.restarts.without_step
     return before + counts(cause)
@@ -62,11 +62,6 @@ def wait_seconds(restarts: int, seed: str) -> float:
     longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(restarts - 2, 16))
     part = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4]) / 2**32
     return round(longest * (1 - JITTER * part), 3)
-
-
-def _is_asked_for(gang: Gang) -> bool:
-    """Whether the user has asked for a restart since the last one."""
-    return gang.spec.restart_token != gang.status.observed_restart_token
 
 
 def _made_step(gang: Gang) -> bool:

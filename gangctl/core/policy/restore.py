@@ -1,22 +1,29 @@
 """The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
-equal steps a Member tier wins, because it is nearer. A gang that has ever recorded a step must not start from the
-beginning by itself.
+equal steps a Member tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By
+itself a gang must not start from the beginning when a step was ever complete for every rank, or when training has made
+steps and there is a directory that should hold them. A step that not every rank completed is no record.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
+from gangctl.api.checkpoint_status import RejectedStep, RestorePoint
 from gangctl.api.gangjob import DirectorySource, Tier
-from gangctl.api.status import RejectedStep, RestorePoint
+from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import highest_step
 from gangctl.core.policy import checkpoints
 from gangctl.core.policy.layouts import folder_rule
-from gangsidecar.wire import Scan
+from gangsidecar.wire import MAX_FOUND, Scan
 from gangsidecar.wire import Tier as ScanTier
+
+MAX_REJECTED: Final = 4 * MAX_FOUND
+"""As many as the scans of all tiers can show."""
 
 
 class Undecided(Enum):
@@ -25,7 +32,9 @@ class Undecided(Enum):
     NOT_SCANNED = auto()
     """No member has answered the scan of this attempt."""
     NONE_FOUND = auto()
-    """A step was recorded once, and now none is found: look again."""
+    """There should be a step, or the one that was asked for, and none is found."""
+    TOO_MANY = auto()
+    """The beginning was asked for, and a directory has so many steps that older ones may be hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class Candidate:
 
 def wanted_scan(gang: Gang) -> Scan | None:
     """The query for the job's directories; None if it has none."""
-    tiers = tuple(_scan_tier(tier) for tier in _tiers(gang) if isinstance(tier.source, DirectorySource))
+    tiers = tuple(_scan_tier(tier) for tier in tiers_of(gang) if isinstance(tier.source, DirectorySource))
     return Scan(gang.status.attempt, tiers) if tiers else None
 
 
@@ -60,13 +69,13 @@ def restore_point(
         return None
     if not has_scan(gang):
         return Undecided.NOT_SCANNED
+    asked = gang.status.restart_from
+    if asked is not None:
+        return _asked(gang, assignment, asked.step)
     found = candidates(gang, assignment, rejected)
     if found:
         return found[0]
-    recorded = bool(gang.status.restore_point or gang.status.recorded_steps) or any(
-        heard.report.checkpoints for heard in gang.observed.heard
-    )
-    return Undecided.NONE_FOUND if recorded else None
+    return Undecided.NONE_FOUND if recorded(gang) is not None or steps_made(gang) is not None else None
 
 
 def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:
@@ -74,7 +83,7 @@ def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedS
     out = {(entry.tier, entry.step, entry.marker) for entry in rejected}
     found = [
         candidate
-        for tier in _tiers(gang)
+        for tier in tiers_of(gang)
         for candidate in _in_tier(gang, tier, assignment)
         if (tier.name, candidate.point.step, candidate.marker) not in out
     ]
@@ -84,17 +93,58 @@ def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedS
 def rejections(
     gang: Gang, assignment: dict[str, str], step: int, rejected: tuple[RejectedStep, ...]
 ) -> tuple[RejectedStep, ...]:
-    """``rejected`` with every copy of ``step`` and of what is newer added, newest 32 kept."""
+    """``rejected`` with every copy of ``step`` and of what is newer added, the newest kept."""
     more = [
         RejectedStep(tier=one.point.tier, step=one.point.step, marker=one.marker)
         for one in candidates(gang, assignment, rejected)
         if one.point.step >= step
     ]
-    return (*rejected, *more)[-32:]
+    return (*rejected, *more)[-MAX_REJECTED:]
 
 
-def _tiers(gang: Gang) -> tuple[Tier, ...]:
+def on_request(
+    gang: Gang, assignment: dict[str, str], asked: int | None, rejected: tuple[RejectedStep, ...]
+) -> tuple[RejectedStep, ...]:
+    """``rejected`` after a user has asked for a step (None: the beginning): it is used again, what is newer is not."""
+    kept = tuple(entry for entry in rejected if entry.step != asked)
+    return rejections(gang, assignment, 0 if asked is None else asked + 1, kept)
+
+
+def recorded(gang: Gang) -> RestorePoint | None:
+    """A step that was once complete for every rank; None if no step ever was."""
+    status = gang.status
+    entry = checkpoints.remembered(gang, status).completed_step or next(iter(status.recorded_steps), None)
+    return status.restore_point if entry is None else RestorePoint(step=entry.step, tier=entry.tier)
+
+
+def steps_made(gang: Gang) -> int | None:
+    """The step that training has reached since its beginning; None if it made none, or no directory should hold any."""
+    if wanted_scan(gang) is None:
+        return None
+    began = lineage.began_at(lineage.of(gang.status))
+    last, stored = highest_step(gang, gang.status.started_attempt), gang.status.progress
+    made = [one.step for one in (last, stored) if one is not None and one.attempt >= began]
+    return max(made, default=0) or None
+
+
+def tiers_of(gang: Gang) -> tuple[Tier, ...]:
+    """The checkpoint tiers of the job."""
     return () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
+
+
+def _asked(gang: Gang, assignment: dict[str, str], step: int | None) -> Candidate | Undecided | None:
+    """What a user has asked for, also if it was rejected before."""
+    found = candidates(gang, assignment, ())
+    if step is not None:
+        return next((one for one in found if one.point.step == step), Undecided.NONE_FOUND)
+    return Undecided.TOO_MANY if hides_steps(gang) else None
+
+
+def hides_steps(gang: Gang) -> tuple[str, ...]:
+    """The tiers whose directories may have more steps than a scan shows."""
+    scanned = gang.observed.scanned
+    found = [one.tier for one in (() if scanned is None else scanned.found)]
+    return tuple(tier.name for tier in tiers_of(gang) if found.count(tier.name) >= MAX_FOUND)
 
 
 def _scan_tier(tier: Tier) -> ScanTier:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from gangctl.api.changes import changed
+from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
-from gangctl.api.status import RestorePoint, Status
+from gangctl.api.reasons import Reason
+from gangctl.api.status import Status
 from gangctl.core.facts.evidence import Fault, Strength, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
@@ -92,11 +94,17 @@ def settled(
         incarnation=settlement.cause.incarnation,
         charged=settlement.charged,
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
-        progressed=ladder.has_progressed(gang),
+        progressed=_progressed(gang, settlement),
     )
     status = changed(status, incidents=(closed, *status.incidents[1:]))
     in_a_row = restart_backoff.in_a_row(gang, settlement.cause)
     return entered(gang, loss.noted(status, seconds), entry, in_a_row) if restarted else status
+
+
+def _progressed(gang: Gang, settlement: Settlement) -> bool | None:
+    """A restart that a user asks for ends a row of failures: what was wrong may be mended."""
+    asked = settlement.cause.reason == Reason.RESTART_REQUESTED
+    return None if asked else ladder.has_progressed(gang)
 
 
 def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:

@@ -10,7 +10,8 @@ settles it.
 from __future__ import annotations
 
 from gangctl.api.changes import changed
-from gangctl.api.status import RestorePoint, Status
+from gangctl.api.checkpoint_status import RestorePoint
+from gangctl.api.status import Status
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace

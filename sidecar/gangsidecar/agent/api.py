@@ -15,7 +15,13 @@ from gangsidecar import wire
 from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState, StopNotice
 from gangsidecar.agent.downlink import open_to_all
-from gangsidecar.agent.operations import ATTEMPT_ENDING, OPERATIONS, RESTORE_POINT_IGNORED, Operation
+from gangsidecar.agent.operations import (
+    ATTEMPT_ENDING,
+    DIRECTORY_TIER,
+    OPERATIONS,
+    RESTORE_POINT_IGNORED,
+    Operation,
+)
 from gangsidecar.agent.shapes import MismatchError, check
 from gangsidecar.common.log import log
 
@@ -150,6 +156,14 @@ class Api:
         return rank not in ranks
 
     def _checkpoint(self, body: Any) -> Answer:
+        run, tier = attempt_gate.live_run(self._relay.gate), body["tier"]
+        tiers = {} if run is None else attempt_gate.checkpoint_tiers(run)
+        if tiers and tier not in tiers:
+            wrong = f"the GangJob has no checkpoint tier {tier[:80]!r}; spec.checkpoint.tiers has {', '.join(tiers)}"
+            raise ProblemError(422, "TierUnknown", wrong, field="body.tier")
+        if tiers.get(tier) == "Directory":
+            why = f"gangctl lists the directory of tier {tier} itself: its checkpoints need no registration"
+            return 200, {"ignored": DIRECTORY_TIER, "message": why}
         place = {name: body[name] for name in ("tier", "step", "rank", "attempt")}
         completed = body["state"] == "Completed"
         # A checkpoint that is begun is being overwritten, so it exists no more than a dropped one.

@@ -143,6 +143,13 @@ def ranks_of(run: wire.Run) -> tuple[int, ...]:
     return ranks if len(ranks) == len(run.processes) else ()
 
 
+def checkpoint_tiers(run: wire.Run) -> dict[str, str]:
+    """Checkpoint tier -> type of its source (API, Directory); empty = unknown, or the job has none."""
+    variables = dict(run.processes[0].env) if run.processes else {}
+    pairs = (pair.partition("=") for pair in variables.get("GANG_CHECKPOINT_TIERS", "").split(",") if pair)
+    return {name: source for name, _, source in pairs}
+
+
 def shared_environment(run: wire.Run) -> dict[str, str]:
     """What all processes of the member have in common (rank and local rank only if there is one process)."""
     shared = set.intersection(*(set(process.env) for process in run.processes)) if run.processes else set()

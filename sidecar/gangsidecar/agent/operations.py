@@ -26,6 +26,7 @@ _SENTENCE = Text(8192)
 _MILLISECONDS = Integer(2**53)
 
 ATTEMPT_ENDING = "AttemptEnding"
+DIRECTORY_TIER = "DirectoryTier"
 """Why a call was ignored."""
 RESTORE_POINT_IGNORED = "RestorePointIgnored"
 """A warning in an answer."""
@@ -97,8 +98,8 @@ TAKEN = Shape(
     (
         Field(
             "ignored",
-            Choice((ATTEMPT_ENDING,)),
-            "the call changes nothing: the attempt is being stopped",
+            Choice((ATTEMPT_ENDING, DIRECTORY_TIER)),
+            "the call changes nothing: the attempt is being stopped, or gangctl lists the tier's directory itself",
             required=False,
         ),
         Field(
@@ -107,7 +108,7 @@ TAKEN = Shape(
             "the rank's first step doesn't follow the restore point",
             required=False,
         ),
-        Field("message", _SENTENCE, "the warning as a sentence", required=False),
+        Field("message", _SENTENCE, "the same as a sentence", required=False),
     ),
 )
 CHECKPOINT = Shape(
@@ -116,7 +117,7 @@ CHECKPOINT = Shape(
     (
         ATTEMPT,
         RANK,
-        Field("tier", Text(253, 1), "a checkpoint tier of the GangJob"),
+        Field("tier", Text(253, 1), "a checkpoint tier of the GangJob with source API"),
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
         Field("path", Text(4096), "where this rank finds it", required=False),
@@ -244,7 +245,7 @@ _MEANINGS = {
     400: "The body is not as described.",
     409: "The attempt is not the current one.",
     413: "The body is over 64 KiB.",
-    422: "The rank does not belong to this member.",
+    422: "The rank does not belong to this member, or the GangJob has no such checkpoint tier.",
     503: "No supervisor is connected right now: try again after Retry-After seconds.",
 }
 

@@ -12,13 +12,10 @@ import re
 import stat
 from typing import Iterable, List, Tuple
 
-from gangsidecar.wire import Found, Tier
-
-LIMIT = 64
-"""At most so many newest complete steps of a tier: no restart goes further back."""
+from gangsidecar.wire import MAX_FOUND, Found, Tier
 
 
-def scan(tiers: Iterable[Tier], limit: int = LIMIT) -> Tuple[Tuple[Found, ...], str]:
+def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ...], str]:
     """The newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
 
     A directory that doesn't exist yet holds no step and is no error; one that can't be read is an error.

@@ -106,12 +106,12 @@ class Driver:
         if os.getpid() != 1:
             orphans.kill(identity.pod)
         now = now_ms()
-        (ends, registered), wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
+        kept, wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
         if wrong:
             log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
-        return machine.start(identity, session, now, ends, registered, self._settings.orphan_ms)
+        return machine.start(identity, session, now, *kept, orphan_ms=self._settings.orphan_ms)
 
     # Events in, effects out.
 

@@ -1,19 +1,33 @@
-"""The file that outlives a supervisor: how its processes ended, and which checkpoints they registered.
+"""The file that outlives a supervisor: how its processes ended, and which checkpoints they registered or dropped.
 
 To lose it may cost an older restore point or one more attempt, but must never cause a wrong decision. So it is written
 without fsync, outside the path of a restart, and a file that can't be read counts as absent. Its first line is the
 clock (boot id, milliseconds of CLOCK_BOOTTIME), its second a whole report.
+
+The file survives a reboot of its node, memory does not. So after another boot a checkpoint is reported as one of an
+earlier boot, unless its path is known and lies on a disk.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Tuple
+from dataclasses import replace
+from typing import Dict, NamedTuple, Tuple
 
 from gangsidecar import wire
 
-Kept = Tuple[Tuple[wire.End, ...], Tuple[wire.Checkpoint, ...]]
+IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
+"""File systems whose content is lost with a boot."""
+_MOUNTS = "/proc/self/mountinfo"
+
+
+class Kept(NamedTuple):
+    """What earlier sessions of this pod have left."""
+
+    ends: Tuple[wire.End, ...] = ()
+    checkpoints: Tuple[wire.Checkpoint, ...] = ()
+    dropped: Tuple[wire.Dropped, ...] = ()
 
 
 def save(path: str, report: wire.Report, now_ms: int) -> None:
@@ -32,22 +46,59 @@ def save(path: str, report: wire.Report, now_ms: int) -> None:
         raise
 
 
-def load(path: str, gang: str, pod: str, now_ms: int) -> tuple[Kept, str]:
-    """The ends and checkpoints of this pod, aged to ``now_ms``, and what is wrong with the file (empty: nothing)."""
+def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
+    """What the file of this pod has, aged to ``now_ms``, and what is wrong with the file (empty: nothing)."""
     try:
         with open(path, "rb") as file:
             header, _, body = file.read(wire.MAX_BYTES).partition(b"\n")
         clock = json.loads(header)
         report = wire.decode(body)
-        since = int(clock["now_ms"]) if clock["boot"] == _boot() else now_ms
+        same_boot = bool(clock["boot"]) and clock["boot"] == _boot()
+        since = int(clock["now_ms"]) if same_boot else now_ms
     except FileNotFoundError:
-        return ((), ()), ""
+        return Kept(), ""
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        return ((), ()), f"{type(error).__name__}: {error}"
+        return Kept(), f"{type(error).__name__}: {error}"
     if not isinstance(report, wire.Report) or (report.gang, report.pod) != (gang, pod):
-        return ((), ()), "it belongs to another pod"
+        return Kept(), "it belongs to another pod"
     report = wire.aged(report, now_ms - since)
-    return (report.ends, report.checkpoints), ""
+    checkpoints = report.checkpoints
+    if not same_boot:
+        mounts = _mounts()
+        checkpoints = tuple(
+            one if _outlives_a_boot(one.path, mounts) else replace(one, earlier_boot=True) for one in checkpoints
+        )
+    return Kept(report.ends, checkpoints, report.dropped), ""
+
+
+def _outlives_a_boot(path: str, mounts: Dict[str, str]) -> bool:
+    """Whether the path is on a disk. The path itself is not looked at: a network file system may block without end."""
+    if not os.path.isabs(path):
+        return False
+    place = os.path.normpath(path)
+    while place not in mounts and place != "/":
+        place = os.path.dirname(place)
+    return mounts.get(place, "tmpfs") not in IN_MEMORY
+
+
+def _mounts() -> Dict[str, str]:
+    """Mount point -> type of its file system. Without /proc nothing is known to be on a disk."""
+    mounts = {}
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                before, _, after = line.partition(" - ")
+                mounts[_unescaped(before.split(" ")[4])] = after.split(" ")[0]
+    except (OSError, IndexError):
+        return {}
+    return mounts
+
+
+def _unescaped(text: str) -> str:
+    """A path of mountinfo, which writes a space, tab, newline and backslash as three octal digits."""
+    for code in ("040", "011", "012", "134"):
+        text = text.replace(f"\\{code}", chr(int(code, 8)))
+    return text
 
 
 def _boot() -> str:

@@ -25,7 +25,6 @@ from gangsidecar.wire.messages import (
     Directive,
     Dropped,
     End,
-    Found,
     FrameworkMessage,
     Level,
     Loaded,
@@ -38,13 +37,11 @@ from gangsidecar.wire.messages import (
     Request,
     Restore,
     Run,
-    Scan,
-    Scanned,
-    Tier,
     Verb,
     aged,
 )
 from gangsidecar.wire.ranges import from_ranges, to_ranges
+from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
 from gangsidecar.wire.shared_folder import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
@@ -63,6 +60,7 @@ __all__ = [
     "LEADER_HEADER",
     "MARK",
     "MAX_BYTES",
+    "MAX_FOUND",
     "MAX_ITEMS",
     "MAX_MS",
     "MAX_STRING",

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Optional, Tuple, Union
 
+from gangsidecar.wire.scanning import Scan, Scanned
+
 
 class Verb(str, Enum):
     """What the controller wants of a member."""
@@ -79,6 +81,8 @@ class Checkpoint:
     rank: int
     attempt: int
     path: str = ""
+    earlier_boot: bool = False
+    """Registered before the node's last boot, and not known to be on a disk. From revision 3."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,8 @@ class Report:
     """The newest ``Directive.fencing`` that the supervisor goes by. From revision 3."""
     sent_ms: int = 0
     """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it. From revision 3."""
+    dropped: Tuple[Dropped, ...] = ()
+    """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
 
 
 @dataclass(frozen=True)
@@ -234,48 +240,6 @@ class Directive:
     def order(self) -> Tuple[int, int]:
         """(attempt, Hold < Run < Finish): a member obeys only a directive that is greater than the one it has."""
         return self.attempt, _VERBS.index(self.verb)
-
-
-@dataclass(frozen=True)
-class Tier:
-    """A Shared checkpoint tier that is a directory."""
-
-    name: str
-    directory: str
-    pattern: str
-    """Name of a step's folder, with ``{step}``."""
-    complete: str = ""
-    """The file in it that marks it complete; empty = the folder itself does."""
-
-
-@dataclass(frozen=True)
-class Scan:
-    """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
-
-    attempt: int
-    tiers: Tuple[Tier, ...]
-    timeout_ms: int = 30_000
-
-
-@dataclass(frozen=True)
-class Found:
-    """A complete step in a scanned tier."""
-
-    tier: str
-    step: int
-    path: str
-    marker: str
-    """Identity of what marks it complete. It changes when the step is written again."""
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """The answer to a Scan: per tier at most 64 newest complete steps, newest first."""
-
-    attempt: int
-    pod: str
-    found: Tuple[Found, ...] = ()
-    error: str = ""
 
 
 @dataclass(frozen=True)

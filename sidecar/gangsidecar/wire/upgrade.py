@@ -10,7 +10,8 @@ import re
 from dataclasses import replace
 from typing import Union
 
-from gangsidecar.wire.messages import Directive, Ping, Report, Scan
+from gangsidecar.wire.messages import Directive, Ping, Report
+from gangsidecar.wire.scanning import Scan
 
 CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
@@ -18,7 +19,7 @@ LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
 REVISION = 3
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
-``Directive.fencing`` and ``Ping.heard_ms``."""
+``Report.dropped``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``."""
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
@@ -39,7 +40,8 @@ def in_revision(report: Report, revision: int) -> Report:
         plain = None if progress is None else replace(progress, first_ms=None)
         known = replace(known, loaded=None, progress=plain)
     if revision < _WITH_FENCING:
-        known = replace(known, fencing=0, sent_ms=0)
+        believed = tuple(one for one in known.checkpoints if not one.earlier_boot)
+        known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed)
     return report if known == report else known
 
 

@@ -107,6 +107,23 @@ async def test_a_wrong_body_gets_400_with_the_path_of_the_field(directory: Path)
         assert here.supervisor.all(wire.Loaded) == []
 
 
+async def test_a_misspelt_checkpoint_tier_gets_422_with_the_tiers_that_there_are(directory: Path) -> None:
+    async with training(directory) as here:
+        status, answer = await call(here, "POST", "/v1/checkpoints", {**CHECKPOINT, "tier": "rma"})
+        assert status == 422
+        assert (answer["error"]["reason"], answer["error"]["field"]) == ("TierUnknown", "body.tier")
+        assert "no checkpoint tier 'rma'; spec.checkpoint.tiers has ram, shared" in answer["error"]["message"]
+        assert here.supervisor.all(wire.Checkpoint) == []
+
+
+async def test_a_directory_tier_needs_no_registration(directory: Path) -> None:
+    async with training(directory) as here:
+        status, answer = await call(here, "POST", "/v1/checkpoints", {**CHECKPOINT, "tier": "shared"})
+        assert (status, answer["ignored"]) == (200, "DirectoryTier")
+        assert "tier shared itself" in answer["message"]
+        assert here.supervisor.all(wire.Checkpoint) == []
+
+
 async def test_a_body_over_64_kib_gets_413(directory: Path) -> None:
     async with training(directory) as here:
         assert (await call(here, "POST", "/v1/progress", b" " * 65_537))[0] == 413

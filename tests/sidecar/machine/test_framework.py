@@ -17,6 +17,7 @@ from gangsidecar.wire import (
     Loaded,
     Progress,
     Request,
+    Restore,
 )
 from tests.sidecar.machine.machines import hold, restarted, run, running
 
@@ -144,6 +145,24 @@ def test_a_checkpoint_registered_twice_exists_once_until_it_is_dropped() -> None
     assert driver.feed(one) == []
     assert driver.feed(Dropped("ram", 30, 10, 1)) == [Send(), Save()]
     assert driver.report.checkpoints == ()
+
+
+def test_a_dropped_step_is_reported_until_it_is_completed_again() -> None:
+    driver, gone = running(1), Dropped("ram", 30, 10, 1)
+    driver.feed(gone)
+    assert driver.report.dropped == (gone,)
+    assert driver.feed(gone) == []
+    driver.feed(Checkpoint("ram", 30, 10, 1))
+    assert not driver.report.dropped
+
+
+def test_the_newest_dropped_steps_are_kept_and_those_that_a_restart_undoes_are_not() -> None:
+    driver = running(1)
+    driver.feed(*(Dropped("ram", step, 10, 1) for step in range(200)))
+    assert [one.step for one in driver.report.dropped] == list(range(199, 103, -1))
+    driver.feed(hold(2), Exited(0, exit_code=0), TreeGone(), PortsFound(2, ()))
+    driver.feed(run(2, restore=Restore(105, "ram"), checkpointed=True))
+    assert [one.step for one in driver.report.dropped] == [105, 104]
 
 
 def test_newest_checkpoints_are_kept_and_a_report_stays_small() -> None:

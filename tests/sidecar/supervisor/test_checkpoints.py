@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangctl.core.policy.layouts import LAYOUTS
-from gangsidecar.supervisor import checkpoints
 from gangsidecar.supervisor.checkpoints import scan
-from gangsidecar.wire import Tier
+from gangsidecar.wire import MAX_FOUND, Tier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +34,7 @@ def write(directory: Path, name: str, *files: str) -> Path:
     return folder
 
 
-def steps(*tiers: Tier, limit: int = checkpoints.LIMIT) -> list[int]:
+def steps(*tiers: Tier, limit: int = MAX_FOUND) -> list[int]:
     found, error = scan(tiers, limit)
     assert error == ""
     return [one.step for one in found]

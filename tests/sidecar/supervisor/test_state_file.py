@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from pathlib import Path
 
 import pytest
 
-from gangsidecar.wire import (
-    Checkpoint,
-)
+from gangsidecar.supervisor import state_file
+from gangsidecar.wire import Checkpoint, Dropped, Phase, Report
 from tests.sidecar.supervisor.supervised import SLEEP, Member, wait_for
 
 
@@ -27,6 +27,30 @@ def test_ends_and_checkpoints_outlive_the_supervisor(member: Member) -> None:
     assert after.checkpoints == (kept,)
     assert [end.exit_code for end in after.ends] == [1]
     assert after.ends[0].age_ms > 0
+
+
+def test_a_checkpoint_in_memory_is_of_an_earlier_boot_after_the_node_has_rebooted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mounts(*points: str) -> str:
+        table = tmp_path / "mountinfo"
+        table.write_text("".join(f"1 0 0:1 / {point} rw - {kind} none rw\n" for point, kind in map(str.split, points)))
+        return str(table)
+
+    paths = ("/dev/shm/5", "/data/5", "/data/a b/5", "relative/5", "")
+    kept = tuple(Checkpoint("ram", 5, rank, 1, path) for rank, path in enumerate(paths))
+    gone = Dropped("ram", 4, 0, 1)
+    told = Report("g", "worker-0", 0, "u", "one", 1, 1, Phase.READY, checkpoints=kept, dropped=(gone,))
+    file = str(tmp_path / "state")
+    monkeypatch.setattr(state_file, "_MOUNTS", mounts("/ ext4", "/dev tmpfs", "/data xfs", "/data/a\\040b ramfs"))
+    monkeypatch.setattr(state_file, "_boot", lambda: "first")
+    state_file.save(file, told, 5)
+    assert state_file.load(file, "g", "u", 6)[0].checkpoints == kept
+    for boot in ("second", ""):
+        monkeypatch.setattr(state_file, "_boot", lambda boot=boot: boot)
+        after, wrong = state_file.load(file, "g", "u", 7)
+        assert [one.earlier_boot for one in after.checkpoints] == [True, False, True, True, True]
+        assert (after.dropped, wrong) == ((gone,), "")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}\n{}", b"\xff\xfe\n\n", b'{"boot":1,"now_ms":"x"}\n'])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Union
 
 from gangsidecar import wire
 
@@ -19,7 +20,9 @@ REASON = 1024
 CHECKPOINTS = 256
 CHECKPOINTS_PER_RANK = 32
 """In one tier: no restart goes further back."""
-CHECKPOINT_BYTES = 40_000
+CHECKPOINT_BYTES = 32_000
+DROPPED = 96
+"""Newest steps. The controller needs a drop only until it has written it down."""
 LOADS = 64
 """So many ranks of one member count."""
 
@@ -69,6 +72,8 @@ class History:
 
     ends: tuple[Ended, ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
+    dropped: tuple[wire.Dropped, ...] = ()
+    """Of no step and rank that ``checkpoints`` has. Newest step first."""
     progress: Steps | None = None
     load: Load | None = None
     restart: RestartRequest | None = None
@@ -87,20 +92,29 @@ def add_end(history: History, at: int, end: wire.End) -> History:
 
 def add_checkpoint(history: History, checkpoint: wire.Checkpoint) -> History:
     """Add a completed checkpoint in place of what the same rank had at this step of the tier; newest steps are kept."""
-    kept = (one for one in history.checkpoints if _place(one) != _place(checkpoint))
-    return replace(history, checkpoints=_bounded((*kept, checkpoint)))
+    place = _place(checkpoint)
+    kept = (one for one in history.checkpoints if _place(one) != place)
+    dropped = tuple(one for one in history.dropped if _place(one) != place)
+    return replace(history, checkpoints=_bounded((*kept, checkpoint)), dropped=dropped)
 
 
 def drop_checkpoint(history: History, dropped: wire.Dropped) -> History:
-    """Forget one step of one rank."""
-    place = (dropped.tier, dropped.step, dropped.rank)
-    return replace(history, checkpoints=tuple(one for one in history.checkpoints if _place(one) != place))
+    """Forget one step of one rank, and remember that it was dropped: the controller may have recorded it."""
+    place = _place(dropped)
+    erased = (*(one for one in history.dropped if _place(one) != place), dropped)
+    newest = sorted(erased, key=lambda one: (-one.step, one.tier, one.rank))[:DROPPED]
+    kept = tuple(one for one in history.checkpoints if _place(one) != place)
+    return replace(history, checkpoints=kept, dropped=tuple(newest))
 
 
 def restored(history: History, step: int | None) -> History:
     """Forget the checkpoints above the step that a restart goes back to: their future has not happened (None: all)."""
-    kept = () if step is None else tuple(one for one in history.checkpoints if one.step <= step)
-    return replace(history, checkpoints=kept)
+    last = -1 if step is None else step
+    return replace(
+        history,
+        checkpoints=tuple(one for one in history.checkpoints if one.step <= last),
+        dropped=tuple(one for one in history.dropped if one.step <= last),
+    )
 
 
 def add_progress(history: History, now_ms: int, progress: wire.Progress) -> History:
@@ -180,8 +194,8 @@ def request(history: History, now_ms: int) -> wire.Request | None:
     return None if asked is None else replace(asked.request, age_ms=max(0, now_ms - asked.at))
 
 
-def _place(checkpoint: wire.Checkpoint) -> tuple[str, int, int]:
-    return checkpoint.tier, checkpoint.step, checkpoint.rank
+def _place(one: Union[wire.Checkpoint, wire.Dropped]) -> tuple[str, int, int]:
+    return one.tier, one.step, one.rank
 
 
 def _longest(one: int | None, other: int | None) -> int | None:

@@ -71,6 +71,8 @@ def start(
     now_ms: int,
     ends: Tuple[wire.End, ...] = (),
     checkpoints: Tuple[wire.Checkpoint, ...] = (),
+    dropped: Tuple[wire.Dropped, ...] = (),
+    *,
     orphan_ms: int = 600_000,
 ) -> State:
     """The state of a new session, with what an earlier session of the same pod left.
@@ -81,6 +83,7 @@ def start(
         now_ms: the time.
         ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
         checkpoints: what earlier sessions had registered.
+        dropped: what they had begun to write again or deleted.
         orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
     """
     history = History()
@@ -88,6 +91,8 @@ def start(
         history = histories.add_end(history, now_ms - end.age_ms, end)
     for checkpoint in checkpoints:
         history = histories.add_checkpoint(history, checkpoint)
+    for one in dropped:
+        history = histories.drop_checkpoint(history, one)
     return State(
         identity=identity,
         session=session,
@@ -115,6 +120,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         terminating=state.terminated_at is not None,
         ends=histories.ends(state.history, now_ms),
         checkpoints=state.history.checkpoints,
+        dropped=state.history.dropped,
         missing_step=state.missing_step,
         missing_attempt=state.missing_attempt,
         progress=histories.progress(state.history, now_ms),

@@ -1,0 +1,52 @@
+"""The question which checkpoint steps are in a directory, and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A Shared checkpoint tier that is a directory."""
+
+    name: str
+    directory: str
+    pattern: str
+    """Name of a step's folder, with ``{step}``."""
+    complete: str = ""
+    """The file in it that marks it complete; empty = the folder itself does."""
+
+
+MAX_FOUND = 64
+"""At most so many newest complete steps of a tier are listed: no restart goes further back."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
+
+    attempt: int
+    tiers: Tuple[Tier, ...]
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete step in a scanned tier."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+    """Identity of what marks it complete. It changes when the step is written again."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
+
+    attempt: int
+    pod: str
+    found: Tuple[Found, ...] = ()
+    error: str = ""

@@ -1,0 +1,75 @@
+"""Mutants of what is restored: lineage, records, requests."""
+
+from __future__ import annotations
+
+from tests.simulation.mutant import one
+
+MUTANTS = (
+    one(
+        "a shared step needs only one process group",
+        "gangctl/core/policy/checkpoints.py",
+        "        if not found:\n            return []\n",
+        "        if found:\n            break\n",
+    ),
+    one(
+        "what a restart has undone exists",
+        "gangctl/core/facts/lineage.py",
+        "if entry.attempt > attempt), default=math.inf)",
+        "if entry.attempt > attempt + 9), default=math.inf)",
+    ),
+    one(
+        "a lineage that is too long forgets its oldest restart",
+        "gangctl/core/facts/lineage.py",
+        "[LineageEntry(attempt=second.attempt, step=first.step)]",
+        "[second]",
+    ),
+    one(
+        "a step that a rank has dropped stays on record",
+        "gangctl/core/policy/checkpoints.py",
+        "        and entry.attempt > dropped.get(entry.step, -1)\n",
+        "",
+    ),
+    one(
+        "what a replaced pod has saved counts without end",
+        "gangctl/core/policy/checkpoints.py",
+        "            yield report, gang.status.started_attempt\n",
+        "            yield report, None\n",
+    ),
+    one(
+        "memory of an earlier boot is believed",
+        "gangctl/core/policy/checkpoints.py",
+        "[one for one in report.checkpoints if not one.earlier_boot]",
+        "list(report.checkpoints)",
+    ),
+    one(
+        "the first checkpoint of one rank alone is a record",
+        "gangctl/core/policy/restore.py",
+        "    return Undecided.NONE_FOUND if recorded(gang)",
+        "    registered = any(one.report.checkpoints for one in gang.observed.heard)\n"
+        "    return Undecided.NONE_FOUND if registered or recorded(gang)",
+    ),
+    one(
+        "a gang that has made steps begins again where its directory shows none",
+        "gangctl/core/policy/restore.py",
+        "    return max(made, default=0) or None\n",
+        "    return None if made else None\n",
+    ),
+    one(
+        "a step that was lost is no record",
+        "gangctl/core/policy/restore.py",
+        "if recorded(gang) is not None or steps_made",
+        "if steps_made",
+    ),
+    one(
+        "the restore point that a user asked for counts again",
+        "gangctl/core/lifecycle/transitions.py",
+        "        restart_from=None,\n",
+        "        restart_from=status.restart_from,\n",
+    ),
+    one(
+        "a start from the beginning that a user asked for leaves the steps of before",
+        "gangctl/core/policy/restore.py",
+        "    return rejections(gang, assignment, 0 if asked is None else asked + 1, kept)\n",
+        "    return kept\n",
+    ),
+)
