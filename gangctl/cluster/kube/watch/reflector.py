@@ -4,7 +4,9 @@ The rule: list (in pages, consistent), then watch from the list's version. A wat
 version, without a gap. If that version is too old (410), everything is listed again; an object that was deleted
 meanwhile is missing in the list. Every other failure is retried with a capped exponential back-off and full jitter: an
 API server that answers each request with an error, or with an empty stream, must never be asked in a tight loop. An
-older version of an object must never replace a newer one, wherever it comes from.
+older version of an object must never replace a newer one, except that of a list: it is consistent, so it is as new as
+the moment it began, whatever the versions. They go back when the store is restored from a backup; the watch, which
+would stay quiet until they have caught up, is given up then.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 5.0
 SHORTEST_WATCH_SECONDS: Final = 1.0
 """A watch that ends sooner counts as a failure: it isn't resumed at once."""
+QUIET_SECONDS: Final = 180.0
+"""A watch that shows nothing for so long, not even a bookmark (one a minute), shows nothing any more: list again."""
 BREAK_SECONDS: Final = 5.0
 """A watch that is down for longer counts as a break: changes in that time were seen late."""
 MAX_DELETED: Final = 10_000
@@ -70,6 +74,14 @@ class Reflector(Generic[T]):
         """Version from which the watch continues; empty = list first."""
         self._listed = 0
         """Version of the newest list: all earlier changes are known."""
+        self._begun = 0
+        """Number of lists that have begun."""
+        self._applied = 0
+        """The newest of them whose answer was taken, by the order in which they began."""
+        self._seen_in: dict[str, int] = {}
+        """UID -> the newest list that had begun when the object was last seen."""
+        self._patience: asyncio.Timeout | None = None
+        """Of the watch that is open."""
         self._failures = 0
         self._broken_at: float | None = time.monotonic()
         self._since = 0.0
@@ -137,6 +149,7 @@ class Reflector(Generic[T]):
     def drop(self, uid: str) -> None:
         """Remove an object that is known to be gone."""
         self._remember_deleted(uid)
+        self._seen_in.pop(uid, None)
         old = self._items.pop(uid, None)
         if old is not None:
             self._changed(old, None)
@@ -151,23 +164,35 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> str:
         deleted = set(self._deleted)
+        self._begun += 1
+        number = self._begun
         try:
             found, version = await self._pages(PAGE_SIZE)
         except ResourceExpired:
             # The list took too long, so its next page has expired. A list in one page can't expire.
             found, version = await self._pages(0)
+        if number < self._applied:
+            return version  # A list that began later was faster.
+        self._applied = number
         if _number(version) < self._listed:
-            return version  # A newer list was faster.
+            self._was_restored(version)
         self._listed = _number(version)
         for uid, item in tuple(self._items.items()):
             # An object that was written after the list isn't in it, but exists.
-            if uid not in found and not _is_after(item, version):
+            if uid not in found and not (self._seen_in.get(uid, 0) >= number and _is_after(item, version)):
                 self.drop(uid)
         for item in found.values():
             # The list must not bring back an object whose deletion the watch has shown in the meantime.
             if item.uid in deleted or item.uid not in self._deleted:
-                self._keep(item)
+                self._deleted.pop(item.uid, None)
+                self._keep(item, is_newest=self._seen_in.get(item.uid, 0) < number)
         return version
+
+    def _was_restored(self, version: str) -> None:
+        """The versions went back: the store was restored from a backup. The watch would wait for versions to come."""
+        log.warning("%s: the store was restored, from version %d to %s", self._path, self._listed, version)
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def _pages(self, limit: int) -> tuple[dict[str, T], str]:
         found: dict[str, T] = {}
@@ -187,13 +212,22 @@ class Reflector(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - not a secret
         }
-        async with self._client.lines(self._path, query=query) as lines:
-            began = time.monotonic()
-            self._mark_working()
-            async for line in lines:
-                self._take(self._decoder.event(line))
-                if time.monotonic() - began > SHORTEST_WATCH_SECONDS:
-                    self._failures = 0
+        try:
+            async with (
+                asyncio.timeout(QUIET_SECONDS) as self._patience,
+                self._client.lines(self._path, query=query) as lines,
+            ):
+                began = time.monotonic()
+                self._mark_working()
+                async for line in lines:
+                    self._patience.reschedule(asyncio.get_running_loop().time() + QUIET_SECONDS)
+                    self._take(self._decoder.event(line))
+                    if time.monotonic() - began > SHORTEST_WATCH_SECONDS:
+                        self._failures = 0
+        except TimeoutError as error:
+            raise ResourceExpired(f"its watch showed nothing from version {self._version} on") from error
+        finally:
+            self._patience = None
         self._failures = 0 if time.monotonic() - began > SHORTEST_WATCH_SECONDS else self._failures + 1
 
     def _mark_working(self) -> None:
@@ -213,10 +247,11 @@ class Reflector(Generic[T]):
             self.drop(event.gone_uid)
         self._version = event.resource_version or self._version
 
-    def _keep(self, item: T) -> None:
+    def _keep(self, item: T, *, is_newest: bool = False) -> None:
         old = self._items.get(item.uid)
-        if old is not None and _is_older(item, old):
+        if old is not None and _is_older(item, old) and not is_newest:
             return
+        self._seen_in[item.uid] = self._begun
         self._items[item.uid] = item
         if old != item:
             self._changed(old, item)
