@@ -142,6 +142,7 @@ def _change_roles(u: Universe, target: int) -> None:
     """Not while two controllers act: the model assumes that."""
     if len(u.leaders) < 2:
         u.change_spec(roles=_roles(u.setup.name, target % 3))
+        u.ghost = replace(u.ghost, ran=(0, ()))  # Another job: what has finished was the old one.
 
 
 def _skew_nodes(u: Universe, target: int) -> None:

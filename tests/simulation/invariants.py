@@ -165,7 +165,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     require(change is None or change in CHANGES, 8, f"no row of the lifecycle's table leads {change}")
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
-        if not u.engine.searching:
+        if not u.engine.searching and leader.number == u.newest_leader:
             require(truth.fault(u, leader, old), 9, f"a healthy gang is restarted: {new.message}")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
         require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")

@@ -21,7 +21,7 @@ MOVES_TO_SETTLE = 6_000
 MOVES_TO_RUN = 120
 MS_TO_SETTLE = 12 * 3600 * 1000
 STALE_MS = 10_000
-"""What a controller reads is at most this old: its watches have a heartbeat, and a new one lists."""
+"""What a controller reads and hears is at most this old: watches and connections on which nothing arrives are closed."""
 OVER, GOES_ON = 0.3, 0.5
 """How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
 
@@ -116,6 +116,12 @@ def _one(run: Run, random: Random, disorder: int) -> None:
     )
     if stale is not None:
         _perform(run, Move(Kind.SYNC, stale))
+        return
+    overdue = next(
+        (uid for uid, box in u.boxes.items() if box.up and u.now - box.up[0].sent > STALE_MS and not box.broken), None
+    )
+    if overdue is not None:
+        _perform(run, Move(Kind.UP, overdue))
         return
     enabled = list(moves.moves(u))
     if not enabled or (disorder and random.random() < 0.02):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 START_MS: Final = 60_000
 """A worker that was told to run and doesn't for so long may end the attempt."""
+LATE_MS: Final = 15_000
+"""A report of its start may be on its way for so long."""
 RECORD_MS: Final = 5_000
 """Within this time a controller has to store who has finished."""
 
@@ -109,7 +111,8 @@ def _of_worker(u: Universe, box: Box, attempt: int) -> str:
     done = set() if isinstance(u.spec.success_policy, NeverSucceeds) else ended
     alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
     if len(alive | done) == processes_of(u.members[box.member].role):
-        return ""
+        late = alive and state.phase_since >= u.ghost.started_at + START_MS - LATE_MS
+        return f"{box.pod} was started late" if late else ""
     key = (state.session, attempt)
     waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY
     if waits and state.missing_step is None and u.now < u.ghost.started_at + START_MS:

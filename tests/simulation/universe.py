@@ -124,7 +124,7 @@ class Universe:
             self.ghost = replace(self.ghost, stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
             held = tuple(holders(leader.spec, status).items())
-            self.ghost = replace(self.ghost, ran=(status.attempt, held), started_at=self.now, trained_at=self.now)
+            self.ghost = replace(self.ghost, ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at)
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
