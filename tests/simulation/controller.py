@@ -17,12 +17,13 @@ from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Directive, Ping, Report, Scanned, aged
+from gangsidecar.wire import Directive, Phase, Ping, Report, Scanned, aged
 from tests.simulation import invariants, sidecars, truth
 from tests.simulation.universe import Universe
 from tests.simulation.values import Ended, Leader, Up, seconds
 
 RETRY_MS = 1_000
+LEASE_MS = 15_000
 
 
 class Watch(Enum):
@@ -79,6 +80,19 @@ def end(u: Universe, number: int) -> None:
         if box.link == number:
             sidecars.cut(u, uid)
     del u.leaders[number]
+
+
+def lose_leases(u: Universe) -> None:
+    """Who doesn't lead any more notices it in time; the connections of one that is frozen end."""
+    newest = u.leaders.get(u.newest_leader)
+    if len(u.leaders) < 2 or newest is None or u.now < newest.began + LEASE_MS:
+        return
+    for number, leader in list(u.leaders.items()):
+        if number != u.newest_leader and not leader.frozen:
+            end(u, number)
+        elif number != u.newest_leader:
+            for uid in [uid for uid, box in u.boxes.items() if box.link == number]:
+                sidecars.cut(u, uid)
 
 
 def thaw(u: Universe, number: int) -> None:
@@ -219,6 +233,9 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         ends=_ends(u, leader, report),
     )
     u.boxes[uid] = replace(box, heard_at=u.now)
+    runs = report.phase is Phase.RUNNING and report.attempt == u.ghost.ran[0]
+    if runs and report.session not in dict(u.ghost.heard):
+        u.ghost = replace(u.ghost, heard=(*u.ghost.heard, (report.session, u.now)))
     if before is not None and before.report.session != report.session:
         u.boxes[uid] = replace(u.boxes[uid], told=None)
     if u.spec.recovery.isolation_timeout_seconds is not None and (before is None or not before.connected):

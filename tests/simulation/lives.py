@@ -9,7 +9,7 @@ from random import Random
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
-from tests.simulation import invariants, moves, power
+from tests.simulation import controller, invariants, moves, power
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
 from tests.simulation.moves import Kind, Move
@@ -21,7 +21,7 @@ MOVES_TO_SETTLE = 6_000
 MOVES_TO_RUN = 120
 MS_TO_SETTLE = 12 * 3600 * 1000
 STALE_MS = 10_000
-"""What a controller reads and hears is at most this old: watches and connections on which nothing arrives are closed."""
+"""What a controller reads and hears is at most this old: watches and connections without news are closed."""
 OVER, GOES_ON = 0.3, 0.5
 """How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
 
@@ -110,6 +110,7 @@ def _disturb(run: Run, random: Random, injections: Sequence[Injection], disorder
 
 def _one(run: Run, random: Random, disorder: int) -> None:
     u = run.universe
+    controller.lose_leases(u)
     stale = next(
         (number for number, leader in u.leaders.items() if u.now - min(leader.synced) > STALE_MS and not leader.frozen),
         None,

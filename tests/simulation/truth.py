@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 START_MS: Final = 60_000
 """A worker that was told to run and doesn't for so long may end the attempt."""
-LATE_MS: Final = 15_000
-"""A report of its start may be on its way for so long."""
 RECORD_MS: Final = 5_000
 """Within this time a controller has to store who has finished."""
 
@@ -74,21 +72,21 @@ def fault(u: Universe, leader: Leader, old: Status) -> str:
     if u.spec.restart_token != old.observed_restart_token:
         return "a restart is asked for"
     if u.ghost.excused == old.attempt:
-        return "a node was lost for a while"
+        return "a node was lost for a while, or a container restarted"
     if u.spec.roles is not leader.spec.roles:
         return "the roles have changed"
     held = holders(leader.spec, old)
-    found = (_of_member(u, old, member) for member in held.values())
+    found = (_of_member(u, leader, old, member) for member in held.values())
     return next((why for why in found if why), "") or _hang(u, old, list(held.values()))
 
 
-def _of_member(u: Universe, old: Status, member: str) -> str:
+def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
     number = incarnation(old, member)
     pods = [pod for pod in u.pods.values() if (pod.member, pod.incarnation) == (member, number)]
     boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) == (member, number) and not box.exited]
     if len(pods) != 1 or len(boxes) != 1 or boxes[0].pod != pods[0].uid:
         return f"{member} has pods {[pod.uid for pod in pods]}, and {[box.pod for box in boxes]} run"
-    return _of_pod(pods[0]) or _of_node(u, boxes[0]) or _of_worker(u, boxes[0], old.attempt)
+    return _of_pod(pods[0]) or _of_node(u, boxes[0]) or _of_worker(u, leader, boxes[0], old.attempt)
 
 
 def _of_pod(pod: Pod) -> str:
@@ -100,7 +98,7 @@ def _of_node(u: Universe, box: Box) -> str:
     return f"{box.node} is lost" if box.node in u.lost and not box.is_reached else ""
 
 
-def _of_worker(u: Universe, box: Box, attempt: int) -> str:
+def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
     state = box.machine
     if state is None or state.terminated_at is not None or state.stop is not None:
         return f"{box.pod} stops"
@@ -111,13 +109,20 @@ def _of_worker(u: Universe, box: Box, attempt: int) -> str:
     done = set() if isinstance(u.spec.success_policy, NeverSucceeds) else ended
     alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
     if len(alive | done) == processes_of(u.members[box.member].role):
-        late = alive and state.phase_since >= u.ghost.started_at + START_MS - LATE_MS
-        return f"{box.pod} was started late" if late else ""
+        silent = alive and _is_start_unheard(u, leader, state.session)
+        return f"{box.pod} was not heard to start" if silent else ""
     key = (state.session, attempt)
     waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY
     if waits and state.missing_step is None and u.now < u.ghost.started_at + START_MS:
         return ""
     return f"{box.pod} runs {sorted(alive)} of attempt {attempt}"
+
+
+def _is_start_unheard(u: Universe, leader: Leader, session: str) -> bool:
+    """Whether the controller that started the attempt had not heard for so long that this worker runs."""
+    heard = next((at for one, at in u.ghost.heard if one == session), None)
+    its_own = leader.began <= u.ghost.started_at
+    return its_own and u.now >= u.ghost.started_at + START_MS and (heard is None or heard >= leader.thought_at)
 
 
 def _hang(u: Universe, old: Status, held: list[str]) -> str:

@@ -124,7 +124,9 @@ class Universe:
             self.ghost = replace(self.ghost, stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
             held = tuple(holders(leader.spec, status).items())
-            self.ghost = replace(self.ghost, ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at)
+            self.ghost = replace(
+                self.ghost, ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at, heard=()
+            )
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
@@ -293,6 +295,8 @@ class Universe:
             inbox=(),
             ending=False,
         )
+        if self.status.phase is GangPhase.RUNNING and box.member in dict(self.ghost.ran[1]).values():
+            self.ghost = replace(self.ghost, excused=self.status.attempt)
         sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:

@@ -192,7 +192,9 @@ class Ghost:
     lost: frozenset[str] = frozenset()
     """Pods that were silent and lost for the whole grace, and connected then."""
     excused: int = 0
-    """The attempt in which a lost node came back: a controller may not have seen that yet."""
+    """The attempt in which a lost node came back or a container was restarted: a controller may see that late."""
+    heard: tuple[tuple[str, int], ...] = ()
+    """The sessions that a controller has heard to run the attempt, and when it did first."""
     isolated: bool = False
     """An isolation timeout was in force at some time."""
     grace: int | None = None
