@@ -13,7 +13,7 @@ from tests.simulation.violations import ViolationError
 
 TARGETS = 64
 PAUSES = (0, 0, 0, 1, 2, 3, 5, 8, 13, 20, 40)
-FAULTS_IN_A_LIFE = (20, 60)
+FAULTS_IN_A_LIFE = (24, 60)
 ENDING = frozenset({"a worker finishes", "all workers finish", "a worker exits with a fatal code"})
 """A gang that has ended has no more attempts: these come mostly towards the end of a life."""
 RESTARTING = ("a worker is killed", "a worker exits with 1", "a supervisor crashes", "a framework asks for a restart")
@@ -93,7 +93,7 @@ def drawn(seed: int) -> Life:
         target = random.choice(favourites) if random.random() < 0.6 else random.randrange(TARGETS)
         if what in ENDING and len(injections) < planned * 0.8 and random.random() < 0.95:
             continue
-        injections.append(Injection(random.choice(PAUSES), what, target, random.random() < 0.5))
+        injections.append(Injection(random.choice(PAUSES), what, target, random.random() < 0.75))
         if what in REMEDIES and random.random() < 0.8:
             remedy = Injection(random.choice(PAUSES), REMEDIES[what], target)
             remedies.append((len(injections) + random.randrange(4), remedy))

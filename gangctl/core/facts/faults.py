@@ -263,9 +263,10 @@ def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
 def start_deadline(gang: Gang, pod: Pod, heard: Heard | None) -> float | None:
     """When a supervisor must have reported that its worker was started: it is Ready, or its container was restarted.
 
-    None where this leader has never heard it, and the cluster shows no end of its container in this attempt.
+    None where this leader has never heard it, and the cluster shows no end of its container that was certainly in this
+    attempt: one in the second in which the attempt began may have been before it.
     """
-    if heard is None and not has_ended(gang, pod):
+    if heard is None and (pod.ended_at is None or pod.ended_at <= gang.status.phase_time):
         return None
     told = max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since)
     return max(told, pod.ended_at or 0.0 if heard is None else heard.since) + START_SECONDS
