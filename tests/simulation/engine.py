@@ -12,6 +12,7 @@ from gangctl.api.status import RoleStatus, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.policy.brake import applied
 from gangsidecar.supervisor import machine
 from tests.simulation.values import Leader, seconds
 
@@ -38,7 +39,9 @@ def observed(leader: Leader) -> Observed:
 
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
-    return decide(seconds(now), job(leader.spec, leader.generation, leader.status), observed(leader))
+    at = seconds(now)
+    seen = applied(observed(leader), leader.brake.brake, at)
+    return decide(at, job(leader.spec, leader.generation, leader.status), seen)
 
 
 def plain() -> Engine:

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, disks, invariants, kubelets, sidecars
+from tests.simulation import controller, disks, hub, invariants, kubelets, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -153,7 +153,7 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             box = u.boxes[uid]
             up = box.up[move.which]
             u.boxes[uid] = replace(box, up=box.up[: move.which] + box.up[move.which + 1 :])
-            controller.receive(u, uid, up)
+            hub.receive(u, uid, up)
         case Kind.DOWN:
             box = u.boxes[uid]
             message = box.down[move.which]
@@ -244,8 +244,8 @@ def advance(u: Universe, until: int) -> None:
             elif box.late and u.now >= box.heard_at + sidecars.SILENT_MS + sidecars.LATE_MS:
                 u.boxes[uid] = replace(box, late=())
             if box.machine is not None and _hears_pings(u, box):
-                controller.beat(u, uid)
-                u.feed(uid, Ping(controller.heard_ms(u, uid)))
+                hub.beat(u, uid)
+                u.feed(uid, Ping(hub.heard_ms(u, uid)))
             state = u.boxes[uid].machine
             due = None if state is None else machine.deadline(state)
             if due is not None and due <= u.now:

@@ -12,6 +12,7 @@ from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
 from gangctl.core.facts.world import Pod
+from gangctl.core.policy.brake import LEAST
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
 from tests.simulation.values import CHILD, Box, Ended, Leader
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 START_MS: Final = 60_000
 """A worker that was told to run and doesn't for so long may end the attempt."""
+LATE_MS: Final = 20_000
+"""A member counts as heard for so long after its last report."""
 RECORD_MS: Final = 5_000
 """Within this time a controller has to store who has finished."""
 
@@ -77,7 +80,7 @@ def fault(u: Universe, leader: Leader, old: Status) -> str:
         return "the roles have changed"
     held = holders(leader.spec, old)
     found = (_of_member(u, leader, old, member) for member in held.values())
-    return next((why for why in found if why), "") or _hang(u, old, list(held.values()))
+    return next((why for why in found if why), "") or _hang(u, leader, old, list(held.values()))
 
 
 def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
@@ -95,7 +98,9 @@ def _of_pod(pod: Pod) -> str:
 
 
 def _of_node(u: Universe, box: Box) -> str:
-    return f"{box.node} is lost" if box.node in u.lost and not box.is_reached else ""
+    """Where so few members are silent that no brake holds, nothing tells a broken network from a lost node."""
+    silent = not box.is_reached or (u.unreachable and len(u.boxes) < LEAST)
+    return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 
 def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
@@ -125,13 +130,14 @@ def _is_start_unheard(u: Universe, leader: Leader, session: str) -> bool:
     return its_own and u.now >= u.ghost.started_at + START_MS and (heard is None or heard >= leader.thought_at)
 
 
-def _hang(u: Universe, old: Status, held: list[str]) -> str:
+def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
     """A gang that isn't heard is none that hangs."""
     progress = u.spec.progress
     if progress.timeout_seconds is None or progress.on_hang != "Restart":
         return ""
     current = {(member, incarnation(old, member)) for member in held}
-    heard = any(box.link is not None for box in u.boxes.values() if (box.member, box.incarnation) in current)
+    boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) in current]
+    heard = any(box.link is not None or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
     since = max(u.ghost.trained_at, u.ghost.started_at)
     limit = min(progress.timeout_seconds, progress.startup_timeout_seconds)
     return "no rank makes a step" if heard and u.now >= since + limit * 1000 else ""

@@ -10,6 +10,7 @@ from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.lifecycle.plan import Action, Plan
+from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import events
 from gangsidecar.supervisor.machine.history import History
@@ -167,6 +168,7 @@ class Leader:
     dirty: bool = True
     """Something has changed since it decided last."""
     frozen: bool = False
+    brake: BrakeState = field(default_factory=BrakeState)
     thought_at: int = 0
     """When it decided last."""
     looked: frozenset[str] = frozenset()

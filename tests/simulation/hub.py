@@ -1,0 +1,116 @@
+"""The hub of a simulated controller: it takes reports, and tells members what follows from the stored status."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangctl.core.facts.world import Heard
+from gangctl.core.lifecycle.directive import directive
+from gangsidecar.supervisor import machine
+from gangsidecar.wire import Directive, Phase, Ping, Report, Scanned, aged
+from tests.simulation import invariants, sidecars
+from tests.simulation.universe import Universe
+from tests.simulation.values import Ended, Leader, Up, seconds
+
+
+def receive(u: Universe, uid: str, up: Up) -> None:
+    """The hub takes a message of a member: of reports only one that is newer than the last on this connection."""
+    box = u.boxes[uid]
+    assert box.link is not None
+    leader = u.leaders[box.link]
+    if isinstance(up.body, Scanned):
+        u.leaders[leader.number] = replace(leader, scanned=up.body, dirty=leader.dirty or up.body != leader.scanned)
+        return
+    orders = dict(leader.orders)
+    if not u.engine.searching:
+        if up.order <= orders.get(uid, 0):
+            return
+        orders[uid] = up.order
+    report: Report = aged(up.body, u.now - up.sent)
+    before = next((one for one in leader.heard if one.report.pod == uid), None)
+    at = seconds(u.clock(leader))
+    heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, at)}
+    u.leaders[leader.number] = replace(
+        leader,
+        heard=tuple(heard[pod] for pod in sorted(heard)),
+        orders=tuple(sorted(orders.items())),
+        dirty=leader.dirty or before is None or not before.connected or _ageless(before.report) != _ageless(report),
+        ends=_ends(u, leader, report),
+    )
+    u.boxes[uid] = replace(box, heard_at=u.now)
+    runs = report.phase is Phase.RUNNING and report.attempt == u.ghost.ran[0]
+    if runs and report.session not in dict(u.ghost.heard):
+        u.ghost = replace(u.ghost, heard=(*u.ghost.heard, (report.session, u.now)))
+    if before is not None and before.report.session != report.session:
+        u.boxes[uid] = replace(u.boxes[uid], told=None)
+    if u.spec.recovery.isolation_timeout_seconds is not None and (before is None or not before.connected):
+        sidecars.tell(u, uid, Ping(report.sent_ms))
+    tell(u, leader.number, uid)
+
+
+def tell_all(u: Universe, number: int) -> None:
+    """Every connected member gets the directive that follows from the stored status and its report."""
+    for uid, box in list(u.boxes.items()):
+        if box.link == number:
+            tell(u, number, uid)
+
+
+def tell(u: Universe, number: int, uid: str) -> None:
+    """What one member is told now, unless it was the last thing that it was told."""
+    leader, box = u.leaders[number], u.boxes[uid]
+    heard = next((one for one in leader.heard if one.report.pod == uid and one.connected), None)
+    if heard is None:
+        return
+    said: Directive | None = directive(u.job_of(leader.spec, leader.generation, leader.status), heard.report)
+    if said is None or said == box.told:
+        return
+    invariants.told(u, leader, said)
+    u.boxes[uid] = replace(box, told=said)
+    sidecars.tell(u, uid, said)
+
+
+def _ageless(report: Report) -> Report:
+    """The report without what changes though nothing happens: that wakes no controller."""
+    return replace(
+        report,
+        seq=0,
+        sent_ms=0,
+        phase_age_ms=0,
+        ends=tuple(replace(end, age_ms=0) for end in report.ends),
+        progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
+        request=None if report.request is None else replace(report.request, age_ms=0),
+        loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
+    )
+
+
+def heard_ms(u: Universe, uid: str) -> int:
+    """What a ping to this member returns: the time of its newest report that was heard; 0 = none was."""
+    box = u.boxes[uid]
+    leader = None if box.link is None else u.leaders.get(box.link)
+    heard = () if leader is None else leader.heard
+    return next((one.report.sent_ms for one in heard if one.report.pod == uid and one.connected), 0)
+
+
+def beat(u: Universe, uid: str) -> None:
+    """A supervisor reports all the time, and that changes nothing but ages."""
+    box = u.boxes[uid]
+    leader = None if box.link is None else u.leaders[box.link]
+    if leader is None or leader.frozen or box.mute or box.up or box.machine is None:
+        return
+    at, said = seconds(u.clock(leader)), machine.report(box.machine, u.now, box.seq)
+    heard = tuple(
+        replace(one, report=said, at=at) if one.connected and one.report.pod == uid else one for one in leader.heard
+    )
+    u.leaders[leader.number] = replace(leader, heard=heard)
+    u.boxes[uid] = replace(box, heard_at=u.now)
+
+
+def _ends(u: Universe, leader: Leader, report: Report) -> tuple[tuple[Ended, int], ...]:
+    """The processes that this controller knows to have finished."""
+    said = [(end.attempt, report.member, end.local_rank) for end in report.ends if end.exit_code == 0]
+    known = {key for key, _ in leader.ends}
+    return (*leader.ends, *((key, u.now) for key in said if key in u.ghost.finished and key not in known))
+
+
+def _heard(before: Heard | None, report: Report, at: float) -> Heard:
+    return Heard(report, at, since=before.since if before is not None and before.connected else at)
