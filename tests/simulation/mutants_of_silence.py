@@ -21,8 +21,8 @@ MUTANTS = (
     one(
         "a session that this leader has never heard counts as one that did not start",
         FAULTS,
-        "    if heard is None and not has_ended(gang, pod):\n        return None\n",
-        "",
+        "    if heard is None and (pod.ended_at",
+        "    if heard is None and pod.ended_at and (pod.ended_at",
     ),
     one(
         "a session that is heard late has no time to start",
