@@ -96,7 +96,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",
-            "Restore the checkpoints, or accept a start from the beginning; change `spec.restartToken` to continue.",
+            "Make a step available and run `gangctl restart`, or choose with `--from-step` or `--from-beginning`.",
             is_warning=True,
         ),
         Reason.UNSCHEDULABLE: Told(

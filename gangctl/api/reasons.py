@@ -83,8 +83,8 @@ class Reason(StrEnum):
     STEP_REJECTED = "StepRejected"
     """A checkpoint step cannot be used. gangctl ignores it until it is written again."""
     NO_RESTORE_POINT = "NoRestorePoint"
-    """A checkpoint was recorded earlier, but no step that every rank can load is found now. The gang does not silently
-    start from the beginning."""
+    """A step was complete earlier, or training has made steps, but no step that every rank can load is found now. The
+    gang does not silently start from the beginning."""
     RESTORE_POINT_IGNORED = "RestorePointIgnored"
     """The first step that the framework reported does not follow the restore point: it loaded something else."""
     MEMBERS_SILENT = "MembersSilent"
