@@ -137,6 +137,14 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     await here.api.put("gangjobs", job(attempt=2, observedRestartToken=token, message="attempt 2 runs"))
     done = await restarting
     assert (done.code, done.out.splitlines()[-1]) == (0, "demo: Running, attempt 2: attempt 2 runs")
+    for words, asked in (
+        (("--from-step", "7"), {"type": "Step", "step": 7}),
+        (("--from-beginning",), {"type": "Beginning", "step": None}),  # It removes the step of before.
+    ):
+        assert (await here.gangctl("restart", "demo", *words)).code == 0
+        spec = json.loads(await patched.get())["spec"]
+        assert spec["restartFrom"] == {**asked, "restartToken": spec["restartToken"]}
+    assert "no step: use a whole number" in (await here.gangctl("restart", "demo", "--from-step", "-1")).err
     await here.api.put("gangjobs", job(phase="Failed"))
     done = await here.gangctl("restart", "demo")
     assert (done.code, patched.empty()) == (2, True)
