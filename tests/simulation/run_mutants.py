@@ -43,6 +43,7 @@ HUB_TESTS = (
 JOBS = 2
 DOCS = ROOT / "docs/correctness.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
+NOT_TRIED = "not tried yet"
 NO_MUTATION = Mutant("(no mutation)", ())
 SUITE = ("-m", "tests.simulation.mutant_suite")
 TESTS = (
@@ -166,7 +167,7 @@ def make(mutant: Mutant, copy: Path) -> None:
 def write_table(results: Sequence[MutantResult]) -> None:
     """Write what caught each mutant into the docs, between the two markers. Who was left out keeps its row."""
     found = {result.name: caught(result) or "**nothing**" for result in results}
-    rows = [f"| {one.name} | {found.get(one.name) or _row_before(one)} |" for one in MUTANTS]
+    rows = [f"| {one.name} | {found.get(one.name) or _row_before(one) or NOT_TRIED} |" for one in MUTANTS]
     told = sum(one.told for one in MUTANTS)
     head = [
         f"{len(MUTANTS)} mutants, written by `make mutants`. {told} of them change what people are told and nothing",
