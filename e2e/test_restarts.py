@@ -46,7 +46,7 @@ def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, s
     assert all(after[member] != before[member] and not before[member].alive for member in uids)
     cause = status["incidents"][0]["cause"]
     assert (cause["member"], cause["signal"]) == ("worker-2", "SIGKILL")
-    assert status["restarts"] == {"counted": 1, "inWindow": 1, "uncounted": 0}
+    assert status["restarts"] == {"counted": 1, "inWindow": 1, "uncounted": 0, "withoutStep": 1}
     restored = {gang.restored(member)[-1] for member in uids}
     assert restored == {status["incidents"][0]["restoredStep"]}
     assert min(restored) > 0

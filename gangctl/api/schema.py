@@ -133,7 +133,9 @@ class _Builder:
         if "default" in raw and raw["default"] is not None:
             node["default"] = raw["default"]
         elif node["type"] == "object" and "default" not in node and "anyOf" not in raw:
-            node["default"] = {}
+            # The API server judges a default by the rules as it is, without the defaults of its fields.
+            below = node["properties"].items() if RULES in node else ()
+            node["default"] = {name: field["default"] for name, field in below if "default" in field}
         if "default" in node and node["type"] != "object":
             node["description"] = f"{node.get('description', '')} Default: {_shown(node['default'])}.".strip()
         return node

@@ -65,6 +65,17 @@ def cel_errors(value: Any) -> list[str]:
     return list(_cel_errors(defaulted(value, schema()), schema()))
 
 
+def default_errors() -> list[str]:
+    """Messages of the CEL rules that a default in the schema breaks by itself, without the defaults of its fields."""
+    return [
+        rule["message"]
+        for _, node in nodes(schema())
+        if "default" in node
+        for rule in node.get(RULES, ())
+        if "oldSelf" not in rule["rule"] and not _holds(rule["rule"], self=node["default"])
+    ]
+
+
 def change_errors(old: Any, new: Any) -> list[str]:
     """Messages of the CEL rules about a change of the spec."""
     before, after = defaulted(old, schema())["spec"], defaulted(new, schema())["spec"]

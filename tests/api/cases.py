@@ -113,6 +113,14 @@ BAD = (
         Check.SCHEMA,
     ),
     Bad(
+        "a restart from the beginning for every token",
+        manifest(restartFrom={"type": "Beginning"}),
+        "spec.restartFrom.type",
+        "need restartToken",
+        Check.CEL,
+        "need restartToken",
+    ),
+    Bad(
         "a pod that is always restarted",
         with_role(template={"spec": {"restartPolicy": "Always", "containers": [{"name": "a", "command": ["x"]}]}}),
         "spec.roles[0].template.spec.restartPolicy",

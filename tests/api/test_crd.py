@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gangctl.api.crd import COLUMNS, crd, crd_yaml
-from tests.api.apiserver import RULES, nodes, schema
+from tests.api.apiserver import RULES, default_errors, nodes, schema
 
 FILE = Path(__file__).parents[2] / "crds" / "gangctl.io_gangjobs.yaml"
 NODES = dict(nodes(schema()))
@@ -119,6 +119,10 @@ def test_every_default_is_valid_and_part_of_the_description() -> None:
         if "default" in node:
             jsonschema.validate(node["default"], node)
             assert node["type"] == "object" or "Default: " in node["description"], path
+
+
+def test_every_default_keeps_the_rules_before_the_defaults_of_its_fields_are_added() -> None:
+    assert default_errors() == []
 
 
 def test_every_optional_field_of_the_spec_has_a_default_or_describes_its_absence() -> None:
