@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
@@ -157,12 +158,17 @@ def settle(run: Run) -> None:
             if is_settled(u):
                 return
             waits = u.status.phase is GangPhase.HELD or u.status.given_back
-            if waits and not u.spec.restart_token.endswith("go on"):
+            if waits and " go on" not in u.spec.restart_token:
                 u.change_spec(restart_token=f"{u.spec.restart_token} go on")
                 run.trace.append("-- the user goes on")
                 continue
-            if u.status.phase is GangPhase.HELD:
-                return  # Held again: there is no restore point any more, and from zero it never goes silently.
+            if u.status.phase is GangPhase.HELD:  # Held again: from zero it never goes silently.
+                require(not u.spec.restart_token.endswith("from zero"), 11, f"no way leads out: {u.status.message}")
+                token = f"{u.spec.restart_token}, go on from zero"
+                asked = RestartFrom(type="Beginning", restart_token=token)
+                u.change_spec(restart_token=token, restart_from=asked)
+                run.trace.append("-- the user goes on from the beginning")
+                continue
             poisoned = [
                 (uid, proc) for uid, box in u.boxes.items() if box.poisoned for proc in moves.main_processes(box)
             ]

@@ -54,6 +54,10 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
 
 def _started(u: Universe, leader: Leader, new: Status) -> None:
     point, usable = new.restore_point, _usable(u, leader, new)
+    asked = u.spec.restart_from
+    if point is None and asked.type == "Beginning" and asked.restart_token == u.spec.restart_token:
+        u.ghost = replace(u.ghost, trunk=(), was_restored=False, gone_unheard=False)
+        return
     if point is None:
         require(not usable, 4, f"it starts from the beginning though {sorted(usable)} could be loaded")
         require(not u.ghost.was_restored, 4, "it starts from the beginning though it was restored from a step before")

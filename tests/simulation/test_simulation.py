@@ -98,16 +98,28 @@ def test_every_kind_of_fault_finds_a_target_and_changes_the_world() -> None:
     assert not without_effect
 
 
+STRIKING = (
+    "train",
+    "a worker is killed",
+    "another controller leads",
+    "a node is lost",
+    "a member is cut off",
+    "the directory is not mounted",
+    "a worker finishes",
+)
+
+
 def _worlds() -> Iterator[Universe]:
-    """Moments in the life of one gang."""
-    run = Run(new_universe(setups()["pair"], plain()))
-    for name in ("train", "a worker is killed", "another controller leads", "a node is lost", "a member is cut off"):
-        settle(run)
-        FAULTS[name](run.universe, 4)
-        yield run.universe.copy()
-        for _ in range(20):
-            move = next(moves(run.universe), None)
-            if move is not None:
-                perform(run.universe, move)
-                yield run.universe.copy()
-        heal(run.universe)
+    """Moments in the lives of two gangs."""
+    for setup in ("pair", "registered"):
+        run = Run(new_universe(setups()[setup], plain()))
+        for name in STRIKING:
+            settle(run)
+            FAULTS[name](run.universe, 4)
+            yield run.universe.copy()
+            for _ in range(20):
+                move = next(moves(run.universe), None)
+                if move is not None:
+                    perform(run.universe, move)
+                    yield run.universe.copy()
+            heal(run.universe)

@@ -99,7 +99,8 @@ def _of_pod(pod: Pod) -> str:
 
 def _of_node(u: Universe, box: Box) -> str:
     """Where so few members are silent that no brake holds, nothing tells a broken network from a lost node."""
-    silent = not box.is_reached or (u.unreachable and len(u.boxes) < LEAST)
+    others = sum(one.node not in u.lost and not one.exited for one in u.boxes.values())
+    silent = not box.is_reached or (u.unreachable and others < LEAST)
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 
