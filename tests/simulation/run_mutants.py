@@ -36,6 +36,7 @@ COPIED = (
 )
 FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py")
 HUB_TESTS = (
+    "tests/controller/test_hub_terms.py",
     "tests/controller/test_hub.py",
     "tests/controller/test_hub_connections.py",
     "tests/controller/test_loop.py",
