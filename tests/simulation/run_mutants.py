@@ -39,7 +39,7 @@ HUB_TESTS = (
     "tests/controller/test_hub_terms.py",
     "tests/controller/test_hub.py",
     "tests/controller/test_hub_connections.py",
-    "tests/controller/test_loop.py",
+    "tests/controller/test_hub_tls.py",
 )
 JOBS = 2
 DOCS = ROOT / "docs/correctness.md"
