@@ -36,7 +36,7 @@ from typing import Any, Final
 from e2e import clusters, installation, process_faults
 from e2e.cluster.processes import Process, everything
 from e2e.clusters import Cluster
-from e2e.gangs import Gang, sleepers
+from e2e.gangs import STEP, Gang, sleepers
 from tests.wait import until
 
 NAMESPACE: Final = "bench"
@@ -167,7 +167,7 @@ def submitted(cluster: Cluster, members: int, folder: str) -> Bench:
     document = sleepers("bench", replicas=members, directory=folder, recovery=recovery)
     document["spec"]["podFailurePolicy"] = {"rules": rules}
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
-    container["command"] = ["sleep", "1000000"]
+    container["command"] = ["sh", "-c", f"({STEP}) & exec sleep 1000000"]
     bench = Bench(cluster, Gang(cluster.kubectl, NAMESPACE, "bench").apply(document), members)
     bench.started()
     return bench

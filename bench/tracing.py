@@ -7,7 +7,7 @@ Five gangs run at once, each under its own `gangctl run`: without traces (twice:
 of this machine), with a receiver that takes every span, with a closed port, and with one that takes connections
 and never answers. They take turns: one restart each, again and again, in an order that moves on, so that whatever else
 this machine does meets all of them alike. Workers only sleep; the total is from just before a worker's SIGKILL to the
-last worker's exec. No gang reports steps, so nothing but restarts is measured.
+last worker's exec. Nothing but restarts is measured.
 """
 
 from __future__ import annotations

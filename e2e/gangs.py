@@ -83,9 +83,15 @@ def training(
     return gang(name, container, replicas=replicas, directory=directory, checkpoint={"tiers": [tier]}, **spec)
 
 
-def sleepers(name: str, *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
-    """A gang whose workers write who they are, then sleep."""
+STEP = '[ "$RANK" = 0 ] && python3 -c "import gangclient; gangclient.connect().progress(1)"'
+"""Shell: rank 0 reports a step, so that the next restart does not wait for its turn (docs/concepts.md, back-off)."""
+
+
+def sleepers(name: str, *, replicas: int, directory: str, steps: bool = False, **spec: Any) -> dict[str, Any]:
+    """A gang whose workers write who they are, then sleep; with ``steps`` rank 0 reports one, and notes the attempt."""
     script = f'echo "$GANG_MEMBER $GANG_ATTEMPT $RANK $MASTER_ADDR:$MASTER_PORT" >> {CHECKPOINTS}/$GANG_MEMBER; '
+    if steps:
+        script += f"({STEP} && echo $GANG_ATTEMPT >> {CHECKPOINTS}/steps) & "
     container = {
         "name": "main",
         "image": "gangctl/examples:e2e",

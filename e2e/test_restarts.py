@@ -125,13 +125,20 @@ def test_a_killed_sidecar_disturbs_no_worker(submit: Submit, shared_dir: Path) -
     assert status["restarts"]["counted"] == 1
 
 
+def has_stepped(directory: Path, attempt: int) -> bool:
+    """Whether rank 0 has reported a step in the attempt."""
+    noted = directory / "steps"
+    return noted.exists() and str(attempt) in noted.read_text().split()
+
+
 def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
     recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
-    gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), recovery=recovery))
+    gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), steps=True, recovery=recovery))
     gang.runs(1)
     uids, starts, began = gang.uids(), gang.container_starts(), time.monotonic()
     taken = []
     for attempt in range(2, 12):
+        until("a step", partial(has_stepped, shared_dir, attempt - 1))
         process_faults.kill(process_faults.worker(uids[f"worker-{attempt % 4}"]))
         status = gang.runs(attempt)
         times = status["incidents"][0]["milliseconds"]
