@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from typing import Final
 
 import aiohttp
@@ -28,7 +27,7 @@ from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, DirectiveOf
 from gangctl.controller.messages import MessageError, received
 from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
-from gangctl.controller.reports import ReportChange, ReportStore
+from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
 from gangctl.controller.server import listen
 from gangctl.controller.slices import in_slices
 from gangctl.controller.upgrade import Authenticate, Leader, UpgradeGate
@@ -47,17 +46,6 @@ SILENT_SECONDS: Final = 20.0
 HEARTBEAT_SECONDS: Final = 20.0
 """A peer that does not answer WebSocket pings is gone, whatever TCP reports."""
 _CLOSED: Final = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
-
-
-class StaleReason(StrEnum):
-    """Why a message came too late to change anything. Label values of a metric."""
-
-    OLDER_ATTEMPT = "OlderAttempt"
-    """A report of an attempt before the stored one."""
-    OVERTAKEN = "Overtaken"
-    """A newer report of the same session is known."""
-    SUPERSEDED = "Superseded"
-    """The pod has a newer connection, or this process does not lead any more."""
 
 
 class Hub:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import Report, Scanned
@@ -25,6 +25,17 @@ class ReportChange(Enum):
     """Only the training step. That happens all the time, so it deserves a look, but not one for each step."""
     STATE = auto()
     """Anything else."""
+
+
+class StaleReason(StrEnum):
+    """Why a message came too late to change anything. Label values of a metric."""
+
+    OLDER_ATTEMPT = "OlderAttempt"
+    """A report of an attempt before the stored one."""
+    OVERTAKEN = "Overtaken"
+    """A newer report of the same session is known."""
+    SUPERSEDED = "Superseded"
+    """The pod has a newer connection, or this process does not lead any more."""
 
 
 class ReportStore:

@@ -61,7 +61,7 @@ def test_the_json_object_has_the_final_status_and_the_processes_of_each_member(f
     found = last_json(run)
     status = found["status"]
     assert (status["phase"], status["attempt"]) == ("Succeeded", 2)
-    assert status["restarts"] == {"counted": 0, "uncounted": 1, "inWindow": 0}
+    assert status["restarts"] == {"counted": 0, "uncounted": 1, "inWindow": 0, "withoutStep": 1}
     cause = status["incidents"][0]["cause"]
     assert (cause["member"], cause["reason"], cause["exitCode"], cause["rule"]) == (
         "worker-1",

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.informers import WatchHealth
-from gangctl.controller.hub import StaleReason
 from gangctl.controller.refusals import RefusalLog
+from gangctl.controller.reports import StaleReason
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources

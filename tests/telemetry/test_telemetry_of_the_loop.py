@@ -76,7 +76,7 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
                 assert not receiver.differing()
             checking.cancel()
         await tracer.close()
-    assert max(took) < 2, "a collector that hangs would take 10 s"
+    assert max(took) < 5, "the last waits for 2 s, as no step is reported; a collector that hangs would take 10 s"
     assert max(durations) < 0.25
 
 
