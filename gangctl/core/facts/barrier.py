@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
-from gangctl.core.facts.gang import Gang, is_stopped
+from gangctl.core.facts.gang import Gang, is_stopped, once
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 
@@ -58,6 +58,17 @@ class Suspect(NamedTuple):
     """Its entry in ``status.awaited``."""
 
 
+class GivenUp(NamedTuple):
+    """A pod that is given up though it may run a worker: it becomes an entry of ``status.awaited``."""
+
+    member: str
+    incarnation: int
+    pod: str
+    """Its UID; empty if it was never seen."""
+    node: str = ""
+    vanished_time: float | None = None
+
+
 def blocking(gang: Gang) -> tuple[str, ...]:
     """The pods that may still run a worker of an older attempt, as ``member.incarnation``, in order."""
     awaited = {entry.pod for entry in gang.status.awaited}
@@ -72,26 +83,20 @@ def blocking(gang: Gang) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def awaits(gang: Gang, member: str) -> Awaited | None:
-    """Return the entry for a member's current pod that is given up; None if it is known to run nothing."""
+def awaits(gang: Gang, member: str) -> GivenUp | None:
+    """Return what is to be known of a member's current pod that is given up; None if it is known to run nothing."""
     pod = gang.pods.get(member)
     if pod is not None:
-        if not _may_run(gang, _shown(gang, pod)):
-            return None
-        # Without a check: these are names of Kubernetes, and 10,000 pods may be given up at once.
-        return Awaited.model_construct(member=member, incarnation=pod.incarnation, pod=pod.uid, node=pod.node)
-    if not _was_told_to_run(gang, member):
+        may = _may_run(gang, _shown(gang, pod))
+        return GivenUp(member, pod.incarnation, pod.uid, pod.node) if may else None
+    if member not in told_to_run(gang):
         return None
     incarnation = gang.incarnation(member)
-    vanished = next((report for report in gang.reports.get(member, ()) if report.incarnation == incarnation), None)
+    reports = (heard.report for heard in gang.heard_of_pods.get(member, ()))
+    vanished = next((report for report in reports if report.incarnation == incarnation), None)
     if vanished is not None and is_stopped(vanished, gang.status):
         return None
-    return Awaited(
-        member=member,
-        incarnation=incarnation,
-        pod="" if vanished is None else vanished.pod,
-        vanished_time=gang.now,
-    )
+    return GivenUp(member, incarnation, "" if vanished is None else vanished.pod, vanished_time=gang.now)
 
 
 def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
@@ -115,26 +120,35 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
     return rest if since == rest.vanished_time else changed(rest, vanished_time=since)
 
 
-def awaiting(status: Status, given_up: Iterable[Awaited | None]) -> Status:
+def awaiting(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
     """Return the status that also waits for these pods: one by one, or for all up to an incarnation if too many.
 
     An entry is known by all of its names, since the UID of a pod that was never seen is empty.
     """
-    entries = {_names(entry): entry for entry in status.awaited}
-    for entry in given_up:
-        if entry is not None:
-            entries.setdefault(_names(entry), entry)
-    status = changed(status, awaited=tuple(entries.values()))
-    return status if len(entries) <= MAX_AWAITED else awaiting_as_one(status)
+    known = {(entry.member, entry.incarnation, entry.pod) for entry in status.awaited}
+    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}
+    if len(known) + len(more) > MAX_AWAITED:
+        return awaiting_as_one(status, max((one.incarnation for one in more.values()), default=-1))
+    entries = (
+        Awaited(
+            member=one.member,
+            incarnation=one.incarnation,
+            pod=one.pod,
+            node=one.node,
+            vanished_time=one.vanished_time,
+        )
+        for one in more.values()
+    )
+    return changed(status, awaited=(*status.awaited, *entries))
 
 
-def awaiting_as_one(status: Status) -> Status:
+def awaiting_as_one(status: Status, newest: int = -1) -> Status:
     """Return the status that waits for all pods up to an incarnation, in place of those that it names."""
-    if not status.awaited:
+    newest = max([newest, *(entry.incarnation for entry in status.awaited)])
+    if newest < 0:
         return status
     before = -1 if status.awaited_all is None else status.awaited_all.incarnation
-    newest = max(before, *(entry.incarnation for entry in status.awaited))
-    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=newest))
+    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=max(before, newest)))
 
 
 def may_run(gang: Gang) -> Iterator[Suspect]:
@@ -146,9 +160,11 @@ def may_run(gang: Gang) -> Iterator[Suspect]:
 
 def is_lost(gang: Gang, p: Suspect) -> bool:
     """lost(p), where p is named; the others: _is_lost_with."""
+    if not _is_silent(p):
+        return False
     if _is_fenced(gang, p):
         return True
-    return p.entry is not None and _is_silent(p) and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
+    return p.entry is not None and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
 
 
 def is_fencing(status: Status) -> bool:
@@ -212,13 +228,16 @@ def _is_older(gang: Gang, p: Suspect) -> bool:
     if p.entry is not None or p.shown is None:
         return True
     if p.member in gang.members and p.incarnation == gang.incarnation(p.member):
-        return _was_told_to_run(gang, p.member)
+        return p.member in told_to_run(gang)
     return p.shown.started_at is not None or p.shown.restarts > 0 or p.heard is not None
 
 
-def _was_told_to_run(gang: Gang, member: str) -> bool:
-    """Whether a worker may have been started in the member's current incarnation. A spare is never told to run."""
-    return member in gang.holding and not gang.is_fresh(member)
+@once
+def told_to_run(gang: Gang) -> frozenset[str]:
+    """The members in whose current incarnation a worker may have been started. A spare is never told to run."""
+    if gang.status.phase is GangPhase.PENDING:
+        return frozenset()  # All are fresh.
+    return gang.holding.difference(name for name in gang.replaced if gang.is_fresh(name))
 
 
 def _is_stopped(gang: Gang, p: Suspect) -> bool:
@@ -282,10 +301,6 @@ def _missed_since(gang: Gang, entry: Awaited | AwaitedAll, *, missed: bool) -> f
     if not missed:
         return None
     return gang.now if known is None or known > gang.now else known
-
-
-def _names(entry: Awaited) -> tuple[str, int, str]:
-    return entry.member, entry.incarnation, entry.pod
 
 
 # The pods that status.awaited_all stands for

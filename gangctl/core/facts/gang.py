@@ -77,10 +77,15 @@ class Gang:
         return {heard.report.pod: heard for heard in self.observed.heard if heard.report.gang == uid}
 
     @cached_property
+    def heard_by_member(self) -> dict[str, Heard]:
+        """Member -> the newest report of the supervisor in its current pod."""
+        heard = self.heard
+        return {name: heard[pod.uid] for name, pod in self.pods.items() if pod.uid in heard}
+
+    @cached_property
     def unheard(self) -> tuple[Pod, ...]:
         """The members' current pods whose supervisors are not connected."""
-        connected = {uid for uid, heard in self.heard.items() if heard.connected}
-        return tuple(pod for pod in self.pods.values() if pod.uid not in connected)
+        return tuple([pod for name, pod in self.pods.items() if name not in self.speaking])
 
     @cached_property
     def hearing_since(self) -> float | None:
@@ -88,12 +93,17 @@ class Gang:
         return min((heard.since for heard in self.heard.values() if heard.connected), default=None)
 
     @cached_property
-    def reports(self) -> dict[str, list[Report]]:
-        """Member -> the newest report of each of its pods, earlier incarnations among them."""
-        reports: dict[str, list[Report]] = {}
+    def heard_of_pods(self) -> dict[str, list[Heard]]:
+        """Member -> the newest report of each of its pods, earlier incarnations among them, the oldest first."""
+        found: dict[str, list[Heard]] = {}
         for heard in self.heard.values():
-            reports.setdefault(heard.report.member, []).append(heard.report)
-        return reports
+            member = heard.report.member
+            if member in found:
+                found[member].append(heard)
+                found[member].sort(key=lambda one: one.report.incarnation)
+            else:
+                found[member] = [heard]
+        return found
 
     @cached_property
     def unseen(self) -> frozenset[tuple[str, int]]:
@@ -105,10 +115,7 @@ class Gang:
     @cached_property
     def speaking(self) -> frozenset[str]:
         """The members whose supervisor has spoken on a connection that is still there."""
-        heard = self.heard
-        return frozenset(
-            name for name, pod in self.pods.items() if (one := heard.get(pod.uid)) is not None and one.connected
-        )
+        return frozenset([name for name, heard in self.heard_by_member.items() if heard.connected])
 
     @cached_property
     def conspicuous(self) -> frozenset[str]:
@@ -117,21 +124,18 @@ class Gang:
         They are passed over: their pods are sound, their nodes answer, and their supervisors have nothing to tell, but,
         while Running, that they run the attempt.
         """
-        lost, pods, heard = self.observed.lost_nodes, self.pods, self.heard
+        lost, heard = self.observed.lost_nodes, self.heard_by_member
         running, attempt = self.status.phase is GangPhase.RUNNING, self.status.attempt
-        found = {member for member, _ in self.unseen}
-        for name in self.members:
-            pod = pods.get(name)
-            one = None if pod is None else heard.get(pod.uid)
-            if (
-                pod is None
-                or one is None
-                or not (pod.is_sound and one.is_quiet)
-                or (lost and pod.node in lost)
-                or (running and not one.runs(attempt))
-            ):
-                found.add(name)
-        return frozenset(found)
+        inconspicuous = [
+            name
+            for name, pod in self.pods.items()
+            if pod.is_sound
+            and (one := heard.get(name)) is not None
+            and one.is_quiet
+            and (not lost or pod.node not in lost)
+            and (not running or one.runs(attempt))
+        ]
+        return frozenset([*(self.members.keys() - inconspicuous), *(member for member, _ in self.unseen)])
 
     @cached_property
     def replaced(self) -> dict[str, Replaced]:
@@ -155,12 +159,11 @@ class Gang:
 
     def heard_of(self, member: str) -> Heard | None:
         """The newest word of the supervisor in the member's current pod."""
-        pod = self.pods.get(member)
-        return None if pod is None else self.heard.get(pod.uid)
+        return self.heard_by_member.get(member)
 
     def report(self, member: str) -> Report | None:
         """The newest report of the supervisor in the member's current pod."""
-        heard = self.heard_of(member)
+        heard = self.heard_by_member.get(member)
         return None if heard is None else heard.report
 
     def connected(self, member: str) -> bool:

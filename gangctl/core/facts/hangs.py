@@ -66,19 +66,18 @@ def _known_since(gang: Gang, found: list[tuple[float, str, Progress]]) -> float 
 
 
 def _connected_since(gang: Gang, member: str) -> float | None:
-    pod = gang.pods.get(member)
-    heard = None if pod is None else gang.heard.get(pod.uid)
+    heard = gang.heard_of(member)
     return heard.since if heard is not None and heard.connected else None
 
 
 @once
 def _reported(gang: Gang) -> list[tuple[float, str, Progress]]:
     """(time, member, progress) of every holder that has reported in this attempt."""
-    found = []
-    for member in gang.holders.values():
-        pod = gang.pods.get(member)
-        heard = None if pod is None else gang.heard.get(pod.uid)
-        progress = None if heard is None else heard.report.progress
-        if heard is not None and progress is not None and progress.attempt == gang.status.attempt:
-            found.append((heard.ago(progress.age_ms), member, progress))
-    return found
+    heard, attempt = gang.heard_by_member, gang.status.attempt
+    return [
+        (one.ago(progress.age_ms), member, progress)
+        for member in gang.holders.values()
+        if (one := heard.get(member)) is not None
+        and (progress := one.report.progress) is not None
+        and progress.attempt == attempt
+    ]

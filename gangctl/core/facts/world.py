@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from gangsidecar.wire import End, Phase, Report, Scanned
 
@@ -84,6 +85,15 @@ class Pod:
         object.__setattr__(self, "is_sound", well and not ends and not disrupted)
 
 
+class Part(NamedTuple):
+    """A rank's part of a checkpoint: what decides whether its step is complete. Most ranks have equal ones."""
+
+    step: int
+    attempt: int
+    earlier_boot: bool
+    has_path: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The newest report of a pod's supervisor."""
@@ -99,6 +109,9 @@ class Heard:
     newest_end: int = field(init=False, compare=False, repr=False)
     """The newest attempt of which a process has ended; -1 if none has."""
 
+    parts: Mapping[tuple[str, int], tuple[Part, ...]] = field(init=False, compare=False, repr=False)
+    """(tier, rank) -> what the rank has registered there, in order."""
+
     def __post_init__(self) -> None:
         """Derive once what each look at the gang asks for."""
         one = self.report
@@ -106,6 +119,7 @@ class Heard:
         asks = one.request is not None or one.missing_step is not None
         quiet = goes_on and not asks and all(end.stopped for end in one.ends)
         object.__setattr__(self, "is_quiet", quiet)
+        object.__setattr__(self, "parts", _parts(one) if one.checkpoints else _NONE)
         object.__setattr__(self, "newest_end", max((end.attempt for end in one.ends), default=-1))
 
     def runs(self, attempt: int) -> bool:
@@ -120,6 +134,17 @@ class Heard:
     def phase_since(self) -> float:
         """When the supervisor's phase began."""
         return self.ago(self.report.phase_age_ms)
+
+
+_NONE: Final[Mapping[tuple[str, int], tuple[Part, ...]]] = {}
+
+
+def _parts(report: Report) -> Mapping[tuple[str, int], tuple[Part, ...]]:
+    parts: dict[tuple[str, int], tuple[Part, ...]] = {}
+    for one in report.checkpoints:
+        key = one.tier, one.rank
+        parts[key] = (*parts.get(key, ()), Part(one.step, one.attempt, one.earlier_boot, bool(one.path)))
+    return parts
 
 
 @dataclass(frozen=True, slots=True)

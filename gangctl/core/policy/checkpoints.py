@@ -5,14 +5,14 @@
 
 A pod counts if it is the current one of the member that holds the place; one that was replaced counts only for what it
 saved in the attempt that ran last. A Member tier's parts must be with the members that will load them, and of this boot
-of their nodes. Of Shared tiers
-the newest complete steps are kept in the status, since a lost pod takes its registrations with it; a rank of the place
-that drops a step erases it there. A step of which any part is missing, undone or dropped must not count.
+of their nodes. Of Shared tiers the newest complete steps are kept in the status, since a lost pod takes its
+registrations with it; a rank of the place that drops a step erases it there. A step of which any part is missing,
+undone or dropped must not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -20,22 +20,23 @@ from gangctl.api.checkpoint_status import RecordedStep
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.status import Status
 from gangctl.core.facts import lineage
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.numbering import numbered
-from gangsidecar.wire import Checkpoint, Report
+from gangctl.core.facts.world import Heard, Part
 
+_Sources = tuple[tuple[Heard, int | None], ...]
+"""Reports, oldest pod first, each with the only attempt that counts (None: all)."""
 KEPT: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
 
 def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
     """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first."""
-    parts = {
-        place: [one for one in report.checkpoints if not one.earlier_boot]
-        for place, member in assignment.items()
-        if (report := gang.report(member)) is not None
+    heard = gang.heard_by_member
+    here: dict[str, _Sources] = {
+        place: ((heard[member], None),) for place, member in assignment.items() if member in heard
     }
-    return _complete(gang, tier, parts)
+    return _complete(gang, tier, here)
 
 
 def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
@@ -49,8 +50,7 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
         and lineage.exists(line, entry.step, entry.attempt)
         and entry.attempt > dropped.get(entry.step, -1)
     }
-    parts = {place: _registered(gang, place) for place in gang.places}
-    found |= {entry.step: entry for entry in _complete(gang, tier, parts)}
+    found |= {entry.step: entry for entry in _complete(gang, tier, _counting(gang))}
     return sorted(found.values(), key=lambda one: -one.step)
 
 
@@ -81,61 +81,88 @@ def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedSt
     return tuple(entry for entry in steps if last is not None and entry.step <= last)
 
 
-def _complete(gang: Gang, tier: Tier, parts: Mapping[str, Iterable[Checkpoint]]) -> list[RecordedStep]:
-    """The steps of which every rank has its part, newest first. ``parts``: place -> what counts for it."""
-    line, last = lineage.of(gang.status), dict[int, float]()  # Attempt -> its last step that stands.
-    found: dict[int, RecordedStep] | None = None
-    for place, needed in numbered(gang.spec).ranks.items():
-        having: dict[int, dict[int, Checkpoint]] = {}
-        for one in parts.get(place, ()):
-            if one.tier != tier.name or one.rank not in needed or (found is not None and one.step not in found):
-                continue
-            if one.attempt not in last:
-                last[one.attempt] = lineage.last_step(line, one.attempt)
-            if one.step <= last[one.attempt]:
-                having.setdefault(one.step, {})[one.rank] = one
-        found = {
-            step: _merged(None if found is None else found[step], by_rank)
-            for step, by_rank in having.items()
-            if len(by_rank) == len(needed)
+def _complete(gang: Gang, tier: Tier, sources: Mapping[str, _Sources]) -> list[RecordedStep]:
+    """The steps of which every rank has its part, newest first. ``sources``: place -> the reports that count for it.
+
+    Most ranks have the same steps, so what they have is looked at once for all of them.
+    """
+    ranks, name = numbered(gang.spec).ranks, tier.name
+    kinds = {_parts(name, rank, sources.get(place, ())) for place, own in ranks.items() for rank in own}
+    line, found = lineage.of(gang.status), dict[int, int]()  # Step -> the newest attempt of its parts.
+    for number, kind in enumerate(kinds):
+        having = {
+            one.step: one.attempt
+            for one in kind
+            if not (one.earlier_boot and tier.scope == "Member") and lineage.exists(line, one.step, one.attempt)
         }
-        if not found:
-            return []
-    return sorted((found or {}).values(), key=lambda one: -one.step)
+        if number > 0:
+            having = {step: max(attempt, found[step]) for step, attempt in having.items() if step in found}
+        found = having
+    with_path = {one.step for kind in kinds for one in kind if one.has_path}
+    return [
+        RecordedStep(
+            tier=name,
+            step=step,
+            path=_path(gang, tier, sources, step) if step in with_path else "",
+            marker=f"attempt-{attempt}",
+            attempt=attempt,
+        )
+        for step, attempt in sorted(found.items(), reverse=True)
+    ]
 
 
-def _merged(entry: RecordedStep | None, by_rank: Mapping[int, Checkpoint]) -> RecordedStep:
-    """One step with the parts of one more place."""
-    last = [*by_rank.values()][-1]
-    attempt = max(one.attempt for one in by_rank.values())
-    attempt = attempt if entry is None else max(attempt, entry.attempt)
-    path = last.path or ("" if entry is None else entry.path)
-    return RecordedStep(tier=last.tier, step=last.step, path=path, marker=f"attempt-{attempt}", attempt=attempt)
+def _parts(tier: str, rank: int, sources: _Sources) -> tuple[Part, ...]:
+    """What the rank has registered in the tier, as far as it counts."""
+    if len(sources) == 1 and sources[0][1] is None:
+        return sources[0][0].parts.get((tier, rank), ())
+    return tuple(
+        [
+            one
+            for heard, only in sources
+            for one in heard.parts.get((tier, rank), ())
+            if only is None or one.attempt == only
+        ]
+    )
 
 
-def _registered(gang: Gang, place: str) -> Iterator[Checkpoint]:
-    for report, only in _counting(gang, place):
-        yield from (one for one in report.checkpoints if only is None or one.attempt == only)
+def _path(gang: Gang, tier: Tier, sources: Mapping[str, _Sources], step: int) -> str:
+    """Where the last rank that said so has the step."""
+    for place, own in reversed(numbered(gang.spec).ranks.items()):
+        for heard, _ in reversed(sources.get(place, ())):
+            for one in reversed(heard.report.checkpoints):
+                if (one.tier, one.step) == (tier.name, step) and one.rank in own and one.path:
+                    return one.path
+    return ""
 
 
 def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
     """Step -> the newest attempt in which a rank of its place has dropped it."""
-    ranks = numbered(gang.spec).ranks
     found: dict[int, int] = {}
-    for place, own in ranks.items():
-        for report, only in _counting(gang, place):
-            for one in report.dropped:
+    if not any(heard.report.dropped for heard in gang.heard.values()):
+        return found
+    sources = _counting(gang)
+    for place, own in numbered(gang.spec).ranks.items():
+        for heard, only in sources.get(place, ()):
+            for one in heard.report.dropped:
                 if one.tier == tier.name and one.rank in own and (only is None or one.attempt == only):
                     found[one.step] = max(found.get(one.step, 0), one.attempt)
     return found
 
 
-def _counting(gang: Gang, place: str) -> Iterator[tuple[Report, int | None]]:
-    """The reports that count for the place, oldest pod first, each with the only attempt that counts (None: all)."""
-    member = gang.holders[place]
-    current = gang.incarnation(member)
-    for report in sorted(gang.reports.get(member, ()), key=lambda one: one.incarnation):
-        if report.incarnation == current:
-            yield report, None
-        elif report.incarnation < current:
-            yield report, gang.status.started_attempt
+@once
+def _counting(gang: Gang) -> Mapping[str, _Sources]:
+    """Place -> the reports that count for it, oldest pod first, each with the only attempt that counts (None: all)."""
+    replaced, base = raised_incarnations(gang.status), gang.status.base_incarnation
+    before, heard = gang.status.started_attempt, gang.heard_of_pods
+    found: dict[str, _Sources] = {}
+    for place, member in gang.holders.items():
+        if member in heard:
+            current = replaced.get(member, base)
+            found[place] = tuple(
+                [
+                    (one, None if one.report.incarnation == current else before)
+                    for one in heard[member]
+                    if one.report.incarnation <= current
+                ]
+            )
+    return found

@@ -102,11 +102,12 @@ def _starting(gang: Gang, status: Status) -> Incident | None:
 
 def _reports(gang: Gang) -> dict[str, Heard]:
     """Holder -> the newest report of its supervisor, if that is of the status' attempt."""
-    pods = ((holder, gang.pods.get(holder)) for holder in gang.holders.values())
-    reports = {
-        holder: heard for holder, pod in pods if pod is not None and (heard := gang.heard.get(pod.uid)) is not None
+    heard, attempt = gang.heard_by_member, gang.status.attempt
+    return {
+        holder: one
+        for holder in gang.holders.values()
+        if (one := heard.get(holder)) is not None and one.report.attempt == attempt
     }
-    return {holder: heard for holder, heard in reports.items() if heard.report.attempt == gang.status.attempt}
 
 
 def _firsts(reports: dict[str, Heard]) -> list[float]:
