@@ -8,8 +8,8 @@ MUTANTS = (
     one(
         "a shared step needs only one process group",
         "gangctl/core/policy/checkpoints.py",
-        "        if not found:\n            return []\n",
-        "        if found:\n            break\n",
+        "for place, own in ranks.items() for rank in own}",
+        "for place in next(iter(numbered(gang.spec).groups.values())) for rank in ranks[place]}",
     ),
     one(
         "what a restart has undone exists",
@@ -32,14 +32,14 @@ MUTANTS = (
     one(
         "what a replaced pod has saved counts without end",
         "gangctl/core/policy/checkpoints.py",
-        "            yield report, gang.status.started_attempt\n",
-        "            yield report, None\n",
+        "(one, None if one.report.incarnation == current else before)",
+        "(one, None)",
     ),
     one(
         "memory of an earlier boot is believed",
         "gangctl/core/policy/checkpoints.py",
-        "[one for one in report.checkpoints if not one.earlier_boot]",
-        "list(report.checkpoints)",
+        'not (one.earlier_boot and tier.scope == "Member") and ',
+        "",
     ),
     one(
         "the first checkpoint of one rank alone is a record",

@@ -93,13 +93,13 @@ MUTANTS = (
     one(
         "Ready for an attempt that runs proves that nothing runs",
         "gangctl/core/facts/gang.py",
-        "    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)\n",
-        "    return report.phase is Phase.READY and report.attempt >= status.attempt\n",
+        "        return report.attempt >= coming_attempt(status)\n",
+        "        return report.attempt >= status.attempt\n",
     ),
     one(
         "two pods of one incarnation may speak",
         "gangctl/core/facts/fitness.py",
-        "    if has_twin(gang, member):\n",
+        "    if gang.unseen and has_twin(gang, member):\n",
         "    if has_twin(gang, member) and member not in gang.pods and not gang.is_fresh(member):\n",
     ),
     one(
@@ -139,8 +139,8 @@ MUTANTS = (
     one(
         "the Ready of a spare for an older attempt counts for a place",
         "gangctl/core/facts/fitness.py",
-        "        and heard.report.attempt == gang.status.attempt\n",
-        "        and (heard.report.attempt == gang.status.attempt or gang.members[member].is_spare)\n",
+        "            and heard.report.attempt == attempt\n",
+        "            and (heard.report.attempt == attempt or gang.members[member].is_spare)\n",
     ),
     one(
         "more members are replaced than a status can name",

@@ -60,7 +60,8 @@ MUTANTS = (
     one(
         "pods of unknown UID are taken for one another",
         BARRIER,
-        "    return entry.member, entry.incarnation, entry.pod\n",
-        "    return ('', 0, entry.pod) if not entry.pod else (entry.member, entry.incarnation, entry.pod)\n",
+        "    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}\n",
+        "    uids = {entry.pod for entry in status.awaited}\n"
+        "    more = {one[:3]: one for one in given_up if one is not None and one.pod not in uids}\n",
     ),
 )

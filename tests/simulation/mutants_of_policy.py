@@ -13,8 +13,11 @@ MUTANTS = (
     one(
         "the barrier ignores a spare that holds a rank",
         BARRIER,
-        "    return member in gang.holding and not gang.is_fresh(member)\n",
-        "    return member in gang.holding and not gang.members[member].is_spare and not gang.is_fresh(member)\n",
+        "    return gang.holding.difference(name for name in gang.replaced if gang.is_fresh(name))\n",
+        "    return gang.holding.difference(\n"
+        "        (name for name, one in gang.members.items() if one.is_spare),\n"
+        "        (name for name in gang.replaced if gang.is_fresh(name)),\n"
+        "    )\n",
     ),
     one(
         "an unseen pod that is stopping does not block",
@@ -37,14 +40,14 @@ MUTANTS = (
     one(
         "a vanished pod that still speaks counts as lost",
         BARRIER,
-        "p.entry is not None and _is_silent(p) and _is_vanished",
-        "p.entry is not None and _is_vanished",
+        "    if not _is_silent(p):\n        return False\n    if _is_fenced",
+        "    if _is_fenced",
     ),
     one(
         "a pod that has just vanished counts as long gone",
         BARRIER,
-        "        vanished_time=gang.now,\n    )\n",
-        "        vanished_time=gang.now - 3600,\n    )\n",
+        "vanished_time=gang.now)",
+        "vanished_time=gang.now - 3600)",
     ),
     one(
         "fencing ignores the stop grace",

@@ -103,8 +103,8 @@ MUTANTS = (
     one(
         "the restore point is one that any rank can load",
         "gangctl/core/policy/checkpoints.py",
-        "            if len(by_rank) == len(needed)\n",
-        "            if by_rank\n",
+        "            having = {step: max(attempt, found[step]) for step, attempt in having.items() if step in found}\n",
+        "            having = {**found, **having}\n",
     ),
     one(
         "a rejected step is used",

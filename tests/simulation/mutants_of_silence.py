@@ -57,8 +57,8 @@ MUTANTS = (
     one(
         "a node is lost under the brake",
         SILENCE,
-        "    if gang.observed.brake.since is not None:\n        return None\n",
-        "",
+        "    if node is None or gang.observed.brake.since is not None:\n",
+        "    if node is None:\n",
     ),
     one(
         "deadlines run under the brake",

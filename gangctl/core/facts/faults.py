@@ -41,10 +41,10 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
 
     While Running that is the status' attempt, while Gathering the one before.
     """
-    done = finished(gang)
+    done, fresh = finished(gang), gang.status.phase is GangPhase.PENDING  # Then every fault is late.
     found = [
         fault
-        for place, holder in gang.holders.items()
+        for place, holder in (() if fresh else gang.holders.items())
         if holder in gang.conspicuous
         for fault in (_of_finished if place in done else _of_member)(gang, holder)
         if not _is_late(gang, fault)

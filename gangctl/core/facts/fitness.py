@@ -10,7 +10,7 @@ wherever it happens (``policy/replacement.py``). A pod that is only disrupted so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase, Report
 
@@ -39,26 +39,34 @@ class Defect:
 
 def is_ready(gang: Gang, member: str) -> bool:
     """Whether the member's current pod reported Ready for the status' attempt and can run it."""
-    heard = gang.heard_of(member)
-    return (
-        heard is not None
-        and heard.connected
-        and heard.report.phase is Phase.READY
-        and heard.report.attempt == gang.status.attempt
-        and (member not in gang.conspicuous or defect(gang, member) is None)
+    return member in _ready(gang)
+
+
+@once
+def _ready(gang: Gang) -> frozenset[str]:
+    attempt, conspicuous = gang.status.attempt, gang.conspicuous
+    return frozenset(
+        [
+            member
+            for member, heard in gang.heard_by_member.items()
+            if heard.connected
+            and heard.report.phase is Phase.READY
+            and heard.report.attempt == attempt
+            and (member not in conspicuous or defect(gang, member) is None)
+        ]
     )
 
 
 def defect(gang: Gang, member: str) -> Defect | None:
     """Why the member's current pod can't go on; None if it can, or if it isn't created yet."""
-    if member not in gang.pods and not gang.is_fresh(member):
+    pod, report = gang.pods.get(member), gang.report(member)
+    if pod is None and not gang.is_fresh(member):
         return Defect(Reason.POD_DELETED, GONE)
-    if has_twin(gang, member):
+    if gang.unseen and has_twin(gang, member):
         return Defect(
             Reason.POD_DELETED,
             "an earlier pod of the same name is gone from the cluster, but its supervisor still reports",
         )
-    pod, report = gang.pods.get(member), gang.report(member)
     if pod is None:
         return None
     found = _of_pod(gang, pod)
@@ -101,9 +109,19 @@ def must_report_by(gang: Gang, member: str) -> float | None:
     Time without a leader doesn't count: a new one has heard of no member yet. Nor does the silence of a pod that runs
     while this leader hears no pod of the gang: a new pod would be as silent.
     """
-    pod, listening = gang.pods.get(member), gang.observed.listening_since
-    if pod is None or gang.report(member) is not None:
-        return None
+    return must_report(gang).get(member)
+
+
+@once
+def must_report(gang: Gang) -> Mapping[str, float]:
+    """The same for each member for which it is counted now."""
+    heard = gang.heard_by_member
+    times = {name: _must_report_by(gang, pod) for name, pod in gang.pods.items() if name not in heard}
+    return {name: time for name, time in times.items() if time is not None}
+
+
+def _must_report_by(gang: Gang, pod: Pod) -> float | None:
+    listening = gang.observed.listening_since
     if silence.ends_again_and_again(gang, pod):
         return max(pod.created_at, listening + SETTLING_SECONDS)
     since = listening if pod.started_at is None else silence.counts_since(gang, pod)
@@ -121,6 +139,8 @@ def has_twin(gang: Gang, member: str) -> bool:
 
 
 def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
+    if pod.is_sound and pod.node not in gang.observed.lost_nodes:
+        return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     if sick is not None:
         return _defect(Reason.DEVICE_LOST, f"device {sick.name} ({sick.resource}) is unhealthy")

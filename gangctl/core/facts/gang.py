@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.layout import Member, layout
@@ -29,6 +30,14 @@ class Gang:
     observed: Observed
     known: dict[Callable[[Gang], Any], Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What :func:`once` has computed from this look."""
+
+    def with_status(self, status: Status) -> Gang:
+        """The same look with another status. What only the world tells isn't looked for again."""
+        other = Gang(self.now, changed(self.job, status=status), self.observed)
+        vars(other).update(heard=self.heard, heard_of_pods=self.heard_of_pods, unseen=self.unseen)
+        if (status.base_incarnation, status.replaced) == (self.status.base_incarnation, self.status.replaced):
+            vars(other).update(pods=self.pods, heard_by_member=self.heard_by_member, speaking=self.speaking)
+        return other
 
     @property
     def spec(self) -> Spec:
@@ -238,6 +247,6 @@ def is_stopped(report: Report, status: Status) -> bool:
 
     Ready for an attempt that already runs proves nothing: Run may be on its way.
     """
-    if report.phase is Phase.DONE:
-        return report.attempt >= status.attempt
-    return report.phase is Phase.READY and report.attempt >= coming_attempt(status)
+    if report.phase is Phase.READY:
+        return report.attempt >= coming_attempt(status)
+    return report.phase is Phase.DONE and report.attempt >= status.attempt

@@ -41,6 +41,8 @@ class Layout:
     """By name, in the order of roles and indexes; spares come last in their role."""
     places: Mapping[str, Member]
     """The needed members by name: the places that must be filled."""
+    places_of: Mapping[str, frozenset[str]]
+    """Role -> its places."""
 
 
 class _ByValue:
@@ -69,7 +71,9 @@ def for_roles(function: Callable[[tuple[Role, ...]], _T]) -> Callable[[tuple[Rol
 def layout(roles: tuple[Role, ...]) -> Layout:
     """The layout of these roles."""
     members = {member.name: member for role in roles for member in members_of(role)}
-    return Layout(members, {name: member for name, member in members.items() if not member.is_spare})
+    places = {name: member for name, member in members.items() if not member.is_spare}
+    of_roles = {role.name: frozenset(name for name in places if places[name].role is role) for role in roles}
+    return Layout(members, places, of_roles)
 
 
 def members_of(role: Role) -> tuple[Member, ...]:

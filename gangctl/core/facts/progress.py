@@ -33,14 +33,21 @@ def _reported(gang: Gang) -> dict[int, list[tuple[Heard, Progress]]]:
 
 def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
     """The highest step of the attempt; None if no rank has reported one."""
-    found, stored = reported(gang, attempt), gang.status.progress
-    step = max((one.step for _, one in found), default=None)
-    if stored is not None and stored.attempt == attempt and (step is None or step <= stored.step):
+    found, stored = _highest(gang).get(attempt), gang.status.progress
+    if stored is not None and stored.attempt == attempt and (found is None or found.step <= stored.step):
         return stored
-    if step is None:
-        return None
-    time = max(heard.ago(one.age_ms) for heard, one in found if one.step == step)
-    return ProgressStatus(attempt=attempt, step=step, time=time)
+    return found
+
+
+@once
+def _highest(gang: Gang) -> dict[int, ProgressStatus]:
+    """Attempt -> its highest step that was reported, and when it was made at the latest."""
+    highest = {}
+    for attempt, found in _reported(gang).items():
+        step = max([one.step for _, one in found])
+        time = max([heard.ago(one.age_ms) for heard, one in found if one.step == step])
+        highest[attempt] = ProgressStatus(attempt=attempt, step=step, time=time)
+    return highest
 
 
 def first_step(gang: Gang) -> ProgressStatus | None:

@@ -42,10 +42,11 @@ def silent_since(gang: Gang, pod: Pod) -> float | None:
 
 def lost_at(gang: Gang, pod: Pod) -> float | None:
     """When the pod's node counts as lost if neither of them is heard again; None while that isn't counted."""
-    if gang.observed.brake.since is not None:
+    node = gang.observed.lost_nodes.get(pod.node)
+    if node is None or gang.observed.brake.since is not None:
         return None
-    node, silent = gang.observed.lost_nodes.get(pod.node), silent_since(gang, pod)
-    return None if node is None or silent is None else max(node, silent) + NODE_GRACE_SECONDS
+    silent = silent_since(gang, pod)
+    return None if silent is None else max(node, silent) + NODE_GRACE_SECONDS
 
 
 def on_lost_node(gang: Gang, pod: Pod) -> bool:

@@ -17,8 +17,8 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
-from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report_by
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
+from gangctl.core.facts.gang import Gang, raised_incarnations
 from gangctl.core.facts.ranks import assign, stored
 from gangctl.core.facts.text import clock_time, counted, listed
 from gangctl.core.lifecycle import transitions
@@ -139,7 +139,7 @@ def _wait(
     ]
     if ending is not None:
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
-    times += [must_report_by(gang, name) for name in gang.conspicuous]
+    times += must_report(gang).values()
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
@@ -153,12 +153,19 @@ def _awaited(gang: Gang, blocking: tuple[str, ...], missing: list[str]) -> str:
 
 def _stopping(gang: Gang, blocking: tuple[str, ...]) -> list[str]:
     """The pods that may still run a worker, in words: a member stands for its current pod."""
-    pods_of = [(member, int(number)) for member, dot, number in (name.rpartition(".") for name in blocking) if dot]
-    is_current = [member in gang.members and number == gang.incarnation(member) for member, number in pods_of]
-    current = [member for (member, _), now in zip(pods_of, is_current, strict=True) if now]
-    earlier = sorted({member for (member, _), now in zip(pods_of, is_current, strict=True) if not now})
-    unnamed = [f"every pod {name}" for name in blocking if "." not in name]
-    before = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(earlier)}"
+    current: list[str] = []
+    earlier: set[str] = set()
+    unnamed: list[str] = []
+    members, raised, base = gang.members, raised_incarnations(gang.status), gang.status.base_incarnation
+    for name in blocking:
+        member, dot, number = name.rpartition(".")
+        if not dot:
+            unnamed.append(f"every pod {name}")
+        elif member in members and int(number) == raised.get(member, base):
+            current.append(member)
+        else:
+            earlier.add(member)
+    before = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(sorted(earlier))}"
     return [*current, *([before] if earlier else []), *unnamed]
 
 

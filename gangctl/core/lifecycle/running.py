@@ -65,7 +65,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     events = () if better is gang.status else (_correction(gang, better),)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
-    opened = incidents.opened(_with(gang, status), cause, level(gang, cause), planned=gentle)
+    opened = incidents.opened(gang.with_status(status), cause, level(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
     return _gathering(gang, status, describe(cause), events)
 
@@ -73,7 +73,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
-    found = incidents.opened(_with(gang, status), requested(gang), IncidentLevel.PROCESS, planned=True)
+    found = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
     status = requests.taken(gang.spec, changed(status, incidents=found))
     return _gathering(gang, status, "restartToken was changed")
 
@@ -123,7 +123,7 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
     because = (
         f"attempt {gang.status.attempt} ends: {what}; all workers stop, and attempt {status.attempt} gathers{more}"
     )
-    goes_on = settle(_with(gang, status)).outcome == "Restarted"  # A provisional end creates no pods.
+    goes_on = settle(gang.with_status(status)).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
@@ -139,10 +139,6 @@ def _correction(gang: Gang, status: Status) -> Event:
     member, trace = last.cause.member, trace_of(gang.job, last)
     pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
     return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)
-
-
-def _with(gang: Gang, status: Status) -> Gang:
-    return Gang(gang.now, changed(gang.job, status=status), gang.observed)
 
 
 def _start_deadline(gang: Gang) -> float | None:

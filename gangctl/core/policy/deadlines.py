@@ -66,14 +66,15 @@ def replacement_timeout(gang: Gang) -> float | None:
     accepted = admission.counts_since(gang)
     if accepted is None or not (gang.replaced or gang.status.recreated):
         return None
-    since = []
+    since, gathers = [], gang.status.phase is GangPhase.GATHERING
     for holder in (gang.holders[place] for place, member in assign(gang).items() if member is None):
         entry = gang.replaced.get(holder, gang.status.recreated)
-        if entry is None or not gang.is_fresh(holder):
+        waits = entry is not None and (gathers or entry.failures > 0) and gang.is_fresh(holder)
+        if entry is None or not waits:
             continue
         pod = gang.pods.get(holder)
         counts = 0.0 if pod is None or pod.started_at is None else _waits_since(gang, pod)
-        if counts is not None and (gang.status.phase is GangPhase.GATHERING or entry.failures > 0):
+        if counts is not None:
             since.append(max(entry.since or entry.time, counts))
     if not since:
         return None

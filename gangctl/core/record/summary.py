@@ -5,26 +5,28 @@ The rule: a summary decides nothing; it is brought up to date with each write, a
 
 from __future__ import annotations
 
-from collections import Counter
-
 from gangctl.api.changes import changed
 from gangctl.api.status import RoleStatus, Status
 from gangctl.core.facts.finished import finished
-from gangctl.core.facts.gang import Gang, holders
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.layout import layout
 from gangctl.core.facts.progress import highest_step
 
 
 def summarised(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
-    places, held = gang.places, holders(gang.spec, status)
-    ready = Counter(places[place].role.name for place, holder in held.items() if holder in gang.speaking)
-    done = Counter(places[place].role.name for place in finished(gang) if place in places)
+    held, done = {entry.place: entry.member for entry in status.ranks}, finished(gang)
     roles = tuple(
-        RoleStatus(name=role.name, desired=role.replicas, ready=ready[role.name], succeeded=done[role.name])
-        for role in gang.spec.roles
+        RoleStatus(
+            name=role,
+            desired=len(places),
+            ready=len(gang.speaking & places.difference(held).union(held[place] for place in held if place in places)),
+            succeeded=len(done & places),
+        )
+        for role, places in layout(gang.spec.roles).places_of.items()
     )
-    total = sum(role.replicas for role in gang.spec.roles)
-    return changed(status, roles=roles, ready=f"{sum(ready.values())}/{total}", observed_time=gang.now)
+    ready, total = sum(role.ready for role in roles), sum(role.desired for role in roles)
+    return changed(status, roles=roles, ready=f"{ready}/{total}", observed_time=gang.now)
 
 
 def progressed(gang: Gang, status: Status) -> Status:
