@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gangctl.api.status import Status
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.starting import MAX_HOSTS
 from gangsidecar.wire import Phase
@@ -65,6 +68,18 @@ def test_no_member_gets_a_host_file_while_one_address_is_unknown() -> None:
     world.decide()
     assert world.job.status.attempt == 1
     assert hosts(world, "worker-0") == ()
+
+
+@pytest.mark.parametrize("address", ["a" * 254, "10.0.0.1\n", "\ud800"])
+def test_what_can_be_no_address_is_not_stored(address: str) -> None:
+    world = World()
+    world.decide()
+    for member in ("worker-0", "worker-1"):
+        world.starts(member)
+        world.says(member, Phase.READY, 1, address=address)
+    world.decide()
+    assert (world.job.status.phase, world.job.status.hosts) == ("Running", ())
+    assert Status.model_validate_json(world.job.status.model_dump_json(by_alias=True)) == world.job.status
 
 
 def test_a_gang_that_is_too_large_has_no_host_file() -> None:

@@ -143,6 +143,29 @@ SPEC: dict[str, Any] = {
 }
 
 
+ORDINARY = 64 * 1024
+"""Bytes of the status of a gang that runs, is restarted with up to 100 new pods, or is suspended."""
+
+
+@pytest.mark.timeout(600)
+def test_the_status_of_ten_thousand_members_is_small_in_the_ordinary() -> None:
+    fleet = Fleet(copy.deepcopy(SPEC), ORDINARY)
+    fleet.settle()
+    for _ in range(3):
+        fleet.step += 1
+        fleet.obey()
+        gone = set(names(100))
+        fleet.pods = {uid: pod for uid, pod in fleet.pods.items() if pod.member not in gone}
+        fleet.heard = {uid: heard for uid, heard in fleet.heard.items() if uid in fleet.pods}
+        fleet.settle()
+        faults(1, fleet)
+        fleet.settle()
+    suspend_and_resume(fleet)
+    fleet.settle()
+    assert fleet.status.phase is GangPhase.RUNNING, fleet.status.message
+    assert fleet.status.attempt > 7
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_ten_thousand_members_go_through_everything(seed: int) -> None:

@@ -189,10 +189,10 @@ def _visible(gang: Gang) -> Iterator[Suspect]:
 
     Without those that have stopped: nearly all have when an attempt of a large gang starts.
     """
-    shown = {pod.uid for pod in gang.observed.pods}
+    shown, status, all_heard = {pod.uid for pod in gang.observed.pods}, gang.status, gang.heard
     for pod in gang.observed.pods:
-        heard = gang.heard.get(pod.uid)
-        if heard is None or not is_stopped(heard.report, gang.status):
+        heard = all_heard.get(pod.uid)
+        if heard is None or not is_stopped(heard.report, status):
             yield Suspect(pod.member, pod.incarnation, pod.uid, pod, heard)
     for uid, heard in gang.heard.items():
         if uid not in shown and heard.connected:

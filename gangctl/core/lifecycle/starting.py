@@ -34,6 +34,8 @@ SCAN_SECONDS: Final = 2.0
 MAX_HOSTS: Final = 512
 """Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
 lines; a job that starts more members from one command has better means."""
+MAX_ADDRESS: Final = 253
+"""Characters of the longest DNS name."""
 
 Choice = restore.Candidate | restore.Undecided | None
 
@@ -164,8 +166,13 @@ def _hosts(gang: Gang, assignment: dict[str, str]) -> tuple[str, ...]:
     if len(gang.places) > MAX_HOSTS:
         return ()
     reports = [gang.report(assignment[place]) for place in gang.places]
-    known = [report.address for report in reports if report is not None and report.address]
+    known = [report.address for report in reports if report is not None and _is_address(report.address)]
     return tuple(known) if len(known) == len(reports) else ()
+
+
+def _is_address(text: str) -> bool:
+    """Whether it can be an IP address or a DNS name: a status that had something else could not be stored."""
+    return 0 < len(text) <= MAX_ADDRESS and text.isascii() and text.isprintable()
 
 
 def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:

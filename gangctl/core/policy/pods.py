@@ -7,7 +7,7 @@ is known to run nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.finished import need_no_pod
@@ -20,8 +20,7 @@ ENDING_MARGIN_SECONDS = 15.0
 _WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePod:
+class CreatePod(NamedTuple):
     """Create the pod of a member's incarnation. Its name makes doing it twice harmless."""
 
     member: str
@@ -30,8 +29,7 @@ class CreatePod:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(NamedTuple):
     """Delete one pod, by name and UID."""
 
     name: str
