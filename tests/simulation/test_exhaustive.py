@@ -17,6 +17,7 @@ from tests.core.world import START
 from tests.simulation.engine import for_machines
 from tests.simulation.exhaustive import MANY, QUICK, Search, explore
 
+pytestmark = pytest.mark.timeout(900)  # A minute of work; other work on the machine may multiply it.
 ACTS = (pods.CreatePod, pods.DeletePod)
 
 

@@ -52,6 +52,9 @@ RARE = (
 hold, a suspension while Held, and success while pods are replaced, while Suspended and while Held."""
 
 
+pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the machine may multiply it.
+
+
 @pytest.mark.parametrize("setup", list(setups()))
 def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen: Counter[str] = Counter()
