@@ -25,6 +25,12 @@ MUTANTS = (
         "    if heard is None and pod.ended_at and (pod.ended_at",
     ),
     one(
+        "an end of a container that an older leader may have seen counts",
+        FAULTS,
+        "    if heard is None and (pod.ended_at is None or pod.ended_at <= began):\n",
+        "    if heard is None and (pod.ended_at is None or pod.ended_at <= gang.status.phase_time):\n",
+    ),
+    one(
         "a session that is heard late has no time to start",
         FAULTS,
         "pod.ended_at or 0.0 if heard is None else heard.since",

@@ -85,6 +85,18 @@ def test_a_session_that_is_ready_and_heard_late_has_its_time_to_start() -> None:
     assert trains(u)
 
 
+def test_an_end_before_the_attempt_is_no_end_in_it_whatever_the_clocks_of_leaders_and_nodes() -> None:
+    u = running("duo")
+    FAULTS["the clocks are set forward"](u, 0)
+    kubelets.crash_supervisor(u, "worker-1.0")
+    passes(u, 60_000)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    cut_off(u, "worker-1.0")
+    another_leads(u)
+    passes(u, BEFORE_ORPHANED_MS)
+    assert is_in(u, GangPhase.RUNNING, 2)
+
+
 def test_a_kubelet_that_is_away_costs_nothing_when_the_leader_changes() -> None:
     u = running("duo")
     FAULTS["a kubelet is away"](u, 1)

@@ -15,7 +15,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.policy.brake import LEAST
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation.values import CHILD, Box, Ended, Leader
+from tests.simulation.values import CHILD, Box, Ended, Leader, seconds
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe
@@ -89,7 +89,7 @@ def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
     boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) == (member, number) and not box.exited]
     if len(pods) != 1 or len(boxes) != 1 or boxes[0].pod != pods[0].uid:
         return f"{member} has pods {[pod.uid for pod in pods]}, and {[box.pod for box in boxes]} run"
-    return _of_pod(pods[0]) or _of_node(u, boxes[0]) or _of_worker(u, leader, boxes[0], old.attempt)
+    return _of_pod(pods[0]) or _of_node(u, leader, boxes[0]) or _of_worker(u, leader, boxes[0], old.attempt)
 
 
 def _of_pod(pod: Pod) -> str:
@@ -97,10 +97,16 @@ def _of_pod(pod: Pod) -> str:
     return f"{pod.uid} ends or is sick" if sick or pod.deleting or pod.terminated or pod.conditions else ""
 
 
-def _of_node(u: Universe, box: Box) -> str:
-    """Where so few members are silent that no brake holds, nothing tells a broken network from a lost node."""
-    others = sum(one.node not in u.lost and not one.exited for one in u.boxes.values())
-    silent = not box.is_reached or (u.unreachable and others < LEAST)
+def _of_node(u: Universe, leader: Leader, box: Box) -> str:
+    """Where so few members are silent that no brake holds, nothing tells a broken network from a lost node.
+
+    Nor does anything tell what was not heard yet, when the controller decided.
+    """
+    current = [one for one in u.boxes.values() if one.incarnation == incarnation(u.status, one.member)]
+    others = sum(one.node not in u.lost and not one.exited for one in current)
+    decided = seconds(leader.thought_at + leader.skew)
+    heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
+    silent = not box.is_reached or not heard or (u.unreachable and others < LEAST)
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 

@@ -263,12 +263,13 @@ def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
 def start_deadline(gang: Gang, pod: Pod, heard: Heard | None) -> float | None:
     """When a supervisor must have reported that its worker was started: it is Ready, or its container was restarted.
 
-    None where this leader has never heard it, and the cluster shows no end of its container that was certainly in this
-    attempt: one in the second in which the attempt began may have been before it.
+    None where this leader has never heard it, and its own watch has not shown an end of its container since it listens:
+    an older end may be of an older attempt, since the status was written by the clock of another.
     """
-    if heard is None and (pod.ended_at is None or pod.ended_at <= gang.status.phase_time):
+    began = max(gang.status.phase_time, gang.observed.listening_since)
+    if heard is None and (pod.ended_at is None or pod.ended_at <= began):
         return None
-    told = max(gang.status.phase_time, pod.started_at or 0.0, gang.observed.listening_since)
+    told = max(began, pod.started_at or 0.0)
     return max(told, pod.ended_at or 0.0 if heard is None else heard.since) + START_SECONDS
 
 
