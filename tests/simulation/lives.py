@@ -26,13 +26,16 @@ STALE_MS = 10_000
 OVER, GOES_ON = 0.3, 0.5
 """How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
 
+LEADERLESS, QUARTER = "no controller leads, or one does again", "a quarter of an hour passes"
 FINALES = (
     (),
     ("all workers finish",),
     ("a worker finishes", "a finished pod is deleted", "the controller crashes", "all workers finish"),
     ("train", "a worker exits with a fatal code"),
+    (LEADERLESS, "all workers finish", QUARTER, QUARTER, QUARTER, LEADERLESS),
 )
-"""How a life that has come to rest ends: it goes on, it succeeds, all at once or one by one, or a rule fails it."""
+"""How a life that has come to rest ends: it goes on, it succeeds, all at once, one by one or while no controller
+leads, or a rule fails it."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gangctl.api.fencing import Fencing
 from gangctl.api.incident import IncidentLevel
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation
@@ -42,16 +43,18 @@ FLOORS: Final[dict[str, int]] = {
     "a spare took a rank": 10,
     "a barrier's deadline passed": 5,
     "a gang was held: BudgetExhausted": 3,
-    "a gang was held: NoProgress": 0,
+    "a gang gave up: NoProgress": 1,
     "a gang was held: NoRestorePoint": 1,
     "a gang that was held went on": 5,
     "a gang was suspended because a replacement took too long": 1,
     "a gang failed by a rule": 1,
     "it succeeded, as reports said": 5,
-    "it succeeded, as a pod's last words said": 0,
+    "it succeeded, as a pod's last words said": 5,
     "it succeeded, as the status said": 1,
     "silence was told and did not count": 5,
-    "the brake held": 0,
+    "the brake held": 5,
+    "a restart in a row without a step waited": 5,
+    "the longest time that members were told was lowered": 5,
 }
 """What ``make test`` must reach at least with its fixed seeds; longer runs must reach everything that has a floor."""
 Struck = Mapping[tuple[str, str], int]
@@ -93,6 +96,10 @@ def _shown(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator[st
         yield "a barrier's deadline passed"
     if new.given_back and not old.given_back:
         yield "a gang was suspended because a replacement took too long"
+    if "waits until" in new.message and "waits until" not in old.message:
+        yield "a restart in a row without a step waited"
+    if _is_lowered(old.fencing, new.fencing):
+        yield "the longest time that members were told was lowered"
     for kind in _degraded(new) - _degraded(old):
         yield "the brake held" if kind in {"Braked", "GangsFailTogether"} else "silence was told and did not count"
 
@@ -100,7 +107,9 @@ def _shown(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator[st
 def _of_change(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator[str]:
     if new.phase is GangPhase.RUNNING:
         yield from _of_start(u, old, new)
-    if new.phase is GangPhase.HELD:
+    if new.phase in {GangPhase.HELD, GangPhase.FAILED} and _reason(new) == "NoProgress":
+        yield "a gang gave up: NoProgress"
+    elif new.phase is GangPhase.HELD:
         yield f"a gang was held: {_reason(new)}"
     if old.phase is GangPhase.HELD and new.phase is GangPhase.GATHERING:
         yield "a gang that was held went on"
@@ -139,6 +148,15 @@ def _of_success(u: Universe, leader: Leader, old: Status) -> str:
     if counted <= told:
         return "it succeeded, as reports said"
     return "it succeeded, as a pod's last words said" if counted <= told | said else "it succeeded, as the status said"
+
+
+def _is_lowered(old: Fencing | None, new: Fencing | None) -> bool:
+    """Whether less has to be waited for a member that is cut off."""
+    if old is None or new is None:
+        return False
+    before, after = old.longest_isolation_seconds, new.longest_isolation_seconds
+    shorter = after is not None and (before is None or after < before)
+    return shorter or new.longest_stop_grace_seconds < old.longest_stop_grace_seconds
 
 
 def _degraded(status: Status) -> set[str]:

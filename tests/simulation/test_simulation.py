@@ -39,7 +39,22 @@ UNHEARD = (
     Injection(30, "half a minute passes", 3),
     Injection(15, "a worker finishes", 0),
 )
+CUT, LEADERLESS = "no member reaches a controller, or all do again", "no controller leads, or one does again"
+BRAKED = (Injection(5, CUT), Injection(0, MINUTES, 1), Injection(0, CUT), Injection(0, MINUTES, 1))
+UNSEEN = (
+    Injection(5, LEADERLESS),
+    Injection(0, "all workers finish"),
+    Injection(0, "a quarter of an hour passes", 3),
+    Injection(0, LEADERLESS),
+    Injection(5, MINUTES, 1),
+)
+FAILING = (Injection(60, "a worker exits with 1", 0, rested=True),) * 14
+TOLD = (*(Injection(20, "the policy changes", target) for target in range(6)), Injection(0, MINUTES, 2))
 RARE = (
+    Life("trio", 0, BRAKED, 0, warm=True),
+    Life("duo", 0, UNSEEN, 0, warm=True),
+    Life("fenced", 0, FAILING, 0, warm=True),
+    Life("fenced", 0, TOLD, 0, warm=True),
     Life("roles", 0, (Injection(5, MINUTES, 3),) * 14, 0, warm=True),
     Life("roles", 0, (*STUCK, *((Injection(5, MINUTES, 3),) * 14)), 0, warm=True),
     Life("roles", 0, (*KILLED, *((Injection(30, MINUTES, 3),) * 5)), 0, warm=True),
@@ -49,7 +64,8 @@ RARE = (
     Life("roles", 0, (*USED_UP, *UNHEARD), 0, warm=True),
 )
 """Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
-hold, a suspension while Held, and success while pods are replaced, while Suspended and while Held."""
+hold, a suspension while Held, and success while pods are replaced, while Suspended and while Held. The first four are
+for mechanisms: the brake, success by last words, a gang that gives up, and told values that are lowered."""
 
 
 pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the machine may multiply it.
