@@ -28,6 +28,7 @@ from tests.simulation import (
     test_finished_regressions,
     test_regressions,
     test_silence_regressions,
+    test_vanished_regressions,
 )
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
@@ -40,6 +41,7 @@ MODULES = (
     test_regressions,
     test_finished_regressions,
     test_silence_regressions,
+    test_vanished_regressions,
     test_disk_regressions,
     test_fencing,
 )

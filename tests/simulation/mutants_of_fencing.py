@@ -24,7 +24,7 @@ MUTANTS = (
     one(
         "what may be in force is lowered before every member goes by less",
         FENCING,
-        "(starts or _all_go_by(gang, revision))",
+        "(starts or _all_go_by(gang, after, revision))",
         "(starts or True)",
     ),
     one(
@@ -63,5 +63,17 @@ MUTANTS = (
         "    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}\n",
         "    uids = {entry.pod for entry in status.awaited}\n"
         "    more = {one[:3]: one for one in given_up if one is not None and one.pod not in uids}\n",
+    ),
+    one(
+        "a pod that may have run a worker is made again under its name",
+        "gangctl/core/policy/pods.py",
+        "and (name not in told or is_fresh(status, entries.get(name)))",
+        "and (name not in told or True)",
+    ),
+    one(
+        "a pod that is given up now need not go by what is told",
+        FENCING,
+        "    gang = Gang(gang.now, changed(gang.job, status=after), gang.observed)\n",
+        "",
     ),
 )

@@ -181,10 +181,7 @@ class Gang:
 
     def is_fresh(self, member: str) -> bool:
         """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
-        if self.status.phase is GangPhase.PENDING:
-            return True
-        entry = self.replaced.get(member)
-        return entry is not None and entry.attempt >= coming_attempt(self.status)
+        return is_fresh(self.status, self.replaced.get(member))
 
 
 def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
@@ -213,6 +210,11 @@ def incarnation(status: Status, member: str) -> int:
 def coming_attempt(status: Status) -> int:
     """The first attempt that no worker can have been told to run. Known by numbers, since clocks may jump back."""
     return status.attempt + (status.phase is GangPhase.RUNNING or status.phase is GangPhase.SUSPENDED)
+
+
+def is_fresh(status: Status, entry: Replaced | None) -> bool:
+    """Whether no worker ever ran in the current incarnation of a member. ``entry``: its own in ``status.replaced``."""
+    return status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming_attempt(status))
 
 
 def is_planned(status: Status) -> bool:

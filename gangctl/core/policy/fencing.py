@@ -45,7 +45,7 @@ def _next(gang: Gang, after: Status) -> Fencing:
     revision = before.revision + is_new
     longest_isolation = _longest(before.longest_isolation_seconds, isolation)
     longest_grace = max(before.longest_stop_grace_seconds, grace)
-    if (longest_isolation, longest_grace) != (isolation, grace) and (starts or _all_go_by(gang, revision)):
+    if (longest_isolation, longest_grace) != (isolation, grace) and (starts or _all_go_by(gang, after, revision)):
         longest_isolation, longest_grace = isolation, grace
     return Fencing(
         revision=revision,
@@ -60,9 +60,10 @@ def _longest(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else max(one, other)
 
 
-def _all_go_by(gang: Gang, revision: int) -> bool:
-    """Whether every pod that may run a worker has said that it goes by this revision."""
-    if gang.status.awaited_all is not None:
+def _all_go_by(gang: Gang, after: Status, revision: int) -> bool:
+    """Whether every pod that may run a worker has said that it goes by this revision; those given up now among them."""
+    if after.awaited_all is not None:
         return False
+    gang = Gang(gang.now, changed(gang.job, status=after), gang.observed)
     running = (one for one in barrier.may_run(gang) if not barrier.is_lost(gang, one))
     return all(one.heard is not None and one.heard.report.fencing >= revision for one in running)

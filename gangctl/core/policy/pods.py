@@ -2,7 +2,8 @@
 
 The rule: every member has one pod, of its current incarnation; older ones are deleted. A member that has finished needs
 none while the others run. A pod must not be deleted unless the status gives it up, and must not be forgotten before it
-is known to run nothing.
+is known to run nothing. So a pod in which a worker may have run is never made again: it is missing, and its member gets
+the next incarnation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.finished import need_no_pod
-from gangctl.core.facts.gang import Gang, raised_incarnations
+from gangctl.core.facts.gang import Gang, holders, is_fresh, raised_incarnations
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
 
@@ -46,11 +47,13 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     done = need_no_pod(gang) if status.phase is GangPhase.RUNNING else frozenset()
     made: list[CreatePod] = []
     if create and status.phase in _WITH_PODS and admission.creates(gang, status):
+        told = frozenset(holders(gang.spec, status).values())
         made += [
             _create(name, base, entries.get(name))
             for name in gang.members
             if name not in present
             and name not in done
+            and (name not in told or is_fresh(status, entries.get(name)))
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         ]
     awaited = {entry.pod for entry in status.awaited}

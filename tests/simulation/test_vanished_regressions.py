@@ -1,0 +1,75 @@
+"""Pods that vanish while their gang looks elsewhere. As stories."""
+
+from __future__ import annotations
+
+from gangctl.api.gangjob import Windowed
+from gangctl.api.status import GangPhase
+from tests.simulation.moves import advance, next_time
+from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
+from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, running
+from tests.simulation.universe import Universe
+
+HOUR = 3_600_000
+
+
+def held(u: Universe) -> Universe:
+    """A gang that is held while a member is cut off, whose worker runs on."""
+    change_recovery(u, on_exhausted="Hold", budget=Windowed(type="Windowed", max_restarts=0, window_seconds=3600))
+    go_on(u)
+    cut_off(u, X)
+    kill(u, "worker-0.0")
+    go_on(u)
+    until = u.now + 60_000
+    time_passes(u, until)
+    assert is_in(u, GangPhase.HELD, 2)
+    assert u.boxes[X].procs
+    return u
+
+
+def test_a_pod_that_vanishes_while_its_gang_is_held_is_waited_for() -> None:
+    u = held(running("duo"))
+    u.remove_pod(X)
+    go_on(u, but=is_sigterm)
+    u.change_spec(restart_token="go on")
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 3)
+    assert [(entry.member, entry.incarnation) for entry in u.status.awaited] == [("worker-1", 0)]
+    assert {pod.incarnation for pod in u.pods.values() if pod.member == "worker-1"} == {1}
+
+
+def test_a_pod_that_vanishes_as_a_restart_is_requested_is_waited_for() -> None:
+    u = running("duo")
+    cut_off(u, X)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    u.remove_pod(X)
+    u.change_spec(restart_token="now")
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    assert [(entry.member, entry.incarnation) for entry in u.status.awaited] == [("worker-1", 0)]
+    assert {pod.incarnation for pod in u.pods.values() if pod.member == "worker-1"} == {1}
+
+
+def long_isolated() -> Universe:
+    """A gang that isolates its members after ten minutes, and whose leader has listened for an hour."""
+    u = running("fenced")
+    change_recovery(u, lost_pod_grace_seconds=3600, isolation_timeout_seconds=600)
+    go_on(u)
+    while u.now < HOUR:
+        advance(u, min(HOUR, next_time(u) or HOUR))
+        go_on(u)
+    return u
+
+
+def test_a_pod_that_vanishes_goes_by_what_it_was_told_before_the_others_were_told_less() -> None:
+    u = long_isolated()
+    cut_off(u, X)
+    go_on(u)
+    change_recovery(u, isolation_timeout_seconds=20)
+    go_on(u)
+    time_passes(u, u.now + ISOLATION + GRACE + MARGIN)
+    u.remove_pod(X)
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    assert u.boxes[X].procs
