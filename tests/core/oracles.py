@@ -91,7 +91,8 @@ def blocking(facts: Facts) -> list[str]:
         silent = not facts.is_connected(entry.pod)
         lost = _is_grace_over(facts, entry.vanished_time) and _has_vanished(facts, entry.pod) and silent
         terminated = entry.pod in facts.shown and facts.shown[entry.pod].terminated and silent
-        if not (_is_proven_stopped(facts, entry.pod) or terminated or lost or _has_fenced_itself(facts, entry.pod)):
+        fenced = _has_fenced_itself(facts, entry.pod, 0.0 if entry.pod else entry.vanished_time or 0.0)
+        if not (_is_proven_stopped(facts, entry.pod) or terminated or lost or fenced):
             blocks.append(f"{entry.member}.{entry.incarnation}")
     speakers = [one.report for one in _unknown_speakers(facts) if one.report.pod not in named]
     blocks += [f"{report.member}.{report.incarnation}" for report in speakers]
@@ -126,11 +127,11 @@ def _has_vanished(facts: Facts, uid: str) -> bool:
     return uid not in facts.shown or (facts.shown[uid].deleting and facts.is_away(facts.shown[uid]))
 
 
-def _has_fenced_itself(facts: Facts, uid: str) -> bool:
+def _has_fenced_itself(facts: Facts, uid: str, missed: float = 0.0) -> bool:
     told = facts.status.fencing
     if told is None or told.longest_isolation_seconds is None or facts.is_connected(uid):
         return False
-    since = [facts.observed.listening_since] + ([facts.heard[uid].at] if uid in facts.heard else [])
+    since = [facts.observed.listening_since, facts.heard[uid].at if uid in facts.heard else missed]
     wait = told.longest_isolation_seconds + told.longest_stop_grace_seconds + 10
     return all(facts.now >= moment + wait for moment in since)
 
@@ -219,7 +220,7 @@ def _is_ready(facts: Facts, member: str) -> bool:
 # The cause
 
 
-def strongest(stored: Cause, found: list[Cause]) -> Cause:
+def strongest(facts: Facts, stored: Cause, found: list[Cause]) -> Cause:
     """Return what the open incident is put down to: what is stored, or the best of what is found now.
 
     The best is the strongest; among equals one with a clear reason, then the earliest.
@@ -237,7 +238,8 @@ def strongest(stored: Cause, found: list[Cause]) -> Cause:
             return best
     is_same = of_one_pod and (best.reason, best.rank) == (stored.reason, stored.rank)
     is_same = is_same and (best.exit_code, best.signal) == (stored.exit_code, stored.signal)
-    return best if best.time < stored.time and not is_same and not asked_for else stored
+    is_earlier = best.time < stored.time <= facts.now
+    return best if is_earlier and not is_same and not asked_for else stored
 
 
 def _strength(cause: Cause) -> Strength:

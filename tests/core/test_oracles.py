@@ -49,7 +49,7 @@ def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
     """The rule of the cause, and what follows from it where no two members are tied."""
     found = faults(gang)
     causes = [cause.judged(gang.spec, fault, found) for fault in found]
-    expected = oracles.strongest(gang.status.incidents[0].cause, causes)
+    expected = oracles.strongest(facts(gang), gang.status.incidents[0].cause, causes)
     settlement = cause.settle(gang)
     if len(settlement.cause.tied) <= 1:
         end = ladder.rung(gang) is ladder.Rung.END

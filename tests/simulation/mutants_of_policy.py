@@ -58,7 +58,7 @@ MUTANTS = (
     one(
         "fencing goes by the last word of a member, and not by when this leader began to listen",
         BARRIER,
-        "    silent_since = max(gang.observed.listening_since, 0.0 if p.heard is None else p.heard.at)\n",
+        "    silent_since = max(gang.observed.listening_since, (missed or 0.0) if p.heard is None else p.heard.at)\n",
         "    silent_since = gang.status.phase_time if p.heard is None else p.heard.at\n",
     ),
     one(

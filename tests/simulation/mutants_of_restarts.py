@@ -164,8 +164,8 @@ MUTANTS = (
     one(
         "among equal faults the latest becomes the cause",
         "gangctl/core/policy/cause.py",
-        " and new.time < old.time\n",
-        " and new.time > old.time\n",
+        " and new.time < old.time <= gang.now\n",
+        " and new.time > old.time <= gang.now\n",
     ),
     one(
         "restarts in a row do not wait",

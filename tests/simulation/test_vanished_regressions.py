@@ -62,6 +62,16 @@ def long_isolated() -> Universe:
     return u
 
 
+def test_a_vanished_pod_whose_report_is_forgotten_has_its_whole_isolation_time() -> None:
+    u = held(long_isolated())
+    u.remove_pod(X)
+    go_on(u, but=is_sigterm)
+    u.change_spec(restart_token="go on")
+    go_on(u, but=is_sigterm)
+    assert is_in(u, GangPhase.GATHERING, 3)
+    assert u.boxes[X].procs
+
+
 def test_a_pod_that_vanishes_goes_by_what_it_was_told_before_the_others_were_told_less() -> None:
     u = long_isolated()
     cut_off(u, X)

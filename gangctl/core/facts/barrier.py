@@ -10,8 +10,8 @@ Target: attempt N starts as soon as that is certain, and with a ready member in 
     silent(p)     no supervisor of p is connected
     terminated(p) silent(p), and the cluster has seen that nothing of p runs or will run
     vanished(p)   the cluster does not show p, or shows it being deleted on a node that does not answer
-    fenced(p)     silent(p), its last report heard for longer ago than the longest isolation and the longest stop grace
-                  that it may go by (status.fencing), and a margin: its supervisor has stopped its worker
+    fenced(p)     silent(p), its last report heard (or p missed, if its UID is unknown) for longer ago than the longest
+                  isolation and stop grace that it may go by (status.fencing), and a margin: its worker was stopped
     lost(p)       fenced(p), or silent(p) and vanished(p), the latter for lostPodGraceSeconds
 
 Both waits run while this leader listens: in a new term they begin again, since its clock is another one. What a pod was
@@ -271,7 +271,8 @@ def _fenced_at(gang: Gang, p: Suspect) -> float | None:
     told = gang.status.fencing
     if told is None or told.longest_isolation_seconds is None:
         return None
-    silent_since = max(gang.observed.listening_since, 0.0 if p.heard is None else p.heard.at)
+    missed = p.entry.vanished_time if p.entry is not None and not p.uid else None  # Its last report is forgotten.
+    silent_since = max(gang.observed.listening_since, (missed or 0.0) if p.heard is None else p.heard.at)
     return silent_since + told.longest_isolation_seconds + told.longest_stop_grace_seconds + ISOLATION_MARGIN_SECONDS
 
 

@@ -95,7 +95,7 @@ def strongest(gang: Gang) -> Finding:
     found, stored = faults(gang), incident.cause
     if found:
         new = first_cause(gang, found)
-        if _outranks(new, stored) or _refines(new, stored):
+        if _outranks(gang, new, stored) or _refines(new, stored):
             return Finding(new, ladder.level(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
@@ -167,12 +167,13 @@ def describe(cause: Cause | Fault) -> str:
     return f"{cause.member}{rank}: {text}" if cause.member else text
 
 
-def _outranks(new: Cause, old: Cause) -> bool:
+def _outranks(gang: Gang, new: Cause, old: Cause) -> bool:
+    """Whether it is stronger, or as strong and earlier. A time to come is of another clock: it tells no order."""
     if old.reason == Reason.RESTART_REQUESTED:
         return False  # A user asked for this attempt: no fault can become its cause.
     if strength(new) != strength(old):
         return strength(new) > strength(old)
-    return _identity(new) != _identity(old) and new.time < old.time
+    return _identity(new) != _identity(old) and new.time < old.time <= gang.now
 
 
 def _refines(new: Cause, old: Cause) -> bool:
