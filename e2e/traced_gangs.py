@@ -31,6 +31,7 @@ PHASES = {
     "detect": "detect",
     "stop": "stop",
     "replace": "replace",
+    "back_off": "backOff",
     "barrier": "barrier",
     "start": "start",
     "first_step": "firstStep",
