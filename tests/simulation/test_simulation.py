@@ -27,7 +27,14 @@ INJECTIONS = st.lists(
 LIVES = 250
 MINUTES, KILL, SUSPEND = "minutes pass", "a worker is killed", "the user suspends or resumes"
 KILLED = tuple(Injection(30, KILL, target) for target in range(5))
-LOST = (Injection(0, "a node is lost", 0), Injection(0, "a node is lost", 1))
+LOST = (Injection(5, "a node is lost", 0), Injection(0, "a node is lost", 1))
+BACK = (
+    Injection(3, "half a minute passes", 1),
+    Injection(3, "all workers finish"),
+    Injection(3, "a node comes back", 1),
+    Injection(3, "a node comes back", 2),
+    Injection(3, MINUTES, 3),
+)
 STUCK = (
     Injection(0, "pods can or can't be started"),
     *(Injection(0, "a pod is deleted", target) for target in range(3)),
@@ -59,13 +66,15 @@ RARE = (
     Life("roles", 0, (*STUCK, *((Injection(5, MINUTES, 3),) * 14)), 0, warm=True),
     Life("roles", 0, (*KILLED, *((Injection(30, MINUTES, 3),) * 5)), 0, warm=True),
     Life("roles", 0, (*KILLED, Injection(0, SUSPEND), Injection(20, SUSPEND)), 0, warm=True),
-    Life("duo", 0, (*LOST, Injection(2, "all workers finish"), Injection(2, "half a minute passes")), 0, warm=True),
+    Life("duo", 0, (*LOST, *BACK), 0, warm=True),
+    Life("duo", 0, (Injection(0, SUSPEND), Injection(5, MINUTES, 1)), 0, warm=False),
     Life("duo", 0, (Injection(0, SUSPEND), Injection(5, "all workers finish")), 0, warm=True),
     Life("roles", 0, (*USED_UP, *UNHEARD), 0, warm=True),
 )
 """Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
-hold, a suspension while Held, and success while pods are replaced, while Suspended and while Held. The first four are
-for mechanisms: the brake, success by last words, a gang that gives up, and told values that are lowered."""
+hold, a suspension while New and while Held, and success while pods are replaced, while Suspended and while Held. The
+first four are for mechanisms: the brake, success by last words, a gang that gives up, and told values that are
+lowered."""
 
 
 pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the machine may multiply it.
