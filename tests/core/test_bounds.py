@@ -11,7 +11,7 @@ from gangctl.api.incident import Incident, IncidentMember, LedgerEntry
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
-from gangctl.core.facts import barrier, ranks
+from gangctl.core.facts import awaiting, ranks
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
@@ -192,7 +192,7 @@ def fullest(node: str, path: str) -> Status:
         ),
         awaited=tuple(
             Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node=node, vanished_time=START)
-            for at in range(barrier.MAX_AWAITED)
+            for at in range(awaiting.MAX_AWAITED)
         ),
         ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(ranks.MAX_TAKEN)),
         rejected_steps=tuple(RejectedStep(tier="shared", step=at, marker="m" * 100) for at in range(32)),

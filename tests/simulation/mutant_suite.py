@@ -20,7 +20,7 @@ from traceback import extract_tb
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gangctl.core.facts import barrier
+from gangctl.core.facts import awaiting
 from tests.core import test_bounds, test_brake, test_oracles, test_restart_backoff, test_ties
 from tests.simulation import (
     test_disk_regressions,
@@ -35,7 +35,7 @@ from tests.simulation.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "tests/core/test_scenarios.py"
-MAX_AWAITED = barrier.MAX_AWAITED
+MAX_AWAITED = awaiting.MAX_AWAITED
 MODULES = (
     test_bounds,
     test_regressions,
@@ -118,7 +118,7 @@ def _regressions(only: str = "") -> Iterator[Objection]:
 def _searches(numbers: Iterable[int]) -> Iterator[Objection]:
     for number in numbers:
         many = number >= len(QUICK)
-        barrier.MAX_AWAITED = 0 if many else MAX_AWAITED  # type: ignore[misc]  # this process ends after it
+        awaiting.MAX_AWAITED = 0 if many else MAX_AWAITED  # type: ignore[misc]  # this process ends after it
         try:
             explore([*QUICK, *MANY][number])
         except Exception as error:  # noqa: BLE001 - as above

@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     one(
         "pods of unknown UID are taken for one another",
-        BARRIER,
+        "gangctl/core/facts/awaiting.py",
         "    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}\n",
         "    uids = {entry.pod for entry in status.awaited}\n"
         "    more = {one[:3]: one for one in given_up if one is not None and one.pod not in uids}\n",

@@ -27,19 +27,18 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
+from gangctl.core.facts.awaiting import GivenUp
 from gangctl.core.facts.gang import Gang, is_stopped, once
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 
 SETTLING_SECONDS: Final = 60.0
 """A new leader listens this long before any deadline of the barrier counts."""
-MAX_AWAITED: Final = 100
-"""Above this number, ``awaited_all`` stands for the pods: the size of a status is bounded."""
 ISOLATION_MARGIN_SECONDS: Final = 10.0
 """Added to isolation and stop grace: the supervisor's own timers are not exact."""
 
@@ -56,17 +55,6 @@ class Suspect(NamedTuple):
     """The newest report of its supervisor."""
     entry: Awaited | None = None
     """Its entry in ``status.awaited``."""
-
-
-class GivenUp(NamedTuple):
-    """A pod that is given up though it may run a worker: it becomes an entry of ``status.awaited``."""
-
-    member: str
-    incarnation: int
-    pod: str
-    """Its UID; empty if it was never seen."""
-    node: str = ""
-    vanished_time: float | None = None
 
 
 def blocking(gang: Gang) -> tuple[str, ...]:
@@ -118,37 +106,6 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
         return rest if any(_stands_for(gang, rest, one) and _is_shown_vanished(gang, one) for one in shown) else None
     since = _missed_since(gang, rest, missed=not _is_rest_present(gang, rest))
     return rest if since == rest.vanished_time else changed(rest, vanished_time=since)
-
-
-def awaiting(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
-    """Return the status that also waits for these pods: one by one, or for all up to an incarnation if too many.
-
-    An entry is known by all of its names, since the UID of a pod that was never seen is empty.
-    """
-    known = {(entry.member, entry.incarnation, entry.pod) for entry in status.awaited}
-    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}
-    if len(known) + len(more) > MAX_AWAITED:
-        return awaiting_as_one(status, max((one.incarnation for one in more.values()), default=-1))
-    entries = (
-        Awaited(
-            member=one.member,
-            incarnation=one.incarnation,
-            pod=one.pod,
-            node=one.node,
-            vanished_time=one.vanished_time,
-        )
-        for one in more.values()
-    )
-    return changed(status, awaited=(*status.awaited, *entries))
-
-
-def awaiting_as_one(status: Status, newest: int = -1) -> Status:
-    """Return the status that waits for all pods up to an incarnation, in place of those that it names."""
-    newest = max([newest, *(entry.incarnation for entry in status.awaited)])
-    if newest < 0:
-        return status
-    before = -1 if status.awaited_all is None else status.awaited_all.incarnation
-    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=max(before, newest)))
 
 
 def may_run(gang: Gang) -> Iterator[Suspect]:

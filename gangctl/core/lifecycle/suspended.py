@@ -13,6 +13,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Status
 from gangctl.core.facts import barrier
+from gangctl.core.facts.awaiting import awaiting
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import on_lost_node
 from gangctl.core.lifecycle import transitions
@@ -50,7 +51,7 @@ def _stopped(gang: Gang) -> Status:
     status = progressed(gang, incidents.finished(gang, status, "Suspended"))
     status = checkpoints.remembered(gang, status)
     there = [name for name in gang.members if gang.was_there(name)]
-    return barrier.awaiting(status, [barrier.awaits(gang, name) for name in there])
+    return awaiting(status, [barrier.awaits(gang, name) for name in there])
 
 
 def suspended(gang: Gang) -> Plan:

@@ -16,7 +16,8 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.status import GangPhase, Recreated, Replaced, Status
-from gangctl.core.facts.barrier import awaiting, awaits, still_awaited, still_awaited_all
+from gangctl.core.facts.awaiting import awaiting
+from gangctl.core.facts.barrier import awaits, still_awaited, still_awaited_all
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.fitness import Defect, defect
 from gangctl.core.facts.gang import Gang, coming_attempt, once

@@ -17,7 +17,7 @@ from gangctl.api.changes import changed
 from gangctl.api.conditions import ConditionType
 from gangctl.api.incident import Incident
 from gangctl.api.status import Status
-from gangctl.core.facts.barrier import awaiting_as_one
+from gangctl.core.facts.awaiting import awaiting_as_one
 
 LARGEST: Final = 96 * 1024
 """Bytes of JSON from which on a status gives up something. The last resort leaves it below 128 KiB."""
