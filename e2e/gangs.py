@@ -101,6 +101,12 @@ def sleepers(name: str, *, replicas: int, directory: str, steps: bool = False, *
     return gang(name, container, replicas=replicas, directory=directory, **spec)
 
 
+def has_stepped(directory: Path, attempt: int) -> bool:
+    """Whether rank 0 of sleepers has reported a step in the attempt, and noted it in the gang's directory."""
+    noted = directory / "steps"
+    return noted.exists() and str(attempt) in noted.read_text().split()
+
+
 def gang(name: str, container: dict[str, Any], *, replicas: int, directory: str, **spec: Any) -> dict[str, Any]:
     """A GangJob with one role, and a directory that all its pods mount."""
     volume = {"name": "checkpoints", "hostPath": {"path": directory, "type": "DirectoryOrCreate"}}

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,8 +22,8 @@ from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.collectors import Collector, down, hanging, refusing
 from e2e.controllers import HEALTH, Controller, LocalControllers
-from e2e.gangs import Gang, sleepers
-from tests.wait import until_async
+from e2e.gangs import Gang, has_stepped, sleepers
+from tests.wait import until, until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
@@ -53,10 +54,11 @@ async def no_collector() -> AsyncIterator[Collector]:
     yield Collector("")
 
 
-async def restarted(gang: Gang, uid: str, attempt: int) -> float:
+async def restarted(gang: Gang, uid: str, attempt: int, directory: Path) -> float:
     """Kill a worker; seconds until all workers have started again."""
 
     def do() -> float:
+        until("a step", partial(has_stepped, directory, attempt - 1))  # Restarts in a row without a step wait.
         process = process_faults.worker(uid)
         began = time.monotonic()
         process_faults.kill(process)
@@ -93,7 +95,7 @@ def spans(metrics: str, *outcomes: str) -> float:
 
 
 async def measure(
-    local_controllers: LocalControllers, server: str, collector: Collector, gang: Gang, lab: Lab
+    local_controllers: LocalControllers, server: str, collector: Collector, gang: Gang, lab: Lab, directory: Path
 ) -> Measured:
     """Run a controller with this collector: three restarts, then SIGTERM."""
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "500"}
@@ -101,10 +103,10 @@ async def measure(
     first = await asyncio.to_thread(lambda: gang.runs(gang.status.get("attempt") or 1)["attempt"])
     uids = await asyncio.to_thread(gang.uids)
     await until_metrics(lab, controller, lambda text: f"gangctl_hub_connections {len(uids)}.0" in text)
-    times = [await restarted(gang, uids["worker-1"], first + more) for more in (1, 2)]
+    times = [await restarted(gang, uids["worker-1"], first + more, directory) for more in (1, 2)]
     if collector.url:  # the second incident is over, so its trace is due
         await until_metrics(lab, controller, lambda text: bool(collector.asked or spans(text, "failed", "dropped")))
-    times.append(await restarted(gang, uids["worker-1"], first + 3))
+    times.append(await restarted(gang, uids["worker-1"], first + 3, directory))
     exposed = await metrics(lab, controller)
     began = time.monotonic()
     controller.process.terminate()
@@ -122,7 +124,7 @@ async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_co
     submit: Submit,
     shared_dir: Path,
 ) -> None:
-    document = sleepers("spans", replicas=3, directory=str(shared_dir))
+    document = sleepers("spans", replicas=3, directory=str(shared_dir), steps=True)
     document["spec"]["recovery"] |= {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = await asyncio.to_thread(submit, document)
     cases: dict[str, AbstractAsyncContextManager[Collector]] = {
@@ -135,7 +137,7 @@ async def test_a_broken_collector_delays_neither_a_restart_nor_the_end_of_the_co
     seen = {}
     for name, case in cases.items():
         async with case as collector:
-            seen[name] = await measure(local_controllers, api_proxy.url, collector, gang, lab)
+            seen[name] = await measure(local_controllers, api_proxy.url, collector, gang, lab, shared_dir)
     without = seen["no collector"]
     for name, one in seen.items():
         assert median(one.restarts) < median(without.restarts) + SLOWER, (name, seen)

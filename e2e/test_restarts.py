@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from e2e import process_faults
-from e2e.gangs import Gang, plain, sleepers
+from e2e.gangs import Gang, has_stepped, plain, sleepers
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -123,12 +123,6 @@ def test_a_killed_sidecar_disturbs_no_worker(submit: Submit, shared_dir: Path) -
     assert gang.uids() == uids
     assert status["incidents"][0]["cause"]["signal"] == "SIGKILL"
     assert status["restarts"]["counted"] == 1
-
-
-def has_stepped(directory: Path, attempt: int) -> bool:
-    """Whether rank 0 has reported a step in the attempt."""
-    noted = directory / "steps"
-    return noted.exists() and str(attempt) in noted.read_text().split()
 
 
 def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
