@@ -15,6 +15,7 @@ from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.cluster.pki import PKI
 from tests.wait import until
 
+ETCD = "http://127.0.0.1:2379"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
 COREFILE = """\
 .:53 {
@@ -98,9 +99,17 @@ class ControlPlane:
             machine.net("nft", *rule.split())
 
     def start(self, program: str) -> None:
-        """Start one of its programs unless it runs already."""
-        if self.machine.program(program) is None:
-            self.machine.start(program, *self._arguments(program))
+        """Start one of its programs unless it runs already, and wait until etcd serves: the others fail without it.
+
+        Raises:
+            TimeoutError: etcd does not serve: its log says why.
+        """
+        if self.machine.program(program) is not None:
+            return
+        self.machine.start(program, *self._arguments(program))
+        if program == "etcd":
+            health = ("kubectl", f"--server={ETCD}", "get", "--raw", "/health")
+            until(f"etcd (see {self.machine.log})", lambda: not self.machine.run(*health, check=False).returncode, 30.0)
 
     def stop(self, program: str) -> None:
         """Kill one of its programs."""
@@ -169,7 +178,7 @@ class ControlPlane:
                 return ["--data-dir", f"{self.machine.here}/etcd", "--unsafe-no-fsync", "--log-level", "warn"]
             case "kube-apiserver":
                 return [
-                    "--etcd-servers=http://127.0.0.1:2379",
+                    f"--etcd-servers={ETCD}",
                     "--secure-port=6443",
                     f"--advertise-address={addresses.CONTROL}",
                     f"--service-cluster-ip-range={addresses.SERVICES}",

@@ -127,7 +127,7 @@ class Machine:
         return next(iter(entered.children), None) if entered else None
 
     def stop(self, program: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """End one of its programs, and wait for its end."""
+        """End one of its programs, and wait for its end: of all its threads, so that its ports and locks are free."""
         if found := self.program(program):
             found.send(number)
             until(f"the end of {program} on {self.name}", lambda: not found.alive, 30)

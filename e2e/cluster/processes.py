@@ -25,10 +25,13 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this id now; None if there is none."""
+        """The process that has this id now; None if there is none.
+
+        A process with several threads is a zombie while the last of them end: until then, its files are open.
+        """
         with contextlib.suppress(OSError, ValueError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            if fields[0] not in {"Z", "X"}:
+            if fields[0] not in {"Z", "X"} or int(fields[17]) > 1:
                 return cls(pid, int(fields[19]))
         return None
 

@@ -83,6 +83,22 @@ def test_a_zombie_is_dead(tmp_path: Path) -> None:
     child.wait()
 
 
+def test_a_process_whose_first_thread_has_ended_runs_until_its_last_has(tmp_path: Path) -> None:
+    program = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    found = process.process_of(child.pid)
+    assert found is not None
+    stat = Path(f"/proc/{child.pid}/stat")
+    until("the first thread has ended", lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert process.is_alive(found)
+    assert process.send(found, signal.SIGKILL)
+    child.wait()
+    assert not process.is_alive(found)
+
+
 async def test_all_below_a_process_are_found_and_workers_by_their_mark(tmp_path: Path) -> None:
     program = "sleep 601 & setsid sleep 602 & wait"
     environment = {**os.environ, "GANG_POD_UID": "pod-of-this-test", "GANG_SUPERVISED": "1"}

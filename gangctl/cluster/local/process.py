@@ -32,7 +32,8 @@ class Process(Model):
 
 
 class _Stat(NamedTuple):
-    state: str
+    ended: bool
+    """A zombie. The first thread alone may have ended: then the others run on, with all files of the process open."""
     parent: int
     start_time: int
 
@@ -45,19 +46,14 @@ def boot_id() -> str:
 def process_of(pid: int) -> Process | None:
     """The running process with this pid; None for a zombie."""
     found = _stat(pid)
-    return (
-        None if found is None or found.state in "ZX" else Process(pid=pid, start_time=found.start_time, boot=boot_id())
-    )
+    return None if found is None or found.ended else Process(pid=pid, start_time=found.start_time, boot=boot_id())
 
 
 def is_alive(process: Process) -> bool:
     """Whether the process still runs and is no zombie."""
     found = _stat(process.pid)
     return (
-        found is not None
-        and found.state not in "ZX"
-        and found.start_time == process.start_time
-        and process.boot == boot_id()
+        found is not None and not found.ended and found.start_time == process.start_time and process.boot == boot_id()
     )
 
 
@@ -197,7 +193,8 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # after the name, which is in parentheses and may contain anything
     fields = content.rpartition(b")")[2].split()
-    return _Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+    state, parent, threads, start_time = fields[0], int(fields[1]), int(fields[17]), int(fields[19])
+    return _Stat(state in {b"Z", b"X"} and threads <= 1, parent, start_time)
 
 
 async def _readable(descriptor: int) -> None:
