@@ -139,10 +139,6 @@ class Jaeger:
         """
         return self.until("the root", trace_id, lambda trace: trace if trace.root else None, seconds)
 
-    def services(self) -> list[str]:
-        """The services that sent spans."""
-        return list(self._get("/api/services")[1]["data"] or [])
-
     def of_service(self, service: str, **tags: str) -> list[str]:
         """Ids of the traces with a span of this service with these tags, as the search page finds them."""
         asked = urlencode({"service": service, "limit": 100, "tags": json.dumps(tags)})

@@ -58,7 +58,7 @@ class ReportStore:
             gang[report.pod] = Heard(report, now, since=now)
             return ReportChange.STATE
         gang[report.pod] = Heard(report, now, since=known.since)
-        before, after = _substance(known.report), _substance(report)
+        before, after = substance(known.report), substance(report)
         if before == after:
             return ReportChange.NONE
         return ReportChange.STEP if _without_step(before) == _without_step(after) else ReportChange.STATE
@@ -102,7 +102,7 @@ class ReportStore:
         self._scanned.pop(gang, None)
 
 
-def _substance(report: Report) -> Report:
+def substance(report: Report) -> Report:
     """The report without sequence number, clock and ages, which change all the time."""
     return replace(
         report,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gangctl.controller.reports import substance
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.supervisor import machine
@@ -34,7 +35,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         leader,
         heard=tuple(heard[pod] for pod in sorted(heard)),
         orders=tuple(sorted(orders.items())),
-        dirty=leader.dirty or before is None or not before.connected or _ageless(before.report) != _ageless(report),
+        dirty=leader.dirty or before is None or not before.connected or substance(before.report) != substance(report),
         ends=_ends(u, leader, report),
     )
     u.boxes[uid] = replace(box, heard_at=u.now)
@@ -67,20 +68,6 @@ def tell(u: Universe, number: int, uid: str) -> None:
     invariants.told(u, leader, said)
     u.boxes[uid] = replace(box, told=said)
     sidecars.tell(u, uid, said)
-
-
-def _ageless(report: Report) -> Report:
-    """The report without what changes though nothing happens: that wakes no controller."""
-    return replace(
-        report,
-        seq=0,
-        sent_ms=0,
-        phase_age_ms=0,
-        ends=tuple(replace(end, age_ms=0) for end in report.ends),
-        progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
-        request=None if report.request is None else replace(report.request, age_ms=0),
-        loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
-    )
 
 
 def heard_ms(u: Universe, uid: str) -> int:

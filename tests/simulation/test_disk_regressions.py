@@ -51,32 +51,27 @@ def test_parts_of_two_attempts_make_no_checkpoint_when_no_pod_was_lost() -> None
     assert restored(u) == 1
 
 
-def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
+def restored_after(fault: str) -> int:
+    """What is restored by a gang whose second step has this fault."""
     u = running("registered")
     for _ in range(2):
         step(u, "worker-0.0", "worker-1.0", "worker-2.0")
     go_on(u)
     advance(u, u.now + 60_000)
     go_on(u)
-    DISK_FAULTS["a checkpoint is dropped"](u, 1)
+    DISK_FAULTS[fault](u, 1)
     go_on(u)
     kill(u, "worker-0.0")
     settle(Run(u))
-    assert restored(u) == 1
+    return restored(u)
+
+
+def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
+    assert restored_after("a checkpoint is dropped") == 1
 
 
 def test_a_step_that_one_rank_has_begun_again_is_not_restored() -> None:
-    u = running("registered")
-    for _ in range(2):
-        step(u, "worker-0.0", "worker-1.0", "worker-2.0")
-    go_on(u)
-    advance(u, u.now + 60_000)
-    go_on(u)
-    DISK_FAULTS["a rank tears its checkpoint"](u, 1)
-    go_on(u)
-    kill(u, "worker-0.0")
-    settle(Run(u))
-    assert restored(u) == 1
+    assert restored_after("a rank tears its checkpoint") == 1
 
 
 def test_a_directory_that_is_not_mounted_does_not_mean_the_beginning() -> None:

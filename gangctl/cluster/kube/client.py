@@ -28,7 +28,6 @@ SILENCE_SECONDS: Final = 75.0
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
