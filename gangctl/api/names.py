@@ -14,8 +14,13 @@ LABEL_ROLE: Final = "gangctl.io/role"
 LABEL_INDEX: Final = "gangctl.io/index"
 LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 
+SIDECAR: Final = "gangctl"
+"""In a pod: name of the sidecar's container."""
+
 ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
 """On a pod: hash of the roles that it was made from (see :func:`gangctl.api.roles_hash.roles_hash`)."""
+ANNOTATION_WORKER: Final = "gangctl.io/worker-container"
+"""On a pod: name of the worker's container. What happens to the user's other containers is no evidence."""
 ANNOTATION_TRACEPARENT: Final = "gangctl.io/traceparent"
 """On a pod: W3C trace context of the incident that it was created in."""
 ANNOTATION_TRACE_ID: Final = "gangctl.io/trace-id"

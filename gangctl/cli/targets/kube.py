@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_GANG, LABEL_UID
+from gangctl.api.names import LABEL_GANG, LABEL_UID, SIDECAR
 from gangctl.api.snapshot import Snapshot
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
@@ -24,7 +24,6 @@ from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_containe
 from gangctl.cli.targets.port import InjectedFault, LogOptions, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
+from gangctl.api.names import SIDECAR
 from gangctl.cli.errors import UserError
 from gangctl.cli.targets.pod_exec import Execution, run_python
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.pod.sidecar_injection import SIDECAR
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM

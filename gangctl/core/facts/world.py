@@ -48,17 +48,17 @@ class Pod:
     scheduled_at: float | None = None
     """When its condition PodScheduled became True; absent before."""
     started_at: float | None = None
-    """When the last of the containers that run along was started (``state.running.startedAt``, sidecars among them);
-    absent while one of them doesn't run: it waits for an image, is between two starts, or has ended."""
+    """When the last of the worker's container and gangctl's sidecar was started (``state.running.startedAt``); absent
+    while one of them doesn't run: it waits for an image, is between two starts, or has ended."""
     ended_at: float | None = None
-    """When the newest end of a container that isn't a sidecar was (``finishedAt`` of ``state`` or ``lastState``, which
+    """When the newest end of the worker's container was (``finishedAt`` of ``state`` or ``lastState``, which
     knows whole seconds); absent if none has ended. It is seen a moment after the next session has spoken."""
     ended_reason: str = ""
     """What Kubernetes says of that end: OOMKilled, Error, Completed."""
     last_words: LastWords | None = None
     """The newest of the worker's container. They outlive the supervisor, its connection and every controller."""
     restarts: int = 0
-    """The highest ``restartCount`` of its containers."""
+    """The highest ``restartCount`` of the worker's container, gangctl's, and the init containers."""
     deleting: bool = False
     """It has a deletion timestamp. On a node that doesn't answer that may stay so until the node is back."""
     terminated: bool = False

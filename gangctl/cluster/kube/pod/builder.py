@@ -24,6 +24,7 @@ from gangctl.api.gangjob import GangJob, Role
 from gangctl.api.names import (
     ANNOTATION_ROLES_HASH,
     ANNOTATION_TRACEPARENT,
+    ANNOTATION_WORKER,
     parse_member_name,
     pod_labels,
     pod_name,
@@ -78,7 +79,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
         "containers": entries["containers"],
         "volumes": [*entries["volumes"], *sidecar_volumes(settings)],
     }
-    metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata")
+    metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
 
 
@@ -111,7 +112,7 @@ def _role(job: GangJob, member: str) -> tuple[int, Role]:
     raise Terminal(f"gang {job.metadata.name} has no role {name!r}")
 
 
-def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[str, Any]:
+def _metadata(job: GangJob, create: CreatePod, written: Any, path: str, worker: str) -> dict[str, Any]:
     gang, template = job.metadata, as_mapping(written, path)
     owner = {
         "apiVersion": API_VERSION,
@@ -126,14 +127,14 @@ def _metadata(job: GangJob, create: CreatePod, written: Any, path: str) -> dict[
         "namespace": gang.namespace,
         "labels": as_mapping(template.get("labels"), f"{path}.labels")
         | pod_labels(gang.name, gang.uid, create.member, create.incarnation),
-        "annotations": as_mapping(template.get("annotations"), f"{path}.annotations") | _annotations(job),
+        "annotations": as_mapping(template.get("annotations"), f"{path}.annotations") | _annotations(job, worker),
         **({"finalizers": template["finalizers"]} if template.get("finalizers") else {}),
         "ownerReferences": [owner],
     }
 
 
-def _annotations(job: GangJob) -> dict[str, str]:
-    made = {ANNOTATION_ROLES_HASH: roles_hash(job.spec.roles)}
+def _annotations(job: GangJob, worker: str) -> dict[str, str]:
+    made = {ANNOTATION_ROLES_HASH: roles_hash(job.spec.roles), ANNOTATION_WORKER: worker}
     incident = next(iter(job.status.incidents), None)
     if incident is not None and incident.attempt == job.status.attempt:
         made[ANNOTATION_TRACEPARENT] = trace_parent(job, incident)

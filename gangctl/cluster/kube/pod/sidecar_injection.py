@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from gangctl.api.names import SIDECAR
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.settings import KubeSettings
 
@@ -22,7 +23,6 @@ TOKEN_SECONDS: Final = 3600
 USER: Final = 65532
 
 INSTALLER: Final = "gangctl-install"
-SIDECAR: Final = "gangctl"
 SHARED_VOLUME: Final = "gangctl"
 TOKEN_VOLUME: Final = "gangctl-token"  # noqa: S105 - a name, not a token
 

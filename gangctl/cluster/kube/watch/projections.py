@@ -1,4 +1,9 @@
-"""Projections: the values that are kept of pods, nodes and GangJobs."""
+"""Projections: the values that are kept of pods, nodes and GangJobs.
+
+The rule: of a pod's containers, only the worker's and those of gangctl are judged, and what must end before the worker
+can start. A container that a user puts beside the worker may end, fail or restart as it likes: that must neither be a
+fault nor keep a deadline from running. Its pod has terminated when all of them have.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_INCARNATION, LABEL_INDEX, LABEL_ROLE, LABEL_UID, member_name
+from gangctl.api.names import (
+    ANNOTATION_WORKER,
+    LABEL_INCARNATION,
+    LABEL_INDEX,
+    LABEL_ROLE,
+    LABEL_UID,
+    SIDECAR,
+    member_name,
+)
 from gangctl.api.stored import read_stored
 from gangctl.api.version import KIND
 from gangctl.cluster.kube.watch.decoding import Decoder, first_error
 from gangctl.cluster.kube.watch.schema import (
     RawCondition,
+    RawContainerStatus,
     RawMetadata,
     RawNode,
     RawPod,
@@ -99,8 +113,7 @@ def _pod(raw: RawPod) -> KubePod:
     except KeyError as error:
         raise ValueError(f"a pod with the label {LABEL_UID} has no label {error.args[0]}") from None
     scheduled = next((one for one in status.conditions if one.type == "PodScheduled"), None)
-    statuses = (*status.init_container_statuses, *status.container_statuses)
-    ended = _newest_end(status)
+    ended = _newest_end(raw)
     pod = Pod(
         name=metadata.name,
         uid=metadata.uid,
@@ -112,8 +125,8 @@ def _pod(raw: RawPod) -> KubePod:
         started_at=_started_at(raw),
         ended_at=_seconds(ended.finished_at) if ended is not None else None,
         ended_reason="" if ended is None else ended.reason,
-        last_words=_last_words(status),
-        restarts=max((one.restart_count for one in statuses), default=0),
+        last_words=_last_words(raw),
+        restarts=max((one.restart_count for one in _judged(raw)), default=0),
         deleting=metadata.deletion_timestamp is not None,
         terminated=_is_terminated(raw),
         reason=_reason(raw, scheduled),
@@ -124,6 +137,18 @@ def _pod(raw: RawPod) -> KubePod:
     return KubePod(pod, metadata.namespace, gang, owner, status.phase, status.pod_ip, metadata.resource_version)
 
 
+def _worker(raw: RawPod) -> tuple[RawContainerStatus, ...]:
+    """The worker's container. A pod that an older release made doesn't name it: there it may be any."""
+    name, statuses = raw.metadata.annotations.get(ANNOTATION_WORKER), raw.status.container_statuses
+    return statuses if name is None else tuple(one for one in statuses if one.name == name)
+
+
+def _judged(raw: RawPod) -> tuple[RawContainerStatus, ...]:
+    """The worker's container, gangctl's, and the init containers: all but the containers and sidecars beside them."""
+    beside = {one.name for one in raw.spec.init_containers if one.restart_policy == "Always"} - {SIDECAR}
+    return (*(one for one in raw.status.init_container_statuses if one.name not in beside), *_worker(raw))
+
+
 def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
     if scheduled is not None and scheduled.status == "True":
         return _seconds(scheduled.last_transition_time)
@@ -131,13 +156,11 @@ def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
 
 
 def _started_at(raw: RawPod) -> float | None:
-    """The last start of all containers and sidecars; None while one of them hasn't started.
-
-    A container beside the worker may have ended with 0: it was started as well.
-    """
-    statuses = {one.name: one for one in (*raw.status.init_container_statuses, *raw.status.container_statuses)}
-    needed = [one.name for one in raw.spec.containers]
-    needed += [one.name for one in raw.spec.init_containers if one.restart_policy == "Always"]
+    """The last start of the worker's container and of gangctl's sidecar; None while one of them doesn't run."""
+    statuses = {one.name: one for one in (*raw.status.init_container_statuses, *_worker(raw))}
+    worker = raw.metadata.annotations.get(ANNOTATION_WORKER)
+    needed = [one.name for one in raw.spec.containers] if worker is None else [worker]
+    needed += [one.name for one in raw.spec.init_containers if one.name == SIDECAR]
     times: list[float] = []
     for name in needed:
         status = statuses.get(name)
@@ -153,15 +176,14 @@ def _started_at(raw: RawPod) -> float | None:
     return max(times, default=None)
 
 
-def _newest_end(status: RawPodStatus) -> RawTerminated | None:
-    """The newest end of a container that isn't a sidecar.
+def _newest_end(raw: RawPod) -> RawTerminated | None:
+    """The newest end of the worker's container.
 
-    Of ends in the same second, it is the one with the most specific reason: when all containers restart, one was the
-    cause and the others were killed.
+    Of ends in the same second, it is the one with the most specific reason.
     """
     ends = [
         end
-        for one in status.container_statuses
+        for one in _worker(raw)
         for end in (one.state.terminated, one.last_state.terminated)
         if end is not None and end.finished_at is not None
     ]
@@ -169,11 +191,11 @@ def _newest_end(status: RawPodStatus) -> RawTerminated | None:
     return max(ends, key=lambda end: (_seconds(end.finished_at), specific.get(end.reason, True)), default=None)
 
 
-def _last_words(status: RawPodStatus) -> LastWords | None:
+def _last_words(raw: RawPod) -> LastWords | None:
     """What the newest supervisor that left words said: only the worker's container has such a termination message."""
     found = [
         LastWords(_seconds(end.finished_at), ends)
-        for one in status.container_statuses
+        for one in _worker(raw)
         for end in (one.state.terminated, one.last_state.terminated)
         if end is not None and end.finished_at is not None and (ends := from_words(end.message))
     ]
@@ -203,9 +225,9 @@ def _reason(raw: RawPod, scheduled: RawCondition | None) -> str:
     status = raw.status
     if status.reason:
         return status.reason
-    statuses = (*status.init_container_statuses, *status.container_statuses)
-    waiting = [one.state.waiting.reason for one in statuses if one.state.waiting is not None]
-    ended = [one.state.terminated.reason for one in statuses if one.state.terminated is not None]
+    needed = (*status.init_container_statuses, *_worker(raw))  # A user's sidecar may keep the worker from starting.
+    waiting = [one.state.waiting.reason for one in needed if one.state.waiting is not None]
+    ended = [one.state.terminated.reason for one in _judged(raw) if one.state.terminated is not None]
     found = [reason for reason in waiting if reason and reason not in _STARTING]
     found += sorted((reason for reason in ended if reason and reason != "Completed"), key=lambda one: one == "Error")
     if not found and scheduled is not None and scheduled.status != "True":

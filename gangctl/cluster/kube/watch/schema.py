@@ -30,6 +30,12 @@ class RawMetadata(Raw):
     owner_references: tuple[RawOwner, ...] = ()
 
 
+class RawPodMetadata(RawMetadata):
+    """Metadata of a pod."""
+
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
 class RawCondition(Raw):
     """A condition of a pod or a node."""
 
@@ -124,7 +130,7 @@ class RawPodSpec(Raw):
 class RawPod(Raw):
     """A pod."""
 
-    metadata: RawMetadata
+    metadata: RawPodMetadata
     spec: RawPodSpec = RawPodSpec()
     status: RawPodStatus = RawPodStatus()
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubePod
+from gangctl.cluster.kube.watch.projections import PODS, KubePod
 from gangctl.core.facts.world import Device, LastWords
 from gangsidecar.wire import End, to_words
-from tests.cluster.kube.objects import UID, gang, node, pod
+from tests.cluster.kube.objects import UID, pod
 
 
 def at(time: str) -> float:
@@ -218,6 +218,51 @@ def test_the_newest_end_of_a_restarted_container_is_read() -> None:
     assert read({"containerStatuses": [running("m", "10:00:05")]}).pod.ended_at is None
 
 
+BESIDE = {
+    **SPEC,
+    "initContainers": [*SPEC["initContainers"], {"name": "proxy", "restartPolicy": "Always"}],
+    "containers": [{"name": "m"}, {"name": "log"}],
+}
+WORKER = {"annotations": {"gangctl.io/worker-container": "m"}}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        ended("log", 0, "Completed"),
+        ended("log", 137, "OOMKilled"),
+        waiting("log", "CrashLoopBackOff", restartCount=9, lastState=ended("log", 1, "Error")["state"]),
+    ],
+    ids=["completed", "killed", "crashing"],
+)
+def test_what_happens_to_a_container_beside_the_worker_is_not_the_workers(beside: dict[str, Any]) -> None:
+    end = beside["state"].get("terminated", {})
+    end["message"] = to_words([End(3, 0, 0, exit_code=0)])
+    proxy = running("proxy", "10:09:00", restartCount=9, lastState=ended("proxy", 1, "Error")["state"])
+    status = {
+        "phase": "Running",
+        "initContainerStatuses": [INSTALLED, SIDECAR, proxy],
+        "containerStatuses": [running("m", "10:00:09"), beside],
+    }
+    one = read(status, BESIDE, **WORKER).pod
+    assert (one.started_at, one.ended_at, one.last_words) == (at("10:00:09"), None, None)
+    assert (one.restarts, one.reason, one.is_sound) == (0, "", True)
+
+
+def test_what_keeps_the_worker_from_starting_is_shown() -> None:
+    inits = [ended("gangctl-install", 1, "Error", restartCount=4), waiting("proxy", "ImagePullBackOff")]
+    status = {"initContainerStatuses": inits, "containerStatuses": [waiting("m", "PodInitializing")]}
+    one = read(status, BESIDE, **WORKER).pod
+    assert (one.started_at, one.restarts, one.reason) == (None, 4, "ImagePullBackOff")
+
+
+def test_a_pod_runs_while_a_container_beside_the_worker_does() -> None:
+    mains = [ended("m", 0, "Completed"), running("log", "10:00:09")]
+    inits = [INSTALLED, ended("gangctl", 0, "Completed")]
+    status = {"phase": "Running", "initContainerStatuses": inits, "containerStatuses": mains}
+    assert not read(status, BESIDE, **WORKER, deletionTimestamp=stamp("10:05:00")).pod.terminated
+
+
 def test_the_last_words_of_the_newest_supervisor_are_read() -> None:
     done, failed = End(3, 0, 0, exit_code=0), End(3, 1, 500, exit_code=7)
 
@@ -256,45 +301,3 @@ def test_a_pod_without_its_labels_is_ignored() -> None:
 def test_only_the_controller_of_a_pod_owns_it() -> None:
     owners = [{"kind": "GangJob", "uid": UID}, {"kind": "Job", "uid": UID, "controller": True}]
     assert read({}, ownerReferences=owners).owner == ""
-
-
-@pytest.mark.parametrize(
-    ("ready", "taints", "lost"),
-    [
-        ("True", [], False),
-        ("False", [{"key": "node.kubernetes.io/not-ready"}], False),
-        ("Unknown", [{"key": "node.kubernetes.io/unreachable"}], True),
-        ("True", [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}], True),
-    ],
-)
-def test_a_node_is_lost_when_its_kubelet_is_silent_or_it_is_out_of_service(
-    ready: str, taints: list[dict[str, str]], *, lost: bool
-) -> None:
-    found = NODES.item(json.dumps(node(ready=ready, spec={"taints": taints})).encode())
-    assert found is not None
-    assert found.lost is lost
-
-
-def test_a_node_is_read_with_its_features_and_whether_it_is_schedulable() -> None:
-    plain = NODES.item(json.dumps(node()).encode())
-    able = NODES.item(json.dumps(node(declaredFeatures=["RestartAllContainersOnContainerExits", "X"])).encode())
-    cordoned = NODES.item(json.dumps(node(spec={"unschedulable": True})).encode())
-    assert plain is not None
-    assert able is not None
-    assert cordoned is not None
-    assert (plain.restarts_all, able.restarts_all) == (False, True)
-    assert (plain.schedulable, cordoned.schedulable) == (True, False)
-
-
-def test_a_gang_is_read_with_its_status() -> None:
-    found = GANGS.item(json.dumps(gang(status={"phase": "Running", "attempt": 3})).encode())
-    assert found is not None
-    assert found.job is not None
-    assert (found.job.status.attempt, found.unreadable) == (3, "")
-
-
-def test_an_unreadable_gang_has_a_name_and_a_reason() -> None:
-    found = GANGS.item(json.dumps(gang(status={"phase": "Dancing", "invention": 3})).encode())
-    assert found is not None
-    assert (found.uid, found.name, found.job) == (UID, "g", None)
-    assert found.unreadable.startswith("status.phase: Input should be")

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gangctl.cluster.kube.watch.projections import GANGS, NODES
+from tests.cluster.kube.objects import UID, gang, node
+
+
+@pytest.mark.parametrize(
+    ("ready", "taints", "lost"),
+    [
+        ("True", [], False),
+        ("False", [{"key": "node.kubernetes.io/not-ready"}], False),
+        ("Unknown", [{"key": "node.kubernetes.io/unreachable"}], True),
+        ("True", [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}], True),
+    ],
+)
+def test_a_node_is_lost_when_its_kubelet_is_silent_or_it_is_out_of_service(
+    ready: str, taints: list[dict[str, str]], *, lost: bool
+) -> None:
+    found = NODES.item(json.dumps(node(ready=ready, spec={"taints": taints})).encode())
+    assert found is not None
+    assert found.lost is lost
+
+
+def test_a_node_is_read_with_its_features_and_whether_it_is_schedulable() -> None:
+    plain = NODES.item(json.dumps(node()).encode())
+    able = NODES.item(json.dumps(node(declaredFeatures=["RestartAllContainersOnContainerExits", "X"])).encode())
+    cordoned = NODES.item(json.dumps(node(spec={"unschedulable": True})).encode())
+    assert plain is not None
+    assert able is not None
+    assert cordoned is not None
+    assert (plain.restarts_all, able.restarts_all) == (False, True)
+    assert (plain.schedulable, cordoned.schedulable) == (True, False)
+
+
+def test_a_gang_is_read_with_its_status() -> None:
+    found = GANGS.item(json.dumps(gang(status={"phase": "Running", "attempt": 3})).encode())
+    assert found is not None
+    assert found.job is not None
+    assert (found.job.status.attempt, found.unreadable) == (3, "")
+
+
+def test_an_unreadable_gang_has_a_name_and_a_reason() -> None:
+    found = GANGS.item(json.dumps(gang(status={"phase": "Dancing", "invention": 3})).encode())
+    assert found is not None
+    assert (found.uid, found.name, found.job) == (UID, "g", None)
+    assert found.unreadable.startswith("status.phase: Input should be")
