@@ -88,12 +88,14 @@ def test_a_process_whose_first_thread_has_ended_runs_until_its_last_has(tmp_path
         "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); "
         "ctypes.CDLL(None).pthread_exit(None)"
     )
-    child = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    environment = {**os.environ, "GANG_POD_UID": "threads", "GANG_SUPERVISED": "1"}
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment)
     found = process.process_of(child.pid)
     assert found is not None
     stat = Path(f"/proc/{child.pid}/stat")
     until("the first thread has ended", lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
     assert process.is_alive(found)
+    assert process.marked("threads") == (found,)
     assert process.send(found, signal.SIGKILL)
     child.wait()
     assert not process.is_alive(found)

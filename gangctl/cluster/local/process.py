@@ -180,10 +180,15 @@ def _pids() -> Iterator[int]:
 
 
 def _words(pid: int, name: str) -> list[bytes]:
-    try:
-        return (_PROC / str(pid) / name).read_bytes().split(b"\0")
-    except OSError:
-        return []
+    """A file of words about a process. If its first thread has ended, another thread still has it."""
+    process = _PROC / str(pid)
+    with suppress(OSError):
+        return (process / name).read_bytes().split(b"\0")
+    with suppress(OSError):
+        for thread in (process / "task").iterdir():
+            with suppress(OSError):
+                return (thread / name).read_bytes().split(b"\0")
+    return []
 
 
 def _stat(pid: int) -> _Stat | None:

@@ -215,14 +215,24 @@ def marked(pod: str) -> List[int]:
     me = os.getpid()
     found: List[int] = []
     for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                entries = file.read().split(b"\0")
-        except OSError:
-            continue
-        if pid != me and wanted.issubset(entries):
+        if pid != me and wanted.issubset(_environment(pid)):
             found.extend([pid, *descendants(pid, {me})])
     return found
+
+
+def _environment(pid: int) -> List[bytes]:
+    """The environment that a process was started with. One whose first thread has ended has it in its other threads."""
+    try:
+        tasks = [f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task"))]
+    except OSError:
+        return []
+    for task in tasks:
+        try:
+            with open(f"{task}/environ", "rb") as file:
+                return file.read().split(b"\0")
+        except OSError:
+            continue
+    return []
 
 
 def oom_kills() -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gangsidecar.supervisor import processes
-from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, pids, python, shell, wait_for
+from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, is_zombie, pids, python, shell, wait_for
 
 
 def test_daemons_in_other_sessions_are_gone_before_ready(member: Member) -> None:
@@ -98,6 +98,23 @@ def test_a_new_supervisor_kills_what_a_killed_one_left_before_it_reports(member:
     assert not any(map(is_alive, left))
     assert new.session != old.session
     assert new.attempt == 0
+
+
+def test_a_new_supervisor_kills_a_worker_whose_first_thread_has_ended(member: Member) -> None:
+    member.train(
+        *python(
+            "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1000,)).start(); "
+            "ctypes.CDLL(None).pthread_exit(None)"
+        )
+    )
+    (worker,) = wait_for(lambda: processes.children(member.pid))
+    second_thread = wait_for(lambda: [one for one in Path(f"/proc/{worker}/task").iterdir() if int(one.name) != worker])
+    wait_for(lambda: is_zombie(worker))
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    assert second_thread[0].exists()
+    member.start(*SLEEP)
+    assert not second_thread[0].exists()
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare starts a process as PID 1")
