@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from typing import Any, Final
-
-import jsonschema
-import yaml
+from typing import Any
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
@@ -23,31 +17,10 @@ from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import Checkpoint, Found, Phase, Progress, Report, Scanned
+from tests.core.storing import WORST, stored_again
 from tests.core.world import START
 
-WORST: Final = 128 * 1024
-"""Bytes of a status."""
-CRD = Path(__file__).parents[2] / "crds" / "gangctl.io_gangjobs.yaml"
 LONG_PATH = "/checkpoints/" + "p" * 240
-
-
-@cache
-def validator() -> jsonschema.Draft202012Validator:
-    """What the API server checks of a status."""
-    versions = yaml.safe_load(CRD.read_text())["spec"]["versions"]
-    return jsonschema.Draft202012Validator(versions[0]["schema"]["openAPIV3Schema"]["properties"]["status"])
-
-
-def stored(job: GangJob, status: Status, limit: int) -> GangJob:
-    """The job as it is read again after the write of its status."""
-    text = status.model_dump_json(by_alias=True, exclude_none=True)
-    size = len(text.encode())
-    assert size <= limit, (size, {name: len(json.dumps(value)) for name, value in json.loads(text).items()})
-    errors = [f"{error.json_path}: {error.message[:200]}" for error in validator().iter_errors(json.loads(text))]
-    assert not errors
-    read = Status.model_validate_json(text)
-    assert read == status, "it is read back as another status"
-    return changed(job, status=read)
 
 
 class Fleet:
@@ -108,7 +81,7 @@ class Fleet:
         plan = decide(self.now, self.job, self.look())
         if plan.status is not None:
             self.largest = max(self.largest, len(plan.status.model_dump_json(by_alias=True, exclude_none=True)))
-            self.job = stored(self.job, plan.status, self.limit)
+            self.job = changed(self.job, status=stored_again(plan.status, self.limit))
         for action in plan.actions:
             match action:
                 case CreatePod():

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum, auto
 
-from gangctl.api.gangjob import GangJob
-from gangctl.api.status import Status
 from gangctl.cluster.sightings import first_seen, seen_again
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Pod
@@ -49,8 +47,6 @@ def begin(u: Universe) -> int:
     """A controller process becomes the leader."""
     u.newest_leader += 1
     number = u.newest_leader
-    if not u.engine.searching:
-        _is_read_back(u, u.status)
     u.leaders[number] = Leader(
         number=number,
         skew=u.skew,
@@ -66,13 +62,6 @@ def begin(u: Universe) -> int:
         synced=(u.now, u.now, u.now),
     )
     return number
-
-
-def _is_read_back(u: Universe, status: Status) -> None:
-    """Whether an answer was lost is told by what is stored: it must equal what was written."""
-    stored = u.job_of(u.spec, u.generation, status)
-    again = GangJob.model_validate_json(stored.model_dump_json(by_alias=True, exclude_none=True))
-    assert again == stored, "a status comes back from the store as another one"
 
 
 def end(u: Universe, number: int) -> None:
@@ -101,7 +90,7 @@ def thaw(u: Universe, number: int) -> None:
     leader = u.leaders[number]
     linked = {uid for uid, box in u.boxes.items() if box.link == number}
     heard = tuple(replace(one, connected=one.connected and one.report.pod in linked) for one in leader.heard)
-    u.leaders[number] = replace(leader, frozen=False, dirty=True, heard=heard)
+    u.leaders[number] = leader._replace(frozen=False, dirty=True, heard=heard)
 
 
 def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:
@@ -120,13 +109,13 @@ def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) ->
     told = leader.version != u.version and Watch.GANG in watches
     changed = any(watch in watches for watch in stale(u, leader))
     synced = tuple(u.now if watch in watches else at for watch, at in zip(Watch, leader.synced, strict=True))
-    leader = replace(leader, synced=synced, dirty=leader.dirty or changed)
+    leader = leader._replace(synced=synced, dirty=leader.dirty or changed)
     if told:
-        leader = replace(leader, status=u.status, version=u.version, spec=u.spec, generation=u.generation, plan=None)
+        leader = leader._replace(status=u.status, version=u.version, spec=u.spec, generation=u.generation, plan=None)
     if Watch.PODS in watches:
-        leader = replace(leader, written=_pods(u), pods=_seen(u, leader), refused=_refused(u))
+        leader = leader._replace(written=_pods(u), pods=_seen(u, leader), refused=_refused(u))
     if Watch.NODES in watches:
-        leader = replace(leader, lost=_lost(u, leader.lost, leader.skew))
+        leader = leader._replace(lost=_lost(u, leader.lost, leader.skew))
     u.leaders[number] = leader
     if told:
         tell_all(u, number)
@@ -146,11 +135,11 @@ def think(u: Universe, number: int) -> None:
     plan = u.engine.decide(u.clock(leader), leader, u.job_of)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     looked = frozenset(pod.uid for pod in leader.pods)
-    thought = replace(leader, dirty=False, wake_at=wake, looked=looked, thought_at=u.now)
+    thought = leader._replace(dirty=False, wake_at=wake, looked=looked, thought_at=u.now)
     if plan.status is not None and plan.status != leader.status:
-        u.leaders[number] = replace(thought, plan=plan)
+        u.leaders[number] = thought._replace(plan=plan)
     else:
-        u.leaders[number] = replace(thought, todo=plan.actions)
+        u.leaders[number] = thought._replace(todo=plan.actions)
         _end_round(u, number)
 
 
@@ -158,7 +147,7 @@ def _braked(u: Universe, leader: Leader) -> Leader:
     """It counts who is silent before it decides: the controller has no other gang."""
     now = seconds(u.clock(leader))
     gang = Gang(now, u.job_of(leader.spec, leader.generation, leader.status), observed(leader))
-    return replace(leader, brake=brake.counted(leader.brake, now, [brake.census(gang)]))
+    return leader._replace(brake=brake.counted(leader.brake, now, [brake.census(gang)]))
 
 
 def _end_round(u: Universe, number: int) -> None:
@@ -169,7 +158,7 @@ def _end_round(u: Universe, number: int) -> None:
     needed = {pod.uid for pod in leader.pods} | {entry.pod for entry in leader.status.awaited} | leader.looked
     heard = tuple(one for one in leader.heard if one.connected or one.report.pod in needed)
     if len(heard) < len(leader.heard):
-        u.leaders[number] = replace(leader, heard=heard)
+        u.leaders[number] = leader._replace(heard=heard)
     truth.round_ends(u, leader)
 
 
@@ -180,17 +169,17 @@ def write(u: Universe, number: int, outcome: Write) -> None:
     assert plan is not None
     assert plan.status is not None
     if leader.version != u.version or outcome is Write.CONFLICT:
-        u.leaders[number] = replace(leader, plan=None, dirty=True)
+        u.leaders[number] = leader._replace(plan=None, dirty=True)
         sync(u, number, (Watch.GANG,))
         return
     if outcome is not Write.TIMEOUT_LOST:
         if not u.engine.searching:
-            _is_read_back(u, plan.status)
+            invariants.storable(plan.status)
         u.store(leader, plan.status)
     if outcome is not Write.DONE:
-        u.leaders[number] = replace(leader, plan=None, wake_at=u.now + RETRY_MS)
+        u.leaders[number] = leader._replace(plan=None, wake_at=u.now + RETRY_MS)
         return
-    u.leaders[number] = replace(leader, plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True)
+    u.leaders[number] = leader._replace(plan=None, status=u.status, version=u.version, todo=plan.actions, dirty=True)
     tell_all(u, number)
     _end_round(u, number)
 
@@ -199,11 +188,11 @@ def act(u: Universe, number: int) -> None:
     """The next action of a plan whose status is stored."""
     leader = u.leaders[number]
     action, todo = leader.todo[0], leader.todo[1:]
-    u.leaders[number] = replace(leader, todo=todo)
+    u.leaders[number] = leader._replace(todo=todo)
     match action:
         case CreatePod(member, incarnation):
             if u.creation_fails:
-                u.leaders[number] = replace(leader, todo=todo, dirty=True)
+                u.leaders[number] = leader._replace(todo=todo, dirty=True)
             else:
                 u.create_pod(member, incarnation)
         case DeletePod(_, uid):

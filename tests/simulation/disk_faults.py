@@ -67,7 +67,7 @@ def _prune(u: Universe, _target: int) -> None:
 def _blind(u: Universe, target: int) -> None:
     box = box_of(u, target)
     if box is not None:
-        u.boxes[box.pod] = replace(box, blind=True)
+        u.boxes[box.pod] = box._replace(blind=True)
 
 
 def _unmount(u: Universe, target: int) -> None:
@@ -76,13 +76,13 @@ def _unmount(u: Universe, target: int) -> None:
     u.mounts_fail = u.mounts_fail or not target % 2
     for box in chosen:
         if box is not None:
-            u.boxes[box.pod] = replace(u.boxes[box.pod], unmounted=True)
+            u.boxes[box.pod] = u.boxes[box.pod]._replace(unmounted=True)
 
 
 def _mount(u: Universe, _target: int) -> None:
     u.mounts_fail = False
     for uid, box in list(u.boxes.items()):
-        u.boxes[uid] = replace(box, unmounted=False)
+        u.boxes[uid] = box._replace(unmounted=False)
 
 
 def _misspell(u: Universe, target: int) -> None:
@@ -101,7 +101,7 @@ def _reboot(u: Universe, target: int) -> None:
         return
     sidecars.cut(u, box.pod)
     u.disk = u.disk.without_memory(box.pod)
-    u.boxes[box.pod] = replace(u.boxes[box.pod], procs=(), boots=box.boots + 1, newest=None)
+    u.boxes[box.pod] = u.boxes[box.pod]._replace(procs=(), boots=box.boots + 1, newest=None)
     kubelets.crash_supervisor(u, box.pod)
 
 

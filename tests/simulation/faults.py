@@ -29,10 +29,10 @@ def heal(u: Universe) -> None:
         u.node_is_back(node)
     for uid in list(u.boxes):
         box = u.boxes[uid]
-        u.boxes[uid] = replace(box, cut_off=False, mute=False, deaf=False, blind=False, unmounted=False, unable=False)
+        u.boxes[uid] = box._replace(cut_off=False, mute=False, deaf=False, blind=False, unmounted=False, unable=False)
         stuck = [proc for proc in box.procs if proc.stuck]
         freed = tuple(replace(proc, stuck=False) for proc in box.procs)
-        u.boxes[uid] = replace(u.boxes[uid], procs=freed)
+        u.boxes[uid] = u.boxes[uid]._replace(procs=freed)
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
     if u.spec.suspend:

@@ -49,7 +49,7 @@ def _node_back(u: Universe, target: int) -> None:
         u.node_is_back(node)
         for uid, box in list(u.boxes.items()):
             if box.node == node:
-                u.boxes[uid] = replace(box, cut_off=False, mute=False, deaf=False)
+                u.boxes[uid] = box._replace(cut_off=False, mute=False, deaf=False)
 
 
 def _delete_pod(u: Universe, target: int) -> None:
@@ -142,7 +142,7 @@ def _change_roles(u: Universe, target: int) -> None:
     """Not while two controllers act: the model assumes that."""
     if len(u.leaders) < 2:
         u.change_spec(roles=_roles(u.setup.name, target % 3))
-        u.ghost = replace(u.ghost, ran=(0, ()))  # Another job: what has finished was the old one.
+        u.ghost = u.ghost._replace(ran=(0, ()))  # Another job: what has finished was the old one.
 
 
 def _skew_nodes(u: Universe, target: int) -> None:

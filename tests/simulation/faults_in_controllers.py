@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.simulation import controller, moves
 from tests.simulation.universe import Universe
 from tests.simulation.values import Fault, Leader
@@ -25,7 +23,7 @@ def _usurp(u: Universe, target: int) -> None:
     """A second one leads; the first is frozen, or acts on what it knew until it notices."""
     leader = _leader(u, -1)
     if leader is not None and len(u.leaders) < 2:
-        u.leaders[leader.number] = replace(leader, frozen=target % 2 == 0)
+        u.leaders[leader.number] = leader._replace(frozen=target % 2 == 0)
         controller.begin(u)
 
 
@@ -34,7 +32,7 @@ def _thaw(u: Universe, target: int) -> None:
     if leader is not None and leader.frozen:
         controller.thaw(u, leader.number)
     elif leader is not None and len(u.leaders) > 1:
-        u.leaders[leader.number] = replace(leader, frozen=True)
+        u.leaders[leader.number] = leader._replace(frozen=True)
 
 
 def _write(outcome: controller.Write) -> Fault:
@@ -74,7 +72,7 @@ def _set_clock_forward(u: Universe, target: int) -> None:
 def _step_clock(u: Universe, ms: int) -> None:
     u.skew += ms
     for number, leader in u.leaders.items():
-        u.leaders[number] = replace(leader, dirty=True)
+        u.leaders[number] = leader._replace(dirty=True)
 
 
 def _succeed_with_another_clock(u: Universe, target: int) -> None:

@@ -48,7 +48,7 @@ def _change(**update: bool) -> Fault:
         if found is not None:
             box, proc = found
             changed = tuple(replace(one, **update) if one == proc else one for one in box.procs)
-            u.boxes[box.pod] = replace(box, procs=changed)
+            u.boxes[box.pod] = box._replace(procs=changed)
 
     return fault
 
@@ -57,7 +57,7 @@ def _disable(u: Universe, target: int) -> None:
     """The next start of its worker fails."""
     box = box_of(u, target)
     if box is not None:
-        u.boxes[box.pod] = replace(box, unable=True)
+        u.boxes[box.pod] = box._replace(unable=True)
 
 
 def _request(u: Universe, target: int) -> None:
@@ -86,7 +86,7 @@ def _crash_sidecar(u: Universe, target: int) -> None:
     if box is not None:
         sidecars.cut(u, box.pod)
         box = u.boxes[box.pod]
-        u.boxes[box.pod] = replace(box, newest=None)
+        u.boxes[box.pod] = box._replace(newest=None)
         if box.machine is not None:
             sidecars.report(u, box.pod)
 
@@ -96,7 +96,7 @@ def partition(u: Universe, target: int) -> None:
     box = box_of(u, target)
     if box is not None:
         sidecars.cut(u, box.pod)
-        u.boxes[box.pod] = replace(u.boxes[box.pod], cut_off=True)
+        u.boxes[box.pod] = u.boxes[box.pod]._replace(cut_off=True)
         truth.forget(u, box.pod)
 
 
@@ -105,8 +105,8 @@ def _reconnect(u: Universe, target: int) -> None:
     if apart:
         box = apart[target % len(apart)]
         if box.node in u.lost and not box.is_reached:
-            u.ghost = replace(u.ghost, excused=u.status.attempt)
-        u.boxes[box.pod] = replace(box, cut_off=False, mute=False, deaf=False)
+            u.ghost = u.ghost._replace(excused=u.status.attempt)
+        u.boxes[box.pod] = box._replace(cut_off=False, mute=False, deaf=False)
 
 
 def _lose_message(u: Universe, target: int) -> None:
@@ -114,17 +114,17 @@ def _lose_message(u: Universe, target: int) -> None:
     box = box_of(u, target)
     if box is not None and box.link is not None and (box.up or box.down):
         if box.down and (target % 2 or not box.up):
-            u.boxes[box.pod] = replace(box, down=box.down[1:], broken=True)
+            u.boxes[box.pod] = box._replace(down=box.down[1:], broken=True)
         else:
-            u.boxes[box.pod] = replace(box, up=box.up[1:], broken=True)
+            u.boxes[box.pod] = box._replace(up=box.up[1:], broken=True)
 
 
 def _repeat_message(u: Universe, target: int) -> None:
     box = box_of(u, target)
     if box is not None and box.down and target % 2:
-        u.boxes[box.pod] = replace(box, down=(*box.down, box.down[target % len(box.down)]))
+        u.boxes[box.pod] = box._replace(down=(*box.down, box.down[target % len(box.down)]))
     elif box is not None and box.up:
-        u.boxes[box.pod] = replace(box, up=(*box.up, box.up[target % len(box.up)]))
+        u.boxes[box.pod] = box._replace(up=(*box.up, box.up[target % len(box.up)]))
 
 
 def _half_open(*, mute: bool) -> Fault:
@@ -133,8 +133,8 @@ def _half_open(*, mute: bool) -> Fault:
     def fault(u: Universe, target: int) -> None:
         box = box_of(u, target)
         if box is not None and box.is_reached:
-            u.boxes[box.pod] = replace(
-                box, broken=box.broken or (not mute and box.link is not None), mute=mute, deaf=not mute
+            u.boxes[box.pod] = box._replace(
+                broken=box.broken or (not mute and box.link is not None), mute=mute, deaf=not mute
             )
             truth.forget(u, box.pod)
 

@@ -20,7 +20,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     assert box.link is not None
     leader = u.leaders[box.link]
     if isinstance(up.body, Scanned):
-        u.leaders[leader.number] = replace(leader, scanned=up.body, dirty=leader.dirty or up.body != leader.scanned)
+        u.leaders[leader.number] = leader._replace(scanned=up.body, dirty=leader.dirty or up.body != leader.scanned)
         return
     orders = dict(leader.orders)
     if not u.engine.searching:
@@ -31,19 +31,18 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     before = next((one for one in leader.heard if one.report.pod == uid), None)
     at = seconds(u.clock(leader))
     heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, at)}
-    u.leaders[leader.number] = replace(
-        leader,
+    u.leaders[leader.number] = leader._replace(
         heard=tuple(heard[pod] for pod in sorted(heard)),
         orders=tuple(sorted(orders.items())),
         dirty=leader.dirty or before is None or not before.connected or substance(before.report) != substance(report),
         ends=_ends(u, leader, report),
     )
-    u.boxes[uid] = replace(box, heard_at=u.now)
+    u.boxes[uid] = box._replace(heard_at=u.now)
     runs = report.phase is Phase.RUNNING and report.attempt == u.ghost.ran[0]
     if runs and report.session not in dict(u.ghost.heard):
-        u.ghost = replace(u.ghost, heard=(*u.ghost.heard, (report.session, u.now)))
+        u.ghost = u.ghost._replace(heard=(*u.ghost.heard, (report.session, u.now)))
     if before is not None and before.report.session != report.session:
-        u.boxes[uid] = replace(u.boxes[uid], told=None)
+        u.boxes[uid] = u.boxes[uid]._replace(told=None)
     if u.spec.recovery.isolation_timeout_seconds is not None and (before is None or not before.connected):
         sidecars.tell(u, uid, Ping(report.sent_ms))
     tell(u, leader.number, uid)
@@ -66,7 +65,7 @@ def tell(u: Universe, number: int, uid: str) -> None:
     if said is None or said == box.told:
         return
     invariants.told(u, leader, said)
-    u.boxes[uid] = replace(box, told=said)
+    u.boxes[uid] = box._replace(told=said)
     sidecars.tell(u, uid, said)
 
 
@@ -88,8 +87,8 @@ def beat(u: Universe, uid: str) -> None:
     heard = tuple(
         replace(one, report=said, at=at) if one.connected and one.report.pod == uid else one for one in leader.heard
     )
-    u.leaders[leader.number] = replace(leader, heard=heard)
-    u.boxes[uid] = replace(box, heard_at=u.now)
+    u.leaders[leader.number] = leader._replace(heard=heard)
+    u.boxes[uid] = box._replace(heard_at=u.now)
 
 
 def _ends(u: Universe, leader: Leader, report: Report) -> tuple[tuple[Ended, int], ...]:

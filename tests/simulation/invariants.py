@@ -19,6 +19,7 @@ from gangctl.core.record.stragglers import LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
+from tests.core.storing import stored_again
 from tests.simulation import restored, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
@@ -189,6 +190,14 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.given_back and not old.given_back and not u.skew:
         listened, timeout = u.wall - seconds(leader.since), u.spec.recovery.replacement_timeout_seconds
         require(listened >= timeout, 5, f"the replacement timeout passed after {listened} s with a leader")
+
+
+def storable(status: Status) -> None:
+    """12: a status can be stored, and is read as it was written: whether a lost answer was a yes is told by that."""
+    try:
+        stored_again(status)
+    except ValueError as error:
+        require(False, 12, str(error))  # noqa: FBT003 - it doesn't hold
 
 
 def _accounted(old: Status, new: Status) -> None:

@@ -35,7 +35,7 @@ def crash_supervisor(u: Universe, uid: str) -> None:
     """The supervisor is killed. As PID 1 it takes its container along; else its processes run on."""
     box = u.boxes[uid]
     procs = box.procs if u.setup.local else tuple(proc for proc in box.procs if proc.stuck)
-    u.boxes[uid] = replace(box, machine=None, inbox=(), procs=procs, ending=False)
+    u.boxes[uid] = box._replace(machine=None, inbox=(), procs=procs, ending=False)
     if uid in u.pods:
         u.pods[uid] = replace(u.pods[uid], started_at=None)
     if not u.setup.restarts_containers:
@@ -75,14 +75,14 @@ def end_containers(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     stuck = tuple(proc for proc in box.procs if proc.stuck)
     again = u.now + STUCK_RETRY_MS if stuck else box.kill_at
-    u.boxes[uid] = replace(box, machine=None, inbox=(), procs=stuck, ending=False, exited=not stuck, kill_at=again)
+    u.boxes[uid] = box._replace(machine=None, inbox=(), procs=stuck, ending=False, exited=not stuck, kill_at=again)
     if not stuck and uid not in u.pods:
         del u.boxes[uid]
 
 
 def ask_to_end(u: Universe, uid: str) -> None:
     """The kubelet has seen that the pod is to go: SIGTERM, and SIGKILL later."""
-    u.boxes[uid] = replace(u.boxes[uid], kill_at=u.now + GRACE_MS)
+    u.boxes[uid] = u.boxes[uid]._replace(kill_at=u.now + GRACE_MS)
     if u.boxes[uid].machine is None:
         end_containers(u, uid)
     else:

@@ -152,16 +152,16 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
         case Kind.UP:
             box = u.boxes[uid]
             up = box.up[move.which]
-            u.boxes[uid] = replace(box, up=box.up[: move.which] + box.up[move.which + 1 :])
+            u.boxes[uid] = box._replace(up=box.up[: move.which] + box.up[move.which + 1 :])
             hub.receive(u, uid, up)
         case Kind.DOWN:
             box = u.boxes[uid]
             message = box.down[move.which]
-            u.boxes[uid] = replace(box, down=box.down[: move.which] + box.down[move.which + 1 :])
+            u.boxes[uid] = box._replace(down=box.down[: move.which] + box.down[move.which + 1 :])
             sidecars.hear(u, uid, message)
         case Kind.LATE:
             box = u.boxes[uid]
-            u.boxes[uid] = replace(box, late=box.late[1:])
+            u.boxes[uid] = box._replace(late=box.late[1:])
             sidecars.hear(u, uid, box.late[0])
         case Kind.CONNECT:
             _connect(u, uid)
@@ -193,7 +193,7 @@ def _inner(u: Universe, uid: str) -> None:
     """The supervisor has looked for the restore point, again and again for a while."""
     box = u.boxes[uid]
     look = box.inbox[0]
-    u.boxes[uid] = replace(box, inbox=box.inbox[1:])
+    u.boxes[uid] = box._replace(inbox=box.inbox[1:])
     there = disks.sees(u, box, look.restore.tier, look.restore.step)
     u.feed(uid, machine.RestoreSeen(look.attempt) if there else machine.RestoreMissing(look.attempt))
 
@@ -203,16 +203,16 @@ def _connect(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     assert box.newest is not None
     if invariants.is_lost(u, uid):
-        u.ghost = replace(u.ghost, lost=u.ghost.lost | {uid})
+        u.ghost = u.ghost._replace(lost=u.ghost.lost | {uid})
     host = u.newest_leader
-    u.boxes[uid] = replace(box, link=host, up=(), down=(), told=None, broken=False, heard_at=u.now)
+    u.boxes[uid] = box._replace(link=host, up=(), down=(), told=None, broken=False, heard_at=u.now)
     if box.machine is not None:
         sidecars.report(u, uid)  # Supervisors repeat their reports every few seconds.
         return
     report, at = box.newest
     sidecars.send_up(u, uid, report)
     sent = u.boxes[uid].up[-1]
-    u.boxes[uid] = replace(u.boxes[uid], up=(replace(sent, sent=at),))
+    u.boxes[uid] = u.boxes[uid]._replace(up=(replace(sent, sent=at),))
 
 
 # Time
@@ -242,7 +242,7 @@ def advance(u: Universe, until: int) -> None:
             if sidecars.is_silent(u, box):
                 sidecars.give_up(u, uid)
             elif box.late and u.now >= box.heard_at + sidecars.SILENT_MS + sidecars.LATE_MS:
-                u.boxes[uid] = replace(box, late=())
+                u.boxes[uid] = box._replace(late=())
             if box.machine is not None and _hears_pings(u, box):
                 hub.beat(u, uid)
                 u.feed(uid, Ping(hub.heard_ms(u, uid)))

@@ -8,8 +8,8 @@ MUTANTS = (
     one(
         "members are told before the status is stored",
         "tests/simulation/controller.py",
-        "        u.leaders[number] = replace(thought, plan=plan)\n",
-        "        u.leaders[number] = replace(thought, plan=plan, status=plan.status)\n        tell_all(u, number)\n",
+        "        u.leaders[number] = thought._replace(plan=plan)\n",
+        "        u.leaders[number] = thought._replace(plan=plan, status=plan.status)\n        tell_all(u, number)\n",
     ),
     Mutant(
         "the machine takes a Run of any attempt",

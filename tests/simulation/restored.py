@@ -10,7 +10,6 @@ step, or has made progress and looks into a directory, must not begin at zero by
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangctl.api.checkpoint_status import RestorePoint
@@ -56,7 +55,7 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
     point, usable = new.restore_point, _usable(u, leader, new)
     asked = u.spec.restart_from
     if point is None and asked.type == "Beginning" and asked.restart_token == u.spec.restart_token:
-        u.ghost = replace(u.ghost, trunk=(), was_restored=False, gone_unheard=False)
+        u.ghost = u.ghost._replace(trunk=(), was_restored=False, gone_unheard=False)
         return
     if point is None:
         require(not usable, 4, f"it starts from the beginning though {sorted(usable)} could be loaded")
@@ -65,7 +64,7 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
         progressed = u.ghost.trunk and (saw or (u.status.progress is not None and u.status.progress.step))
         directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
         require(not (progressed and directory), 4, "it starts from the beginning though it has made progress")
-        u.ghost = replace(u.ghost, trunk=(), gone_unheard=False)
+        u.ghost = u.ghost._replace(trunk=(), gone_unheard=False)
         return
     line, unheard = _line(u, new, point)
     rejected = {entry.marker for entry in new.rejected_steps if (entry.tier, entry.step) == (point.tier, point.step)}
@@ -80,7 +79,7 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
     if older is not None and new.ledger and new.ledger[-1].progressed is False and point.step < older.step:
         best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
     require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
-    u.ghost = replace(u.ghost, trunk=trunk, was_restored=True, gone_unheard=unheard)
+    u.ghost = u.ghost._replace(trunk=trunk, was_restored=True, gone_unheard=unheard)
 
 
 def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, bool]:
@@ -146,7 +145,7 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
     """The box after its worker was started with this Run: what it loads is what the attempt restores."""
     if run.restore is None:
         require(not u.ghost.trunk or u.spec.checkpoint is None, 4, f"{box.pod} starts from the beginning alone")
-        return replace(box, step=0, line=(), poisoned=False)
+        return box._replace(step=0, line=(), poisoned=False)
     step, base = run.restore.step, disks.cut(u.ghost.trunk, run.restore.step)
     tier = next(one for one in disks.tiers(u.spec) if one.name == run.restore.tier)
     if tier.scope == "Shared":
@@ -158,4 +157,4 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
         lines.discard(None)
     require(lines <= {base}, 4, f"{box.pod} restores {lines} and not {base}")
     sick = any(file is None or file.line is None or file.sick for file in files)
-    return replace(box, step=step, line=base, poisoned=sick)
+    return box._replace(step=step, line=base, poisoned=sick)

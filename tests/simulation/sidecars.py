@@ -25,7 +25,7 @@ def report(u: Universe, uid: str) -> None:
     assert box.machine is not None
     seq = 0 if u.engine.searching else box.seq + 1
     said = u.engine.keep(machine.report(box.machine, u.now, seq))
-    u.boxes[uid] = replace(box, newest=(said, u.now), seq=seq)
+    u.boxes[uid] = box._replace(newest=(said, u.now), seq=seq)
     send_up(u, uid, said)
 
 
@@ -36,15 +36,15 @@ def send_up(u: Universe, uid: str, body: Report | Scanned) -> None:
         return
     if u.engine.searching:  # Only the newest report matters: an older one could only have come before it.
         kept = tuple(one for one in box.up if type(one.body) is not type(body))
-        u.boxes[uid] = replace(box, up=(*kept, Up(0, u.now, body)))
+        u.boxes[uid] = box._replace(up=(*kept, Up(0, u.now, body)))
     else:
-        u.boxes[uid] = replace(box, order=box.order + 1, up=(*box.up, Up(box.order + 1, u.now, body)))
+        u.boxes[uid] = box._replace(order=box.order + 1, up=(*box.up, Up(box.order + 1, u.now, body)))
 
 
 def answer_scan(u: Universe, uid: str, scan: Scan) -> None:
     """The supervisor lists what it sees now."""
     found = disks.found(u, u.boxes[uid])
-    u.boxes[uid] = replace(u.boxes[uid], kept_scan=None)
+    u.boxes[uid] = u.boxes[uid]._replace(kept_scan=None)
     send_up(u, uid, u.engine.keep(Scanned(scan.attempt, uid, found)))
 
 
@@ -53,12 +53,12 @@ def hear(u: Universe, uid: str, message: object) -> None:
     box = u.boxes[uid]
     match message:
         case Directive():
-            u.boxes[uid] = replace(box, kept=message)
+            u.boxes[uid] = box._replace(kept=message)
             u.feed(uid, message)
         case Ping():
             u.feed(uid, message)
         case Scan():
-            u.boxes[uid] = replace(box, kept_scan=message)
+            u.boxes[uid] = box._replace(kept_scan=message)
             if box.machine is not None:
                 answer_scan(u, uid, message)
 
@@ -67,7 +67,7 @@ def tell(u: Universe, uid: str, message: Directive | Ping | Scan) -> None:
     """A controller sends a message to a sidecar that is connected."""
     box = u.boxes[uid]
     if not box.deaf:
-        u.boxes[uid] = replace(box, down=(*box.down, u.engine.keep(message)))
+        u.boxes[uid] = box._replace(down=(*box.down, u.engine.keep(message)))
 
 
 def is_silent(u: Universe, box: Box) -> bool:
@@ -80,7 +80,7 @@ def give_up(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     late = (*box.down, Ping(0))
     cut(u, uid)
-    u.boxes[uid] = replace(u.boxes[uid], late=late)
+    u.boxes[uid] = u.boxes[uid]._replace(late=late)
 
 
 def cut(u: Universe, uid: str) -> None:
@@ -89,7 +89,7 @@ def cut(u: Universe, uid: str) -> None:
     if box.link is None:
         return
     leader = u.leaders.get(box.link)
-    u.boxes[uid] = replace(box, link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, late=())
+    u.boxes[uid] = box._replace(link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, late=())
     if leader is not None and not leader.frozen:
         heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
-        u.leaders[leader.number] = replace(leader, heard=heard, dirty=True)
+        u.leaders[leader.number] = leader._replace(heard=heard, dirty=True)

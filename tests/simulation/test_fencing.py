@@ -22,7 +22,7 @@ X = "worker-1.0"
 def stubborn(u: Universe, uid: str) -> None:
     """Its worker ignores SIGTERM: it uses the whole grace."""
     box = u.boxes[uid]
-    u.boxes[uid] = replace(box, procs=tuple(replace(proc, stubborn=True) for proc in box.procs))
+    u.boxes[uid] = box._replace(procs=tuple(replace(proc, stubborn=True) for proc in box.procs))
 
 
 def fenced() -> Universe:
@@ -142,7 +142,7 @@ def test_a_ping_that_comes_late_does_not_prolong_a_lease() -> None:
     sidecars.report(u, X)  # From here on nothing that it sends arrives. What it is sent does.
     leader = u.leaders[u.newest_leader]
     heard = tuple(replace(one, connected=one.report.pod != X) for one in leader.heard)
-    u.leaders[leader.number] = replace(leader, heard=heard, dirty=True)
+    u.leaders[leader.number] = leader._replace(heard=heard, dirty=True)
     u.lost |= {u.boxes[X].node}
     until = u.now + ISOLATION + GRACE + MARGIN
     while u.now <= until + 10_000 and not is_in(u, GangPhase.RUNNING, 2):
@@ -162,7 +162,7 @@ def test_a_run_that_arrives_after_the_isolation_time_starts_nothing() -> None:
     cut_off(u, X)
     kill(u, "worker-2.0")
     advance(u, u.now + ISOLATION)
-    u.boxes[X] = replace(u.boxes[X], down=(run,))
+    u.boxes[X] = u.boxes[X]._replace(down=(run,))
     perform(u, next(move for move in moves(u) if late(u, move)))
     assert not u.boxes[X].procs
 
@@ -241,7 +241,7 @@ def test_a_clock_that_is_set_forward_does_not_make_a_vanished_pod_lost() -> None
         u = vanished()
         u.skew += step
         for number in list(u.leaders):
-            u.leaders[number] = replace(u.leaders[number], dirty=True)
+            u.leaders[number] = u.leaders[number]._replace(dirty=True)
         go_on(u, but=is_sigterm)
         assert is_in(u, GangPhase.GATHERING, 2)
 

@@ -61,7 +61,7 @@ def kill(u: Universe, uid: str) -> None:
 def cut_off(u: Universe, uid: str) -> None:
     """Nothing reaches the pod any more."""
     sidecars.cut(u, uid)
-    u.boxes[uid] = replace(u.boxes[uid], cut_off=True)
+    u.boxes[uid] = u.boxes[uid]._replace(cut_off=True)
 
 
 def is_run_for(uid: str) -> Filter:
@@ -176,7 +176,7 @@ def test_a_step_that_no_rank_can_load_gives_way_to_an_older_one_without_any_repo
 def test_the_controller_does_not_spin_while_a_vanished_pod_stays_connected() -> None:
     u = running("duo")
     stuck = tuple(replace(proc, stuck=True) for proc in u.boxes["worker-1.0"].procs)
-    u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], procs=stuck)
+    u.boxes["worker-1.0"] = u.boxes["worker-1.0"]._replace(procs=stuck)
     u.remove_pod("worker-1.0")
     thoughts = go_on(u, but=is_sigterm)
     while u.now < 100_000:

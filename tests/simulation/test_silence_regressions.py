@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gangctl.api.status import GangPhase
 from tests.simulation import controller, kubelets, sidecars
 from tests.simulation.engine import plain
@@ -57,7 +55,7 @@ def test_a_new_leader_restarts_no_gang_whose_members_it_cannot_hear() -> None:
         passes(u, HOUR_MS)
         assert trains(u)
         for uid in silent:
-            u.boxes[uid] = replace(u.boxes[uid], cut_off=False)
+            u.boxes[uid] = u.boxes[uid]._replace(cut_off=False)
         passes(u, HOUR_MS)
         assert trains(u)
 
@@ -67,7 +65,7 @@ def test_a_sidecar_that_comes_back_late_costs_nothing() -> None:
     cut_off(u, "worker-1.0")
     another_leads(u)
     passes(u, 90_000)
-    u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], cut_off=False)
+    u.boxes["worker-1.0"] = u.boxes["worker-1.0"]._replace(cut_off=False)
     passes(u, HOUR_MS)
     assert trains(u)
 
@@ -79,7 +77,7 @@ def test_a_session_that_is_ready_and_heard_late_has_its_time_to_start() -> None:
     cut_off(u, "worker-1.0")
     another_leads(u)
     passes(u, BEFORE_ORPHANED_MS // 2)
-    u.boxes["worker-1.0"] = replace(u.boxes["worker-1.0"], cut_off=False)
+    u.boxes["worker-1.0"] = u.boxes["worker-1.0"]._replace(cut_off=False)
     passes(u, 10_000, but=is_run_for("worker-1.0"))
     passes(u, 600_000)
     assert trains(u)

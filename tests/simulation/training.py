@@ -58,10 +58,10 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     box = u.boxes[uid]
     step = box.step + 1
     line = disks.grown(box.line, proc.attempt, step)
-    u.boxes[uid] = replace(box, step=step, line=line)
+    u.boxes[uid] = box._replace(step=step, line=line)
     if step > disks.last_step(u.ghost.trunk):
-        u.ghost = replace(u.ghost, trunk=line)
-    u.ghost = replace(u.ghost, trained_at=u.now)
+        u.ghost = u.ghost._replace(trunk=line)
+    u.ghost = u.ghost._replace(trained_at=u.now)
     u.feed(uid, Progress(proc.attempt, step, 0))
     return step
 
@@ -75,7 +75,7 @@ def parts(u: Universe, uid: str, step: int, attempt: int) -> list[Part]:
 def note_whole(u: Universe, step: int) -> None:
     """Remember that a step was once complete for every rank."""
     if not u.ghost.was_whole and any(disks.is_whole(u, tier, step) for tier in disks.tiers(u.spec)):
-        u.ghost = replace(u.ghost, was_whole=True)
+        u.ghost = u.ghost._replace(was_whole=True)
 
 
 def ranks_of(u: Universe, box: Box) -> list[Rank]:

@@ -5,7 +5,6 @@ The invariants compare with this what the core decides. It must not use what a c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import NeverSucceeds, Roles
@@ -36,12 +35,12 @@ def forget(u: Universe, uid: str) -> None:
     box = u.boxes.get(uid)
     if box is not None:
         ended = frozenset(key for key in u.ghost.finished if key[1] == box.member) - u.ghost.witnessed
-        u.ghost = replace(u.ghost, perished=u.ghost.perished | ended)
+        u.ghost = u.ghost._replace(perished=u.ghost.perished | ended)
 
 
 def finished(u: Universe, box: Box, key: Ended) -> None:
     """A process has ended with 0 before anything was stopped."""
-    u.ghost = replace(u.ghost, finished=u.ghost.finished | {key})
+    u.ghost = u.ghost._replace(finished=u.ghost.finished | {key})
     if not box.is_reached or box.node in u.lost or box.pod not in u.pods:
         forget(u, box.pod)
 
@@ -50,7 +49,7 @@ def round_ends(u: Universe, leader: Leader) -> None:
     """What a controller has known for long enough has to be stored when its round is complete."""
     known = {key for key, at in leader.ends if u.now >= at + RECORD_MS}
     if known - u.ghost.witnessed:
-        u.ghost = replace(u.ghost, witnessed=u.ghost.witnessed | known)
+        u.ghost = u.ghost._replace(witnessed=u.ghost.witnessed | known)
 
 
 def is_complete(u: Universe) -> bool:

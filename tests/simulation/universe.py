@@ -121,11 +121,11 @@ class Universe:
         self.version += 1
         stored = (status.attempt, str(status.phase))
         if stored not in self.ghost.stored:
-            self.ghost = replace(self.ghost, stored=self.ghost.stored | {stored})
+            self.ghost = self.ghost._replace(stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
             held = tuple(holders(leader.spec, status).items())
-            self.ghost = replace(
-                self.ghost, ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at, heard=()
+            self.ghost = self.ghost._replace(
+                ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at, heard=()
             )
 
     def change_spec(self, **update: Any) -> None:
@@ -139,8 +139,7 @@ class Universe:
         """What the invariants go by is the loosest policy that was ever in force."""
         recovery, ghost = self.spec.recovery, self.ghost
         grace = recovery.lost_pod_grace_seconds if ghost.grace is None else ghost.grace
-        self.ghost = replace(
-            ghost,
+        self.ghost = ghost._replace(
             isolated=ghost.isolated or recovery.isolation_timeout_seconds is not None,
             grace=min(grace, recovery.lost_pod_grace_seconds),
         )
@@ -182,13 +181,13 @@ class Universe:
         """A node answers again: what was only missed is there; what has been lost stays lost until it has ended."""
         self.lost -= {node}
         back = {uid for uid, pod in self.pods.items() if pod.node == node and not invariants.is_lost(self, uid)}
-        self.ghost = replace(self.ghost, excused=self.status.attempt)
+        self.ghost = self.ghost._replace(excused=self.status.attempt)
         kept = tuple(entry for entry in self.ghost.gone_since if entry[0] not in back)
-        self.ghost = replace(self.ghost, gone_since=kept)
+        self.ghost = self.ghost._replace(gone_since=kept)
 
     def _gone(self, uid: str) -> None:
         if uid not in dict(self.ghost.gone_since):
-            self.ghost = replace(self.ghost, gone_since=(*self.ghost.gone_since, (uid, self.now)))
+            self.ghost = self.ghost._replace(gone_since=(*self.ghost.gone_since, (uid, self.now)))
 
     # Supervisors
 
@@ -206,8 +205,8 @@ class Universe:
             if after.phase is Phase.READY and after.directive is not None:
                 said = (after.session, after.directive.attempt)
                 if said not in self.ghost.ready:
-                    self.ghost = replace(self.ghost, ready=self.ghost.ready | {said})
-            self.boxes[uid] = replace(box, machine=after)
+                    self.ghost = self.ghost._replace(ready=self.ghost.ready | {said})
+            self.boxes[uid] = box._replace(machine=after)
             for effect in effects:
                 events.extend(self._carry_out(uid, effect))
 
@@ -217,35 +216,35 @@ class Universe:
             case machine.Spawn():
                 return self._spawn(uid, effect)
             case machine.LookForRestore():
-                self.boxes[uid] = replace(box, inbox=(*box.inbox, effect))
+                self.boxes[uid] = box._replace(inbox=(*box.inbox, effect))
             case machine.FindPorts(attempt):
                 return [machine.PortsFound(attempt, (29400, 29401))]
             case machine.Signal():
-                self.boxes[uid] = replace(box, procs=tuple(replace(proc, termed=True) for proc in box.procs))
+                self.boxes[uid] = box._replace(procs=tuple(replace(proc, termed=True) for proc in box.procs))
             case machine.KillTree():
                 return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
             case machine.Save():
                 assert box.machine is not None
-                self.boxes[uid] = replace(box, history=box.machine.history)
+                self.boxes[uid] = box._replace(history=box.machine.history)
             case machine.Send():
                 sidecars.report(self, uid)
             case machine.Quit():
-                self.boxes[uid] = replace(box, ending=True)
+                self.boxes[uid] = box._replace(ending=True)
         return []
 
     def _spawn(self, uid: str, effect: machine.Spawn) -> list[machine.Event]:
         box = self.boxes[uid]
         assert box.machine is not None
         invariants.spawned(self, box, effect)
-        self.ghost = replace(self.ghost, spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
+        self.ghost = self.ghost._replace(spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
         procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
         if not self.engine.searching:
             procs.append(Proc(effect.attempt, CHILD, None))
         if box.unable:
-            self.boxes[uid] = replace(box, unable=False)
+            self.boxes[uid] = box._replace(unable=False)
             failed = [machine.Exited(one.local_rank, 127, message="no such file") for one in effect.run.processes]
             return [*failed, machine.TreeGone()]
-        self.boxes[uid] = replace(restored.loaded(self, box, effect.run), procs=tuple(procs))
+        self.boxes[uid] = restored.loaded(self, box, effect.run)._replace(procs=tuple(procs))
         invariants.one_attempt(self)
         return [machine.Started()]
 
@@ -256,7 +255,7 @@ class Universe:
         box = self.boxes[uid]
         procs = tuple(one for one in box.procs if one != proc)
         state = box.machine
-        self.boxes[uid] = replace(box, procs=procs)
+        self.boxes[uid] = box._replace(procs=procs)
         if state is None:
             return []
         natural = not proc.termed and state.stop is None and state.terminated_at is None
@@ -285,8 +284,7 @@ class Universe:
             tuple(replace(one, earlier_boot=one.earlier_boot or rebooted) for one in box.history.checkpoints),
             box.history.dropped,
         )
-        self.boxes[uid] = replace(
-            box,
+        self.boxes[uid] = box._replace(
             machine=self.engine.keep(state),
             sessions=number,
             known_boots=box.boots,
@@ -296,11 +294,11 @@ class Universe:
             ending=False,
         )
         if self.status.phase is GangPhase.RUNNING and box.member in dict(self.ghost.ran[1]).values():
-            self.ghost = replace(self.ghost, excused=self.status.attempt)
+            self.ghost = self.ghost._replace(excused=self.status.attempt)
         sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:
-            self.boxes[uid] = replace(self.boxes[uid], down=(*kept, *self.boxes[uid].down))
+            self.boxes[uid] = self.boxes[uid]._replace(down=(*kept, *self.boxes[uid].down))
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:

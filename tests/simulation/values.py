@@ -1,10 +1,13 @@
-"""What the simulated world is made of: frozen values. The core's and the machine's own types are the real ones."""
+"""What the simulated world is made of: frozen values. The core's and the machine's own types are the real ones.
+
+What changes with every move is a named tuple: of these a changed copy is made quickly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
@@ -60,8 +63,7 @@ class Up:
     body: Report | Scanned
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """What is in one pod: a supervisor with its processes, a sidecar with its connection. It outlives the API's pod."""
 
     pod: str
@@ -74,7 +76,7 @@ class Box:
     procs: tuple[Proc, ...] = ()
     inbox: tuple[events.LookForRestore, ...] = ()
     """What the machine asked for and hasn't been told yet."""
-    history: History = field(default_factory=History)
+    history: History = History()
     """The file on the pod's volume."""
     ending: bool = False
     """The machine has asked for Quit."""
@@ -132,8 +134,7 @@ class Box:
         return not (self.cut_off or self.mute or self.deaf)
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(NamedTuple):
     """A controller process: all that it has in memory."""
 
     number: int
@@ -168,7 +169,7 @@ class Leader:
     dirty: bool = True
     """Something has changed since it decided last."""
     frozen: bool = False
-    brake: BrakeState = field(default_factory=BrakeState)
+    brake: BrakeState = BrakeState()
     thought_at: int = 0
     """When it decided last."""
     looked: frozenset[str] = frozenset()
@@ -177,8 +178,7 @@ class Leader:
     """Which processes it knows to have finished, and since when: for the invariants, not for the core."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ghost:
+class Ghost(NamedTuple):
     """What only the invariants know: how it really was."""
 
     finished: frozenset[Ended] = frozenset()
