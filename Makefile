@@ -79,7 +79,7 @@ simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long_run.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 mutants: $(VENV)/.ready ## Show that the tests have teeth: each deliberate mistake must be caught
-	@$(BIN)/python tests/simulation/run_mutants.py
+	@$(BIN)/python tests/simulation/run_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),2)
 
 generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the reference pages, the version in other files
 	@sed -i -E 's/^(version|appVersion): .*/\1: $(VERSION)/' charts/gangctl/Chart.yaml

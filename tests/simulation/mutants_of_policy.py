@@ -50,12 +50,6 @@ MUTANTS = (
         "vanished_time=gang.now - 3600)",
     ),
     one(
-        "fencing ignores the stop grace",
-        BARRIER,
-        "told.longest_isolation_seconds + told.longest_stop_grace_seconds + ISOLATION_MARGIN_SECONDS",
-        "told.longest_isolation_seconds + ISOLATION_MARGIN_SECONDS",
-    ),
-    one(
         "fencing goes by the last word of a member, and not by when this leader began to listen",
         BARRIER,
         "    silent_since = max(gang.observed.listening_since, (missed or 0.0) if p.heard is None else p.heard.at)\n",
@@ -92,22 +86,10 @@ MUTANTS = (
         "    charged = _action(cause) is not Action.IGNORE or cause.rule is None\n",
     ),
     one(
-        "who finished in an older attempt has finished",
-        FINISHED,
-        "        if end.attempt == attempt and end.exit_code == 0",
-        "        if end.attempt <= attempt and end.exit_code == 0",
-    ),
-    one(
         "a record of an older attempt says who has finished",
         FINISHED,
         "record is None or record.attempt != attempt else _places",
         "record is None or attempt < 1 else _places",
-    ),
-    one(
-        "one process of several that finished finishes the member",
-        FINISHED,
-        "len(done[member]) == processes_of(gang.places[place].role)",
-        "len(done[member]) >= 1",
     ),
     one(
         "roles that the policy does not count are needed for success",

@@ -34,12 +34,6 @@ MUTANTS = (
         "end.exit_code == 0:",
     ),
     one(
-        "exit 0 after SIGTERM is natural",
-        "sidecar/gangsidecar/supervisor/machine/worker.py",
-        "stopped=state.stop is not None or state.terminated_at is not None,",
-        "stopped=state.stop is not None,",
-    ),
-    one(
         "an exit 0 of another attempt counts",
         "gangctl/core/facts/finished.py",
         "if end.attempt == attempt and end.exit_code",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from gangctl.api.status import GangPhase
 from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
+from tests.simulation.faults import FAULTS
 from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, advance
-from tests.simulation.test_regressions import go_on, is_in, kill, running
+from tests.simulation.test_regressions import cut_off, go_on, is_in, is_run_for, kill, running
 from tests.simulation.universe import Universe
 
 
@@ -47,6 +48,23 @@ def test_parts_of_two_attempts_make_no_checkpoint_when_no_pod_was_lost() -> None
     assert restored(u) == 1
     step(u, "worker-0.0", "worker-2.0")
     kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+
+
+def test_what_a_restart_has_undone_does_not_exist_in_a_pod_that_never_heard_of_the_restart() -> None:
+    u = running("registered")
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    step(u, "worker-1.0")
+    kill(u, "worker-0.0")
+    go_on(u, but=is_run_for("worker-1.0"))
+    assert restored(u) == 1
+    step(u, "worker-0.0", "worker-2.0")
+    cut_off(u, "worker-1.0")
+    kill(u, "worker-2.0")
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 3)
+    FAULTS["a member is reached again"](u, 0)
     settle(Run(u))
     assert restored(u) == 1
 

@@ -22,6 +22,15 @@ def test_each_mutant_still_applies(mutant: Mutant) -> None:
         assert (ROOT / patch.file).read_text().count(patch.old) == 1
 
 
+def test_each_mutant_is_another_one() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    changed = {
+        tuple((one.file, (ROOT / one.file).read_text().replace(one.old, one.new)) for one in mutant.patches)
+        for mutant in MUTANTS
+    }
+    assert len(changed) == len(MUTANTS)
+
+
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.name in FEW], ids=lambda mutant: mutant.name)
 def test_the_simulation_catches_a_mutant(mutant: Mutant) -> None:
     assert judge(mutant, ["--short", "--lives", "60"]).by == "simulation"
