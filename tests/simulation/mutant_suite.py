@@ -21,6 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gangctl.core.facts import awaiting
+from tests.conftest import PROFILE
 from tests.core import test_bounds, test_brake, test_checkpoint_oracle, test_oracles, test_restart_backoff, test_ties
 from tests.simulation import (
     test_disk_regressions,
@@ -64,6 +65,7 @@ def main() -> int:
     parser.add_argument("--told", action="store_true", help="golden files may catch it")
     parser.add_argument("--first", default="", help="what caught it last time, and after how much: simulation=life 17")
     arguments = parser.parse_args()
+    settings.load_profile(PROFILE)
     by, after, said = next(_objections(arguments), ("", "", ""))
     print(json.dumps({"by": by, "after": after, "said": said, "seconds": time.process_time()}))
     return 0
