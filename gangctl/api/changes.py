@@ -361,6 +361,7 @@ class StatusChanges(TypedDict, total=False):
     base_incarnation: int
     given_back: bool
     observed_restart_token: str
+    restart_from_tokens: tuple[str, ...]
     restart_from: RequestedStep | None
     roles_hash: str
     rejected_steps: tuple[RejectedStep, ...]

@@ -33,5 +33,5 @@ class RestartFrom(Model):
     step: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """The step to start from. Only with type Step."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """The value of spec.restartToken that this belongs to. It has no effect on any other restart, so it can stay in the
-    manifest."""
+    """The value of spec.restartToken that this belongs to. It has no effect on any other restart, nor when this token
+    comes back after another one, so it can stay in the manifest."""

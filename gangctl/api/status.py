@@ -260,6 +260,8 @@ class Status(Model):
     when suspend is set to true and back to false."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
     """Restart token that was last acted on."""
+    restart_from_tokens: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=16)] = ()
+    """Restart tokens whose restartFrom was taken, newest last. It is not taken again for them."""
     restart_from: RequestedStep | None = None
     """Restore point that was requested for the coming attempt; absent if it is the newest step."""
     roles_hash: Label = ""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from gangctl.api.status import GangPhase
-from gangctl.core.policy.restart_backoff import wait_seconds
+from gangctl.core.policy.restart_backoff import LONGEST_SECONDS, wait_seconds
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -92,7 +92,7 @@ def test_the_waits_of_many_gangs_differ_but_one_gang_always_waits_the_same() -> 
     assert waits == [wait_seconds(9, f"gang-{number}/9") for number in range(200)]
 
 
-def test_a_clock_that_is_set_back_does_not_prolong_a_wait() -> None:
+def test_a_wait_begins_again_with_the_term_of_a_leader_whose_clock_is_behind() -> None:
     world = World()
     world.submit(JOB)
     sentence(world, "the gang runs")
@@ -107,7 +107,7 @@ def test_a_clock_that_is_set_back_does_not_prolong_a_wait() -> None:
     world.decide()
     world.now -= 3600
     world.listening_since = world.now
-    assert seconds_until_it_runs(world) < 1
+    assert 40 < seconds_until_it_runs(world) <= LONGEST_SECONDS
 
 
 def test_a_restart_by_hand_ends_a_wait_and_begins_the_row_anew() -> None:

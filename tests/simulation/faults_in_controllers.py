@@ -6,7 +6,7 @@ from tests.simulation import controller, moves
 from tests.simulation.universe import Universe
 from tests.simulation.values import Fault, Leader
 
-HOUR_MS = 3_600_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 def _leader(u: Universe, target: int) -> Leader | None:
@@ -76,10 +76,10 @@ def _step_clock(u: Universe, ms: int) -> None:
 
 
 def _succeed_with_another_clock(u: Universe, target: int) -> None:
-    """The next leader's clock is an hour off."""
+    """The next leader's clock is a day off: longer than a life may need to come to rest."""
     for number in list(u.leaders):
         controller.end(u, number)
-    _step_clock(u, HOUR_MS if target % 2 else -HOUR_MS)
+    _step_clock(u, DAY_MS if target % 2 else -DAY_MS)
 
 
 def _lead_not(u: Universe, _target: int) -> None:

@@ -22,7 +22,15 @@ from hypothesis import strategies as st
 
 from gangctl.core.facts import awaiting
 from tests.conftest import PROFILE
-from tests.core import test_bounds, test_brake, test_checkpoint_oracle, test_oracles, test_restart_backoff, test_ties
+from tests.core import (
+    test_bounds,
+    test_brake,
+    test_checkpoint_oracle,
+    test_oracles,
+    test_restart_backoff,
+    test_stored_times,
+    test_ties,
+)
 from tests.simulation import (
     test_disk_regressions,
     test_fencing,
@@ -39,6 +47,7 @@ SCENARIOS = ROOT / "tests/core/test_scenarios.py"
 MAX_AWAITED = awaiting.MAX_AWAITED
 MODULES = (
     test_bounds,
+    test_stored_times,
     test_regressions,
     test_finished_regressions,
     test_silence_regressions,

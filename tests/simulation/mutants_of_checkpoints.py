@@ -6,6 +6,12 @@ from tests.simulation.mutant import one
 
 MUTANTS = (
     one(
+        "a token that comes back starts from the beginning again",
+        "gangctl/core/policy/requests.py",
+        "if _names_this(spec) and token not in known:",
+        "if _names_this(spec):",
+    ),
+    one(
         "a shared step needs only one process group",
         "gangctl/core/policy/checkpoints.py",
         "for place, own in ranks.items() for rank in own}",

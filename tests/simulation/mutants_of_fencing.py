@@ -76,4 +76,22 @@ MUTANTS = (
         "    gang = Gang(gang.now, changed(gang.job, status=after), gang.observed)\n",
         "",
     ),
+    one(
+        "a time to come is believed",
+        "gangctl/core/lifecycle/decide.py",
+        "believed(Gang(now, job, observed))",
+        "Gang(now, job, observed)",
+    ),
+    one(
+        "a wait for evidence is over in a new term",
+        "gangctl/core/policy/cause.py",
+        "max(incident.time, gang.observed.listening_since)",
+        "incident.time",
+    ),
+    one(
+        "the grace of pods that end is over in a new term",
+        "gangctl/core/policy/pods.py",
+        "max(gang.status.phase_time, gang.observed.listening_since)",
+        "gang.status.phase_time",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
 from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
@@ -156,3 +157,16 @@ def test_a_step_needs_every_process_group() -> None:
     go_on(u, but=lambda _u, move: move.kind is Kind.SIGTERM)
     settle(Run(u))
     assert restored(u) == 1
+
+
+def test_a_token_that_comes_back_starts_from_the_beginning_no_second_time() -> None:
+    u = running("registered")
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    u.change_spec(restart_token="zero", restart_from=RestartFrom(type="Beginning", restart_token="zero"))
+    settle(Run(u))
+    assert restored(u) == 0
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    for token in ("again", "zero"):
+        u.change_spec(restart_token=token)
+        settle(Run(u))
+        assert restored(u) == 1

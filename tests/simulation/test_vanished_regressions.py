@@ -1,15 +1,16 @@
-"""Pods that vanish while their gang looks elsewhere. As stories."""
+"""Pods that vanish while their gang looks elsewhere, and leaders whose clocks are a day apart. As stories."""
 
 from __future__ import annotations
 
 from gangctl.api.gangjob import Windowed
 from gangctl.api.status import GangPhase
+from tests.simulation import controller
 from tests.simulation.moves import advance, next_time
 from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
 from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, running
 from tests.simulation.universe import Universe
 
-HOUR = 3_600_000
+HOUR, DAY = 3_600_000, 86_400_000
 
 
 def held(u: Universe) -> Universe:
@@ -83,3 +84,36 @@ def test_a_pod_that_vanishes_goes_by_what_it_was_told_before_the_others_were_tol
     go_on(u, but=is_sigterm)
     assert is_in(u, GangPhase.GATHERING, 2)
     assert u.boxes[X].procs
+
+
+def lead_anew(u: Universe, skew: int) -> None:
+    """Another controller leads, whose clock is so many milliseconds ahead of the last one's."""
+    u.skew += skew
+    controller.end(u, u.newest_leader)
+    go_on(u)
+
+
+def test_a_deadline_does_not_wait_until_the_clocks_of_two_leaders_agree() -> None:
+    u = running("duo")
+    lead_anew(u, DAY)
+    cut_off(u, X)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    lead_anew(u, -DAY)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    time_passes(u, u.now + 200_000)
+    assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def test_no_deadline_is_over_because_the_clock_of_the_last_leader_was_behind() -> None:
+    u = running("duo")
+    lead_anew(u, -DAY)
+    cut_off(u, X)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    lead_anew(u, DAY)
+    time_passes(u, u.now + 60_000)
+    assert is_in(u, GangPhase.GATHERING, 2)
+    assert {pod.incarnation for pod in u.pods.values()} == {0}

@@ -254,11 +254,10 @@ def _timed(gang: Gang, p: Suspect) -> Awaited:
 
 
 def _missed_since(gang: Gang, entry: Awaited | AwaitedAll, *, missed: bool) -> float | None:
-    """Since when the pods of an entry are missed. A time to come was written by a leader with another clock."""
-    known = entry.vanished_time
+    """Since when the pods of an entry are missed."""
     if not missed:
         return None
-    return gang.now if known is None or known > gang.now else known
+    return gang.now if entry.vanished_time is None else entry.vanished_time
 
 
 # The pods that status.awaited_all stands for

@@ -13,6 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.stored_times import believed
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import finished, succeed
@@ -34,7 +35,7 @@ from gangctl.core.record.goodput import accounted
 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
-    gang = Gang(now, job, observed)
+    gang = believed(Gang(now, job, observed))
     plan = with_finished(gang, _decided(gang))
     status = fencing.told(gang, gang.status if plan.status is None else plan.status)
     return plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))

@@ -100,7 +100,8 @@ def _take_request(gang: Gang) -> Plan:
     status = requests.taken(gang.spec, gang.status)
     status = changed(status, restarts=changed(status.restarts, without_step=0))  # A restart by hand never waits.
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
-    because = f"restartToken was changed; attempt {status.attempt} gathers{requests.described(status)}"
+    where = requests.described(gang.spec, gang.status, status)
+    because = f"restartToken was changed; attempt {status.attempt} gathers{where}"
     return write(gang, status, reason, because, requeue_after=1.0)
 
 

@@ -34,7 +34,8 @@ def held(gang: Gang) -> Plan:
     if requests.is_new(gang.spec, status):
         opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
-        because = f"restartToken was changed; attempt {status.attempt} gathers{requests.described(status)}"
+        where = requests.described(gang.spec, gang.status, status)
+        because = f"restartToken was changed; attempt {status.attempt} gathers{where}"
         return write(gang, status, Reason.RESTARTING, because)
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:

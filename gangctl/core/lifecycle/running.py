@@ -75,7 +75,8 @@ def restart_by_hand(gang: Gang) -> Plan:
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
     found = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
     status = requests.taken(gang.spec, changed(status, incidents=found))
-    return _gathering(gang, status, "restartToken was changed")
+    where = requests.described(gang.spec, gang.status, status)
+    return _gathering(gang, status, "restartToken was changed", where=where)
 
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
@@ -108,7 +109,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     return wait(gang, text, times, pods.actions(gang, status))
 
 
-def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = ()) -> Plan:
+def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = (), where: str = "") -> Plan:
     unfit = replacement.unfit(gang)
     more = ""
     if replacement.most(gang, unfit):
@@ -120,9 +121,8 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
             own = status.incidents[0].cause.member  # The message already says what is wrong with it.
             names = [name if name == own else f"{name} ({why.message})" for name, why in sorted(unfit.items())]
             more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
-    because = (
-        f"attempt {gang.status.attempt} ends: {what}; all workers stop, and attempt {status.attempt} gathers{more}"
-    )
+    gathers = f"attempt {status.attempt} gathers{where}{more}"
+    because = f"attempt {gang.status.attempt} ends: {what}; all workers stop, and {gathers}"
     goes_on = settle(gang.with_status(status)).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 

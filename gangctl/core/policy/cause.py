@@ -125,7 +125,7 @@ def settle(gang: Gang) -> Settlement:
     finding = strongest(gang)
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
-    not_before = incident.time + gang.spec.recovery.evidence_window_seconds
+    not_before = max(incident.time, gang.observed.listening_since) + gang.spec.recovery.evidence_window_seconds
     what = f"{describe(cause)}, as every member did at that moment" if cause.alike else describe(cause)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:

@@ -78,8 +78,11 @@ def next_creation(gang: Gang, status: Status) -> float | None:
 
 
 def overdue_at(gang: Gang, grace_seconds: int) -> float:
-    """When a pod that was told to finish as the phase began, with this grace, should have ended."""
-    return gang.status.phase_time + grace_seconds + ENDING_MARGIN_SECONDS
+    """When a pod that was told to finish as the phase began, with this grace, should have ended.
+
+    In a new term the grace begins again: the clock that stored the begin of the phase may have been behind.
+    """
+    return max(gang.status.phase_time, gang.observed.listening_since) + grace_seconds + ENDING_MARGIN_SECONDS
 
 
 def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:

@@ -1,16 +1,22 @@
 """Requests: a restart that a user asks for, and the restore point that it names.
 
-The rule: each value of ``restartToken`` counts once. ``restartFrom`` counts for the token that it names and for the one
-attempt that the token leads to; the status keeps it until that attempt has started. A request that is left in the spec
-must not be repeated by a later restart.
+The rule: each change of ``restartToken`` is a restart. ``restartFrom`` counts for the token that it names, the first
+time that this token comes, and for the one attempt that the token leads to; the status keeps it until that attempt has
+started. A request that is left in the spec must not be repeated by a later restart, nor by a token that comes back, as
+when a manifest is applied again: training would be thrown away that nobody gave up.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RequestedStep
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
+
+REMEMBERED: Final = 16
+"""So many tokens whose ``restartFrom`` was taken."""
 
 
 def is_new(spec: Spec, status: Status) -> bool:
@@ -22,16 +28,28 @@ def taken(spec: Spec, status: Status) -> Status:
     """The status that has taken the request, if there is a new one."""
     if not is_new(spec, status):
         return status
-    asked, token = spec.restart_from, spec.restart_token
-    wanted = None
-    if asked.type != "Newest" and asked.restart_token == token:
-        wanted = RequestedStep(step=asked.step)
-    return changed(status, observed_restart_token=token, restart_from=wanted)
+    token, known, wanted = spec.restart_token, status.restart_from_tokens, None
+    if _names_this(spec) and token not in known:
+        wanted, known = RequestedStep(step=spec.restart_from.step), (*known, token)[-REMEMBERED:]
+    return changed(status, observed_restart_token=token, restart_from=wanted, restart_from_tokens=known)
 
 
-def described(status: Status) -> str:
-    """What was asked for: `` from step 300``; empty if it is the newest."""
-    asked = status.restart_from
-    if asked is None:
+def described(spec: Spec, before: Status, after: Status) -> str:
+    """What was asked for: `` from step 300``, or why that is not done; empty if it is the newest."""
+    if after.restart_from is not None:
+        return _where(after.restart_from.step)
+    if not is_new(spec, before) or not _names_this(spec):
         return ""
-    return " from the beginning" if asked.step is None else f" from step {asked.step}"
+    return (
+        f" from the newest step (the request to start{_where(spec.restart_from.step)} counted when this token came "
+        "first; ask again with a new token)"
+    )
+
+
+def _names_this(spec: Spec) -> bool:
+    asked = spec.restart_from
+    return asked.type != "Newest" and asked.restart_token == spec.restart_token
+
+
+def _where(step: int | None) -> str:
+    return " from the beginning" if step is None else f" from step {step}"

@@ -9,7 +9,8 @@ one. Disruptions neither wait nor count, whatever a rule says of them. A restart
 begins the row anew.
 
 The first restart must be immediate, always. A wait must not delay the stop of a worker, the replacement of a pod, or
-the end of a job: it comes when the attempt could start. A clock that was set back must not prolong it.
+the end of a job: it comes when the attempt could start. Where the clock of a new leader is behind, it begins again with
+its term.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def waits_until(gang: Gang, cause: Cause) -> float | None:
         return None
     seconds = wait_seconds(in_a_row(gang, cause), f"{gang.job.metadata.uid}/{incident.attempt}")
     until = round(incident.time + seconds, 6)
-    return until if incident.time <= gang.now < until else None
+    return until if gang.now < until else None
 
 
 def in_a_row(gang: Gang, cause: Cause) -> int:
