@@ -3,7 +3,7 @@
 The rule: each change of ``restartToken`` is a restart. ``restartFrom`` counts for the token that it names, the first
 time that this token comes, and for the one attempt that the token leads to; the status keeps it until that attempt has
 started. A request that is left in the spec must not be repeated by a later restart, nor by a token that comes back, as
-when a manifest is applied again: training would be thrown away that nobody gave up.
+when a manifest is applied again: it would throw away training unasked.
 """
 
 from __future__ import annotations
