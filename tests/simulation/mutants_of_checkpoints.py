@@ -14,8 +14,9 @@ MUTANTS = (
     one(
         "a shared step needs only one process group",
         "gangctl/core/policy/checkpoints.py",
-        "for place, own in ranks.items() for rank in own}",
-        "for place in next(iter(numbered(gang.spec).groups.values())) for rank in ranks[place]}",
+        "    for place, own in numbered(gang.spec).ranks.items():\n        told",
+        "    for place in next(iter(numbered(gang.spec).groups.values())):\n"
+        "        own = numbered(gang.spec).ranks[place]\n        told",
     ),
     one(
         "what a restart has undone exists",

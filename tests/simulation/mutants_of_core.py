@@ -62,8 +62,8 @@ MUTANTS = (
     one(
         "the barrier counts members, not pods",
         "gangctl/core/facts/barrier.py",
-        "in (*unnamed, *_awaited(gang)) if",
-        "in (*unnamed, *(one for one in _awaited(gang) if one.incarnation == gang.incarnation(one.member))) if",
+        "for one in _awaited(gang) if _may_run(gang, one))\n",
+        "for one in _awaited(gang) if _may_run(gang, one) and one.incarnation == gang.incarnation(one.member))\n",
     ),
     one(
         "a pod that vanished is taken for gone",
@@ -124,6 +124,11 @@ MUTANTS = (
             ),
             Patch(
                 "gangctl/core/policy/pods.py",
+                "(gang.observed.pods if len(present) < len(gang.observed.pods) else ())",
+                "gang.observed.pods",
+            ),
+            Patch(
+                "gangctl/core/policy/pods.py",
                 "pod.incarnation < current.get(pod.member, base))\n",
                 "pod.incarnation < current.get(pod.member, base) "
                 'or any(one.health == "Unhealthy" for one in pod.devices))\n',
@@ -133,8 +138,8 @@ MUTANTS = (
     one(
         "a rank is given to two members",
         "gangctl/core/facts/ranks.py",
-        "next(free.setdefault(role, _ready_spares(gang, role)), None)",
-        "next(_ready_spares(gang, role), None)",
+        "next(free.setdefault(role, _of_role(gang, spares, role)), None)",
+        "next(_of_role(gang, spares, role), None)",
     ),
     one(
         "the Ready of a spare for an older attempt counts for a place",

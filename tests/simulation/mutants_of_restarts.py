@@ -152,8 +152,8 @@ MUTANTS = (
     one(
         "a member that only falls silent gives its place to a spare",
         "gangctl/core/facts/ranks.py",
-        "not gang.is_fresh(holder):\n",
-        "not gang.is_fresh(holder) and gang.connected(holder):\n",
+        "or gang.is_fresh(holder)):\n",
+        "or gang.is_fresh(holder) or not gang.connected(holder)):\n",
     ),
     one(
         "among equal faults the latest becomes the cause",

@@ -27,7 +27,7 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
@@ -62,10 +62,11 @@ def blocking(gang: Gang) -> tuple[str, ...]:
     awaited = {entry.pod for entry in gang.status.awaited}
     rest = gang.status.awaited_all
     rest_is_lost = rest is not None and _is_rest_lost(gang, rest)
-    unnamed = (one for one in _visible(gang) if one.uid not in awaited)
+    names = [f"{pod.member}.{pod.incarnation}" for pod in _certain(gang) if pod.uid not in awaited]
+    suspects: Iterable[Suspect] = _suspects(gang)
     if rest is not None and rest_is_lost:
-        unnamed = (one for one in unnamed if not _is_lost_with(gang, rest, one))
-    names = [f"{one.member}.{one.incarnation}" for one in (*unnamed, *_awaited(gang)) if _blocks(gang, one)]
+        suspects = (one for one in suspects if one.entry is not None or not _is_lost_with(gang, rest, one))
+    names += [f"{one.member}.{one.incarnation}" for one in suspects if not is_lost(gang, one)]
     if rest is not None and not rest_is_lost:
         names.append(f"of incarnation {rest.incarnation} or before")
     return tuple(sorted(names))
@@ -111,8 +112,8 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
 def may_run(gang: Gang) -> Iterator[Suspect]:
     """Yield the pods in which a worker may run, now or later, by what was told so far; lost ones among them."""
     awaited = {entry.pod for entry in gang.status.awaited}
-    named = (one for one in _visible(gang) if one.uid not in awaited)
-    yield from (one for one in (*named, *_awaited(gang)) if _may_run(gang, one))
+    yield from (_shown(gang, pod) for pod in _certain(gang) if pod.uid not in awaited)
+    yield from _suspects(gang)
 
 
 def is_lost(gang: Gang, p: Suspect) -> bool:
@@ -134,26 +135,45 @@ def next_release(gang: Gang) -> float | None:
     rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
     times = [next_loss(gang), *(_grace_ends(gang, entry) for entry in (*gang.status.awaited, *rest))]
     if is_fencing(gang.status):
-        times += [_fenced_at(gang, one) for one in may_run(gang) if _is_silent(one)]
+        times += [_fenced_at(gang, one) for one in _suspects(gang) if _is_silent(one)]
     return min((time for time in times if time is not None and time > gang.now), default=None)
 
 
 # P: the pods that count
 
 
-def _visible(gang: Gang) -> Iterator[Suspect]:
-    """Yield the pods that the cluster shows, and those of connected supervisors that it does not show.
+@once
+def _certain(gang: Gang) -> tuple[Pod, ...]:
+    """The pods in which a worker runs beyond doubt: current, told to run, sound, connected, and not stopped.
 
-    Without those that have stopped: nearly all have when an attempt of a large gang starts.
+    In a large gang these are nearly all, so what can only be asked of the others is not asked of them.
     """
-    shown, status, all_heard = {pod.uid for pod in gang.observed.pods}, gang.status, gang.heard
-    for pod in gang.observed.pods:
-        heard = all_heard.get(pod.uid)
-        if heard is None or not is_stopped(heard.report, status):
-            yield Suspect(pod.member, pod.incarnation, pod.uid, pod, heard)
+    told, stopped = told_to_run(gang), gang.stopped
+    return tuple(
+        [
+            pod
+            for member, pod in gang.pods.items()
+            if member in told and pod.uid not in stopped and pod.is_sound and member in gang.speaking
+        ]
+    )
+
+
+@once
+def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
+    """The other pods in which a worker may run: those shown, and those of connected supervisors that are not shown."""
+    rest, shown = gang.stopped.union(pod.uid for pod in _certain(gang)), {pod.uid for pod in gang.observed.pods}
+    found = [_shown(gang, pod) for pod in gang.observed.pods if pod.uid not in rest]
     for uid, heard in gang.heard.items():
         if uid not in shown and heard.connected:
-            yield Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)
+            found.append(Suspect(heard.report.member, heard.report.incarnation, uid, None, heard))
+    return tuple([one for one in found if _may_run(gang, one)])
+
+
+def _suspects(gang: Gang) -> Iterator[Suspect]:
+    """Yield the elements of P in which a worker may run, without those of which that is certain."""
+    awaited = {entry.pod for entry in gang.status.awaited}
+    yield from (one for one in _doubtful(gang) if one.uid not in awaited)
+    yield from (one for one in _awaited(gang) if _may_run(gang, one))
 
 
 def _shown(gang: Gang, pod: Pod) -> Suspect:
@@ -198,7 +218,7 @@ def told_to_run(gang: Gang) -> frozenset[str]:
 
 
 def _is_stopped(gang: Gang, p: Suspect) -> bool:
-    return p.heard is not None and is_stopped(p.heard.report, gang.status)
+    return p.uid in gang.stopped
 
 
 def _is_terminated(p: Suspect) -> bool:
@@ -272,12 +292,11 @@ def _stands_for(gang: Gang, rest: AwaitedAll, p: Suspect) -> bool:
 
 def _is_rest_present(gang: Gang, rest: AwaitedAll) -> bool:
     """Whether a worker may run in one of them that has not vanished."""
+    if any(_stands_for(gang, rest, _shown(gang, pod)) for pod in _certain(gang)):
+        return True
     return any(
-        _stands_for(gang, rest, one)
-        and _may_run(gang, one)
-        and not _is_fenced(gang, one)
-        and not (_is_silent(one) and _is_vanished(gang, one))
-        for one in _visible(gang)
+        _stands_for(gang, rest, one) and not _is_fenced(gang, one) and not (_is_silent(one) and _is_vanished(gang, one))
+        for one in _doubtful(gang)
     )
 
 

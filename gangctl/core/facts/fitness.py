@@ -37,13 +37,9 @@ class Defect:
     """Whether it is evidence against the pod's node, which the new pod must avoid then."""
 
 
-def is_ready(gang: Gang, member: str) -> bool:
-    """Whether the member's current pod reported Ready for the status' attempt and can run it."""
-    return member in _ready(gang)
-
-
 @once
-def _ready(gang: Gang) -> frozenset[str]:
+def ready(gang: Gang) -> frozenset[str]:
+    """The members whose current pods reported Ready for the status' attempt and can run it."""
     attempt, conspicuous = gang.status.attempt, gang.conspicuous
     return frozenset(
         [

@@ -6,10 +6,11 @@ takes the place of a lost member. ``Gang`` answers questions of fact only; polic
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
@@ -34,9 +35,10 @@ class Gang:
     def with_status(self, status: Status) -> Gang:
         """The same look with another status. What only the world tells isn't looked for again."""
         other = Gang(self.now, changed(self.job, status=status), self.observed)
-        vars(other).update(heard=self.heard, heard_of_pods=self.heard_of_pods, unseen=self.unseen)
+        known, kept = vars(self), _OF_WORLD
         if (status.base_incarnation, status.replaced) == (self.status.base_incarnation, self.status.replaced):
-            vars(other).update(pods=self.pods, heard_by_member=self.heard_by_member, speaking=self.speaking)
+            kept = (*_OF_WORLD, *_OF_PODS)
+        vars(other).update({name: known[name] for name in kept if name in known})
         return other
 
     @property
@@ -104,15 +106,22 @@ class Gang:
     @cached_property
     def heard_of_pods(self) -> dict[str, list[Heard]]:
         """Member -> the newest report of each of its pods, earlier incarnations among them, the oldest first."""
-        found: dict[str, list[Heard]] = {}
+        found = defaultdict[str, list[Heard]](list)
         for heard in self.heard.values():
-            member = heard.report.member
-            if member in found:
-                found[member].append(heard)
-                found[member].sort(key=lambda one: one.report.incarnation)
-            else:
-                found[member] = [heard]
-        return found
+            found[heard.report.member].append(heard)
+        for several in found.values():
+            if len(several) > 1:
+                several.sort(key=lambda one: one.report.incarnation)
+        return dict(found)
+
+    @cached_property
+    def by_progress(self) -> dict[int, list[Heard]]:
+        """Attempt -> the newest word of each pod, earlier ones too, that has reported progress of it."""
+        found = defaultdict[int, list[Heard]](list)
+        for heard in self.heard.values():
+            found[heard.step_attempt].append(heard)
+        found.pop(-1, None)
+        return dict(found)
 
     @cached_property
     def unseen(self) -> frozenset[tuple[str, int]]:
@@ -127,11 +136,17 @@ class Gang:
         return frozenset([name for name, heard in self.heard_by_member.items() if heard.connected])
 
     @cached_property
+    def stopped(self) -> frozenset[str]:
+        """UIDs of the pods under whose supervisors no worker can be that was told to run so far."""
+        status = self.status
+        return frozenset([uid for uid, heard in self.heard.items() if is_stopped(heard.report, status)])
+
+    @cached_property
     def conspicuous(self) -> frozenset[str]:
         """The members that anything may be wrong with. The others have neither a fault nor a defect.
 
         They are passed over: their pods are sound, their nodes answer, and their supervisors have nothing to tell, but,
-        while Running, that they run the attempt.
+        while Running, that they run the attempt. Or their pods were never there.
         """
         lost, heard = self.observed.lost_nodes, self.heard_by_member
         running, attempt = self.status.phase is GangPhase.RUNNING, self.status.attempt
@@ -142,9 +157,19 @@ class Gang:
             and (one := heard.get(name)) is not None
             and one.is_quiet
             and (not lost or pod.node not in lost)
-            and (not running or one.runs(attempt))
+            and (not running or one.running == attempt)
         ]
-        return frozenset([*(self.members.keys() - inconspicuous), *(member for member, _ in self.unseen)])
+        found = self.members.keys() - inconspicuous
+        if not running:
+            found -= self.unborn
+        return frozenset(found.union(member for member, _ in self.unseen))
+
+    @cached_property
+    def unborn(self) -> frozenset[str]:
+        """The members whose pods were never there, nor a worker in them."""
+        absent = self.members.keys() - self.pods.keys()
+        all_are = self.status.phase is GangPhase.PENDING
+        return frozenset(absent if all_are else [name for name in absent if self.is_fresh(name)])
 
     @cached_property
     def replaced(self) -> dict[str, Replaced]:
@@ -182,6 +207,12 @@ class Gang:
     def is_fresh(self, member: str) -> bool:
         """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
         return is_fresh(self.status, self.replaced.get(member))
+
+
+_OF_WORLD: Final[tuple[str, ...]] = ("heard", "heard_of_pods", "hearing_since", "by_progress", "unseen")
+"""What is known of a look whatever the status is."""
+_OF_PODS: Final = ("pods", "heard_by_member", "unheard", "speaking")
+"""What is known as long as the members' incarnations are the same."""
 
 
 def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
@@ -249,6 +280,8 @@ def is_stopped(report: Report, status: Status) -> bool:
 
     Ready for an attempt that already runs proves nothing: Run may be on its way.
     """
+    if report.attempt < status.attempt:
+        return False
     if report.phase is Phase.READY:
         return report.attempt >= coming_attempt(status)
-    return report.phase is Phase.DONE and report.attempt >= status.attempt
+    return report.phase is Phase.DONE

@@ -14,7 +14,7 @@ from __future__ import annotations
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang, once
-from gangsidecar.wire import Progress
+from gangctl.core.facts.world import Heard
 
 
 def limit(gang: Gang, phase: str) -> int | None:
@@ -35,12 +35,13 @@ def hangs_at(gang: Gang) -> float | None:
     if gang.spec.progress.timeout_seconds is None:
         return None
     found = _reported(gang)
-    newest = max(found, key=lambda one: one[0], default=None)
-    phase = "Startup" if newest is None else newest[2].phase
+    times = [one.step_time for one in found]
+    progressed = max(times, default=0.0)
+    newest = found[times.index(progressed)].report.progress if found else None
+    phase = "Startup" if newest is None else newest.phase
     seconds, known = limit(gang, phase), _known_since(gang, found)
     if seconds is None or known is None:
         return None
-    progressed = 0.0 if newest is None else newest[0]
     return max(progressed, gang.status.phase_time, gang.observed.listening_since, known) + seconds
 
 
@@ -49,35 +50,27 @@ def hang(gang: Gang) -> Fault | None:
     at = hangs_at(gang)
     if at is None or gang.now < at:
         return None
-    found = _reported(gang)
-    last = min(found, key=lambda one: (one[2].step, one[0]), default=None)
-    member = next(iter(gang.holders.values())) if last is None else last[1]
-    step = "no step was reported" if last is None else f"its last step was {last[2].step}"
+    last = min(_reported(gang), key=lambda one: (one.step, one.step_time), default=None)
+    member = next(iter(gang.holders.values())) if last is None else last.report.member
+    step = "no step was reported" if last is None else f"its last step was {last.step}"
     return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
 
 
-def _known_since(gang: Gang, found: list[tuple[float, str, Progress]]) -> float | None:
+def _known_since(gang: Gang, found: list[Heard]) -> float | None:
     """Since when those that are connected can tell whether there is a newer step; None while they can't."""
-    reporting = [since for _, member, _ in found if (since := _connected_since(gang, member)) is not None]
+    reporting = [one.since for one in found if one.connected]
     if reporting:
         return min(reporting)
-    everyone = [since for member in gang.holders.values() if (since := _connected_since(gang, member)) is not None]
+    everyone = [gang.heard_by_member[member].since for member in gang.holders.values() if member in gang.speaking]
     return max(everyone) if len(everyone) == len(gang.holders) else None
 
 
-def _connected_since(gang: Gang, member: str) -> float | None:
-    heard = gang.heard_of(member)
-    return heard.since if heard is not None and heard.connected else None
-
-
 @once
-def _reported(gang: Gang) -> list[tuple[float, str, Progress]]:
-    """(time, member, progress) of every holder that has reported in this attempt."""
+def _reported(gang: Gang) -> list[Heard]:
+    """The newest word of every holder that has reported progress in this attempt."""
     heard, attempt = gang.heard_by_member, gang.status.attempt
     return [
-        (one.ago(progress.age_ms), member, progress)
+        one
         for member in gang.holders.values()
-        if (one := heard.get(member)) is not None
-        and (progress := one.report.progress) is not None
-        and progress.attempt == attempt
+        if (one := heard.get(member)) is not None and one.step_attempt == attempt
     ]

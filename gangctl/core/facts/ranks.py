@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gangctl.api.status import HeldRank
-from gangctl.core.facts.fitness import is_ready
+from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang, once
 
 MAX_TAKEN: Final = 200
@@ -24,27 +24,25 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
 
     A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
     """
-    given: dict[str, str | None] = {}
+    those_ready = ready(gang)
+    given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
+    spares = those_ready - gang.holding
+    if not spares:
+        return given
     free: dict[str, Iterator[str]] = {}
     room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
     for place, holder in gang.holders.items():
-        if is_ready(gang, holder):
-            given[place] = holder
-        elif holder in gang.pods and not gang.is_fresh(holder):
-            given[place] = None
-        else:
+        if given[place] is None and (holder not in gang.pods or gang.is_fresh(holder)):
             role = gang.places[place].role.name
             may_take = room > 0 or place != holder
-            given[place] = next(free.setdefault(role, _ready_spares(gang, role)), None) if may_take else None
+            given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
             room -= given[place] is not None and place == holder
     return given
 
 
-def _ready_spares(gang: Gang, role: str) -> Iterator[str]:
-    """The ready members of the role that hold no place, in order."""
-    for name, member in gang.members.items():
-        if member.role.name == role and name not in gang.holding and is_ready(gang, name):
-            yield name
+def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
+    """Those of the role, in order."""
+    return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
 
 
 def stored(assignment: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:

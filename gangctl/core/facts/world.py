@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gangsidecar.wire import End, Phase, Report, Scanned
@@ -94,6 +95,17 @@ class Part(NamedTuple):
     has_path: bool
 
 
+class Registered(NamedTuple):
+    """What the ranks of one pod have registered in one tier."""
+
+    parts: Mapping[int, tuple[Part, ...]]
+    """Of each rank that has registered anything, in order."""
+    ranks: tuple[int, ...]
+    """These ranks, ascending."""
+    kinds: frozenset[tuple[Part, ...]]
+    """What they have registered, without saying who. Equal ones are one object: those of most pods are equal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The newest report of a pod's supervisor."""
@@ -106,11 +118,16 @@ class Heard:
     """When its connection began to report, or that of its last report where there is none now."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
-    newest_end: int = field(init=False, compare=False, repr=False)
-    """The newest attempt of which a process has ended; -1 if none has."""
-
-    parts: Mapping[tuple[str, int], tuple[Part, ...]] = field(init=False, compare=False, repr=False)
-    """(tier, rank) -> what the rank has registered there, in order."""
+    running: int = field(init=False, compare=False, repr=False)
+    """The attempt that it runs and of which no process has ended; -1 if there is none."""
+    step_attempt: int = field(init=False, compare=False, repr=False)
+    """The attempt that it has reported progress of; -1 if it reports none."""
+    step: int = field(init=False, compare=False, repr=False)
+    """The newest step that it has reported; 0 if it reports none."""
+    step_time: float = field(init=False, compare=False, repr=False)
+    """When it made that progress; 0 if it reports none."""
+    registered: Mapping[str, Registered] = field(init=False, compare=False, repr=False)
+    """Tier -> what its ranks have registered there."""
 
     def __post_init__(self) -> None:
         """Derive once what each look at the gang asks for."""
@@ -119,12 +136,14 @@ class Heard:
         asks = one.request is not None or one.missing_step is not None
         quiet = goes_on and not asks and all(end.stopped for end in one.ends)
         object.__setattr__(self, "is_quiet", quiet)
-        object.__setattr__(self, "parts", _parts(one) if one.checkpoints else _NONE)
-        object.__setattr__(self, "newest_end", max((end.attempt for end in one.ends), default=-1))
-
-    def runs(self, attempt: int) -> bool:
-        """Whether it runs the attempt, and no process of it has ended."""
-        return self.report.phase is Phase.RUNNING and self.report.attempt == attempt and self.newest_end < attempt
+        object.__setattr__(self, "registered", _registered(one) if one.checkpoints else _NONE)
+        newest_end = max((end.attempt for end in one.ends), default=-1)
+        runs = one.phase is Phase.RUNNING and newest_end < one.attempt
+        object.__setattr__(self, "running", one.attempt if runs else -1)
+        progress = one.progress
+        object.__setattr__(self, "step_attempt", -1 if progress is None else progress.attempt)
+        object.__setattr__(self, "step", 0 if progress is None else progress.step)
+        object.__setattr__(self, "step_time", 0.0 if progress is None else self.ago(progress.age_ms))
 
     def ago(self, age_ms: float) -> float:
         """When something happened that the report tells the age of: ages become times here, and only here."""
@@ -136,15 +155,24 @@ class Heard:
         return self.ago(self.report.phase_age_ms)
 
 
-_NONE: Final[Mapping[tuple[str, int], tuple[Part, ...]]] = {}
+_NONE: Final[Mapping[str, Registered]] = {}
 
 
-def _parts(report: Report) -> Mapping[tuple[str, int], tuple[Part, ...]]:
-    parts: dict[tuple[str, int], tuple[Part, ...]] = {}
+def _registered(report: Report) -> Mapping[str, Registered]:
+    tiers: dict[str, dict[int, tuple[Part, ...]]] = {}
     for one in report.checkpoints:
-        key = one.tier, one.rank
-        parts[key] = (*parts.get(key, ()), Part(one.step, one.attempt, one.earlier_boot, bool(one.path)))
-    return parts
+        parts = tiers.setdefault(one.tier, {})
+        parts[one.rank] = (*parts.get(one.rank, ()), Part(one.step, one.attempt, one.earlier_boot, bool(one.path)))
+    return {
+        tier: Registered(parts, tuple(sorted(parts)), _shared(frozenset(parts.values())))
+        for tier, parts in tiers.items()
+    }
+
+
+@lru_cache(4096)
+def _shared(kinds: frozenset[tuple[Part, ...]]) -> frozenset[tuple[Part, ...]]:
+    """The same object for equal ones."""
+    return kinds
 
 
 @dataclass(frozen=True, slots=True)

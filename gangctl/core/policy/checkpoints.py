@@ -13,6 +13,7 @@ undone or dropped must not count.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -24,19 +25,32 @@ from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.world import Heard, Part
 
-_Sources = tuple[tuple[Heard, int | None], ...]
+_Reports = tuple[tuple[Heard, int | None], ...]
 """Reports, oldest pod first, each with the only attempt that counts (None: all)."""
 KEPT: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Which reports count, by place."""
+
+    alone: Mapping[str, Heard]
+    """The only one, of whatever attempt: that of nearly every place."""
+    several: Mapping[str, _Reports] = field(default_factory=dict)
+    """All others."""
+
+    def of(self, place: str) -> _Reports:
+        """Those of one place."""
+        heard = self.alone.get(place)
+        return self.several.get(place, ()) if heard is None else ((heard, None),)
+
+
 def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
     """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first."""
     heard = gang.heard_by_member
-    here: dict[str, _Sources] = {
-        place: ((heard[member], None),) for place, member in assignment.items() if member in heard
-    }
-    return _complete(gang, tier, here)
+    here = {place: heard[member] for place, member in assignment.items() if member in heard}
+    return _complete(gang, tier, _Sources(here))
 
 
 def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
@@ -81,13 +95,9 @@ def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedSt
     return tuple(entry for entry in steps if last is not None and entry.step <= last)
 
 
-def _complete(gang: Gang, tier: Tier, sources: Mapping[str, _Sources]) -> list[RecordedStep]:
-    """The steps of which every rank has its part, newest first. ``sources``: place -> the reports that count for it.
-
-    Most ranks have the same steps, so what they have is looked at once for all of them.
-    """
-    ranks, name = numbered(gang.spec).ranks, tier.name
-    kinds = {_parts(name, rank, sources.get(place, ())) for place, own in ranks.items() for rank in own}
+def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
+    """The steps of which every rank has its part, newest first."""
+    name, kinds = tier.name, _kinds(gang, tier, sources)
     line, found = lineage.of(gang.status), dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {
@@ -111,24 +121,37 @@ def _complete(gang: Gang, tier: Tier, sources: Mapping[str, _Sources]) -> list[R
     ]
 
 
-def _parts(tier: str, rank: int, sources: _Sources) -> tuple[Part, ...]:
+def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+    """What ranks have registered in the tier, as far as it counts. Most have the same: it is found once for all."""
+    name, alone = tier.name, sources.alone
+    alike: set[frozenset[tuple[Part, ...]]] = set()
+    kinds: set[tuple[Part, ...]] = set()
+    for place, own in numbered(gang.spec).ranks.items():
+        told = alone[place].registered.get(name) if place in alone else None
+        if told is not None and told.ranks == own:
+            alike.add(told.kinds)
+        elif told is None and (place in alone or place not in sources.several):
+            kinds.add(())
+        else:
+            kinds.update(_parts(name, rank, sources.of(place)) for rank in own)
+    return kinds.union(*alike)
+
+
+def _parts(tier: str, rank: int, sources: _Reports) -> tuple[Part, ...]:
     """What the rank has registered in the tier, as far as it counts."""
-    if len(sources) == 1 and sources[0][1] is None:
-        return sources[0][0].parts.get((tier, rank), ())
-    return tuple(
-        [
-            one
-            for heard, only in sources
-            for one in heard.parts.get((tier, rank), ())
-            if only is None or one.attempt == only
-        ]
-    )
+    found = [
+        (one, only)
+        for heard, only in sources
+        if (told := heard.registered.get(tier)) is not None
+        for one in told.parts.get(rank, ())
+    ]
+    return tuple([one for one, only in found if only is None or one.attempt == only])
 
 
-def _path(gang: Gang, tier: Tier, sources: Mapping[str, _Sources], step: int) -> str:
+def _path(gang: Gang, tier: Tier, sources: _Sources, step: int) -> str:
     """Where the last rank that said so has the step."""
     for place, own in reversed(numbered(gang.spec).ranks.items()):
-        for heard, _ in reversed(sources.get(place, ())):
+        for heard, _ in reversed(sources.of(place)):
             for one in reversed(heard.report.checkpoints):
                 if (one.tier, one.step) == (tier.name, step) and one.rank in own and one.path:
                     return one.path
@@ -142,7 +165,7 @@ def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
         return found
     sources = _counting(gang)
     for place, own in numbered(gang.spec).ranks.items():
-        for heard, only in sources.get(place, ()):
+        for heard, only in sources.of(place):
             for one in heard.report.dropped:
                 if one.tier == tier.name and one.rank in own and (only is None or one.attempt == only):
                     found[one.step] = max(found.get(one.step, 0), one.attempt)
@@ -150,19 +173,22 @@ def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
 
 
 @once
-def _counting(gang: Gang) -> Mapping[str, _Sources]:
-    """Place -> the reports that count for it, oldest pod first, each with the only attempt that counts (None: all)."""
+def _counting(gang: Gang) -> _Sources:
+    """The reports that count for a Shared tier."""
     replaced, base = raised_incarnations(gang.status), gang.status.base_incarnation
     before, heard = gang.status.started_attempt, gang.heard_of_pods
-    found: dict[str, _Sources] = {}
+    alone: dict[str, Heard] = {}
+    several: dict[str, _Reports] = {}
     for place, member in gang.holders.items():
-        if member in heard:
-            current = replaced.get(member, base)
-            found[place] = tuple(
-                [
-                    (one, None if one.report.incarnation == current else before)
-                    for one in heard[member]
-                    if one.report.incarnation <= current
-                ]
+        if member not in heard:
+            continue
+        current, those = replaced.get(member, base), heard[member]
+        if len(those) == 1 and those[0].report.incarnation == current:
+            alone[place] = those[0]
+        else:
+            several[place] = tuple(
+                (one, None if one.report.incarnation == current else before)
+                for one in those
+                if one.report.incarnation <= current
             )
-    return found
+    return _Sources(alone, several)

@@ -42,11 +42,10 @@ class DeletePod(NamedTuple):
 def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreatePod | DeletePod, ...]:
     """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
     entries, base = {entry.member: entry for entry in status.replaced}, status.base_incarnation
-    current = raised_incarnations(status)
-    present = {pod.member for pod in gang.observed.pods if pod.incarnation == current.get(pod.member, base)}
+    current, present = raised_incarnations(status), gang.with_status(status).pods
     done = need_no_pod(gang) if status.phase is GangPhase.RUNNING else frozenset()
     made: list[CreatePod] = []
-    if create and status.phase in _WITH_PODS and admission.creates(gang, status):
+    if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and admission.creates(gang, status):
         told = frozenset(holders(gang.spec, status).values())
         made += [
             _create(name, base, entries.get(name))
@@ -59,7 +58,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     awaited = {entry.pod for entry in status.awaited}
     gone = [
         DeletePod(pod.name, pod.uid)
-        for pod in gang.observed.pods
+        for pod in (gang.observed.pods if len(present) < len(gang.observed.pods) else ())
         if not pod.deleting
         and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, base))
         and not (pod.terminated and pod.uid in awaited)

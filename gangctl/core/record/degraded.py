@@ -17,7 +17,6 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.progress import reported
 from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
@@ -137,7 +136,8 @@ def _ignored(gang: Gang) -> Warned | None:
     point = gang.status.restore_point
     step = 0 if point is None else point.step
     fitting = {None, step, step + 1}
-    if all(one.first_step in fitting for _, one in reported(gang, gang.status.attempt)):
+    of_attempt = gang.by_progress.get(gang.status.attempt, ())
+    if {one.first_step for heard in of_attempt if (one := heard.report.progress) is not None} <= fitting:
         return None
     for holder in gang.holders.values():
         report = gang.report(holder)
