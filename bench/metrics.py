@@ -111,6 +111,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             events=dict,
             spans=dict,
             brake=BrakeState,
+            unreadable=lambda: 0,
         )
     )
     took = [0.0]

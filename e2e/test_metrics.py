@@ -72,6 +72,7 @@ def measured(job: GangJob) -> Metrics:
         events=dict,
         spans=dict,
         brake=BrakeState,
+        unreadable=lambda: 0,
     )
     metrics = Metrics(sources)
     metrics.round_began(job)

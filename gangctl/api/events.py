@@ -93,6 +93,9 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Look for what the gangs share: storage, a registry, a license server, the network.",
             is_warning=True,
         ),
+        Reason.UNREADABLE: Told(
+            "LeaveGang", "Upgrade the controller, or correct the field that the note names.", is_warning=True
+        ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",

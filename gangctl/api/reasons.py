@@ -96,6 +96,9 @@ class Reason(StrEnum):
     count for nothing, and no pod is replaced."""
     GANGS_FAIL_TOGETHER = "GangsFailTogether"
     """Many gangs fail at once for the same reason. They are restarted in place, and no pod is replaced for it."""
+    UNREADABLE = "Unreadable"
+    """The controller's release cannot read the gang, so it leaves it alone: workers train on, and nothing is restarted
+    or replaced."""
     LAUNCHER_FLAGS = "LauncherFlags"
     """The worker's command has torchrun flags that override the environment and break restarts of the gang."""
     CAUSE_CORRECTED = "CauseCorrected"

@@ -67,6 +67,24 @@ class Refusal:
     """Whether the same token may be accepted a moment later."""
 
 
+@dataclass(frozen=True, slots=True)
+class GangIdentity:
+    """Which gang it is, as its metadata has it."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableGang:
+    """A gang that is stored, and that this release can't read."""
+
+    metadata: GangIdentity
+    why: str
+    """What is wrong with it, in a sentence."""
+
+
 class Cluster(Protocol):
     """One cluster. A gang is identified by its UID: a second one of the same name is another gang."""
 
@@ -79,6 +97,9 @@ class Cluster(Protocol):
 
     def gang(self, uid: str) -> GangJob | None:
         """The stored gang; None if it is gone, or can't be read."""
+
+    def unreadable(self, uid: str) -> UnreadableGang | None:
+        """The stored gang that can't be read, and why; None if it can, or is gone."""
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang, including those that are terminating."""
@@ -119,5 +140,5 @@ class Cluster(Protocol):
     async def delete_gang(self, job: GangJob) -> None:
         """Delete the gang and with it its pods; no effect if it is gone or has another UID."""
 
-    async def emit(self, job: GangJob, event: Event) -> None:
+    async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an event for people."""

@@ -120,6 +120,7 @@ class Controller:
                 events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
+                unreadable=lambda: None if self._loop is None else self._loop.unreadable.count,
             )
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)

@@ -19,13 +19,14 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
-from gangctl.cluster.port import Cluster
+from gangctl.cluster.port import Cluster, UnreadableGang
 from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
 from gangctl.controller.hub import Hub
+from gangctl.controller.unreadable import UnreadableGangs
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.plan import AskScan, Plan
+from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
@@ -49,6 +50,7 @@ class Loop:
         self._decide = decide
         self._telemetry = telemetry
         self.brake = BrakeKeeper(wakes.wake)
+        self.unreadable = UnreadableGangs()
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
@@ -76,6 +78,7 @@ class Loop:
             await self._wakes.wait(uid, pause)
         actions.stop()
         self.brake.forget(uid)
+        self.unreadable.forget(uid)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
@@ -90,7 +93,10 @@ class Loop:
         if job is None:  # It can't be read: nothing follows from what was stored before.
             actions.stop()
             self._hub.withhold(uid)
+            self.brake.forget(uid)
+            await self._tell_unreadable(uid)
             return None
+        self.unreadable.forget(uid)
         logs.set_gang(job)
         self._telemetry.round_began(job)
         now, observed = clock.now(), self.observed(uid)
@@ -113,15 +119,24 @@ class Loop:
             if isinstance(query, AskScan):
                 self._hub.ask(uid, query)
         for event in plan.events:
-            try:
-                await self._cluster.emit(job, event)
-            except ClusterError as error:
-                log.warning("an event is lost: %s", error)
+            await self._emit(job, event)
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
+
+    async def _tell_unreadable(self, uid: str) -> None:
+        gang = self._cluster.unreadable(uid)
+        event = None if gang is None else self.unreadable.found(gang)
+        if gang is not None and event is not None:
+            await self._emit(gang, event)
+
+    async def _emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
+        try:
+            await self._cluster.emit(gang, event)
+        except ClusterError as error:
+            log.warning("an event is lost: %s", error)
 
     def observed(self, uid: str) -> Observed:
         """What is observed of one gang now."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
-from gangctl.cluster.port import Refusal, RefusalReason
+from gangctl.cluster.port import GangIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Pod
@@ -34,13 +34,17 @@ class FakeCluster:
     before_create: Callable[[CreatePod], object] = lambda _create: None
     listening_since: float = field(default_factory=time.time)
     refused: tuple[str, ...] = ()
-    unreadable: set[str] = field(default_factory=set)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Gangs that can't be read: UID -> why."""
 
     def exists(self, uid: str) -> bool:
         return uid in self.jobs
 
     def gang(self, uid: str) -> GangJob | None:
-        return None if uid in self.unreadable else self.jobs.get(uid)
+        return None if uid in self.broken else self.jobs.get(uid)
+
+    def unreadable(self, uid: str) -> UnreadableGang | None:
+        return UnreadableGang(GangIdentity(uid, "default", "g"), self.broken[uid]) if uid in self.broken else None
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())
@@ -94,7 +98,7 @@ class FakeCluster:
         self.done.append(DeleteGang())
         del self.jobs[job.metadata.uid]
 
-    async def emit(self, job: GangJob, event: Event) -> None:  # noqa: ARG002 - as the port has it
+    async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:  # noqa: ARG002 - as the port has it
         self.done.append(event)
 
 
@@ -105,6 +109,7 @@ class Running:
     world: FakeCluster
     served: Served
     wakes: Wakes
+    loop: Loop
 
     async def member(self, at: int = 0) -> Sidecar:
         """Connect worker-AT and let it report."""
@@ -120,12 +125,13 @@ async def running(
     """Run the loop, beginning with a round of each gang; it reports to ``telemetry``."""
     wakes = Wakes()
     async with served(tell, wakes.wake) as here:
-        loop = asyncio.create_task(Loop(world, here.hub, wakes, decide, TelemetryFanout(*telemetry)).run())
+        loop = Loop(world, here.hub, wakes, decide, TelemetryFanout(*telemetry))
+        task = asyncio.create_task(loop.run())
         for uid in world.jobs:
             wakes.wake(uid)
         try:
-            yield Running(world, here, wakes)
+            yield Running(world, here, wakes, loop)
         finally:
-            loop.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await loop
+                await task

@@ -57,3 +57,19 @@ async def test_the_brake_goes_on_for_all_gangs_and_off_again(caplog: pytest.LogC
         await until_async("the brake is off", lambda: not any(one.brake.since for one in seen.values()))
         assert min(one.listening_since for one in seen.values()) > began, "time under the brake counts for nothing"
         assert "the brake is off after" in caplog.text
+
+
+async def test_gangs_that_cannot_be_read_do_not_hold_the_brake() -> None:
+    seen: dict[str, Observed] = {}
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        seen[stored.metadata.uid] = observed
+        return Plan("nothing to do")
+
+    world = FakeCluster(jobs={uid: gang(uid) for uid in GANGS}, shown={uid: (pod(uid),) for uid in GANGS})
+    async with running(world, decide) as here:
+        await until_async("the brake is on", lambda: len(seen) == 3 and all(one.brake.since for one in seen.values()))
+        for uid in GANGS[:2]:
+            world.broken[uid] = "status.phase: it is Dancing"
+            here.wakes.wake(uid)
+        await until_async("the brake is off", lambda: seen[GANGS[2]].brake.since is None)

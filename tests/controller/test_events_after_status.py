@@ -9,6 +9,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.cluster.port import UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, EVENT, once
@@ -55,8 +56,8 @@ async def test_a_lost_event_is_logged_and_delays_nothing(caplog: pytest.LogCaptu
     class Deaf(FakeCluster):
         """It can't take events, as an API server without room for them."""
 
-        async def emit(self, job: GangJob, event: Event) -> None:
-            await super().emit(job, event)
+        async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
+            await super().emit(gang, event)
             raise Retryable("1000 events wait to be sent")
 
     world = Deaf()

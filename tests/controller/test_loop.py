@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide as real_decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar import wire
-from tests.controller.fake_cluster import FakeCluster, running
+from tests.controller.fake_cluster import FakeCluster, Running, running
 from tests.controller.fake_sidecars import job, report
 from tests.wait import until_async
 
@@ -235,15 +236,39 @@ async def test_a_gang_that_cannot_be_read_is_left_alone_with_its_connections() -
     async with running(world, once) as here:
         sidecar = await here.member()
         assert (await sidecar.hear()).attempt == 1
-        world.unreadable.add("uid-g")
+        world.broken["uid-g"] = "status.phase: it is Dancing"
         here.wakes.wake("uid-g")
         await until_async("the round is over", lambda: not here.wakes.is_set("uid-g"))
         await sidecar.say(report(0, seq=2, phase=wire.Phase.READY, attempt=1))
         await until_async("its report still arrives", lambda: here.served.hub.heard("uid-g")[0].report.seq == 2)
         assert here.served.hub.connected == 1
         done = len(world.done)
-        world.unreadable.clear()
+        world.broken.clear()
         world.change("uid-g", attempt_after(world.jobs["uid-g"], 2))
         here.wakes.wake("uid-g")
         assert (await sidecar.hear()).attempt == 2
         assert world.done[done:] == []
+
+
+async def test_a_gang_that_cannot_be_read_is_told_of_once_for_each_reason() -> None:
+    world = FakeCluster(broken={"uid-g": "status.phase: it is Dancing"})
+
+    def told() -> list[str]:
+        return [one.message for one in world.done if isinstance(one, Event) and one.reason == Reason.UNREADABLE]
+
+    async def look(here: Running) -> None:
+        here.wakes.wake("uid-g")
+        await until_async("the round is over", lambda: not here.wakes.is_set("uid-g"))
+
+    async with running(world, lambda *_: Plan("nothing to do")) as here:
+        await until_async("it is told", lambda: len(told()) == 1)
+        assert told()[0].endswith("nothing is restarted. status.phase: it is Dancing")
+        await look(here)
+        world.broken["uid-g"] = "spec.roles: there are none"
+        await look(here)
+        await until_async("the next reason is told", lambda: len(told()) == 2)
+        assert here.loop.unreadable.count == 1
+        world.broken.clear()
+        await look(here)
+        await until_async("it is counted no more", lambda: not here.loop.unreadable.count)
+        assert len(told()) == 2

@@ -28,6 +28,7 @@ class FakeSources:
     status_write_failures: dict[str, int] = field(default_factory=lambda: {"Conflict": 0})
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
     brake: BrakeState | None = field(default_factory=BrakeState)
+    unreadable: int | None = 0
     events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
@@ -48,6 +49,7 @@ class FakeSources:
                 spans=lambda: self.spans,
                 events=lambda: self.events,
                 brake=lambda: self.brake,
+                unreadable=lambda: self.unreadable,
             )
         )
 

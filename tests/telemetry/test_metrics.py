@@ -278,6 +278,14 @@ def test_only_the_leader_tells_of_the_brake_and_of_silent_members() -> None:
     assert samples(metrics.registry, "gangctl_brake") == samples(metrics.registry, "gangctl_members") == []
 
 
+def test_only_the_leader_tells_how_many_gangs_cannot_be_read() -> None:
+    sources = FakeSources(unreadable=2)
+    metrics = sources.metrics()
+    assert value(metrics.registry, "gangctl_gangs_unreadable") == 2
+    sources.unreadable = None
+    assert samples(metrics.registry, "gangctl_gangs_unreadable") == []
+
+
 def test_actions_and_their_failures_are_counted_by_type(metrics: Metrics) -> None:
     metrics.action_finished("CreatePod", 0.2, done=True)
     metrics.action_finished("CreatePod", 0.1, done=False)

@@ -20,7 +20,7 @@ from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
-from gangctl.cluster.port import MemberIdentity, Refusal
+from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -113,6 +113,13 @@ class KubeCluster:
         """The stored gang; None if it is gone, is being deleted, or can't be read."""
         return self._informers.gang(uid)
 
+    def unreadable(self, uid: str) -> UnreadableGang | None:
+        """The stored gang that can't be read, and why; see the port."""
+        stored = self._informers.stored(uid)
+        if stored is None or not stored.unreadable:
+            return None
+        return UnreadableGang(GangIdentity(uid, stored.namespace, stored.name), stored.unreadable)
+
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods that the gang owns."""
         return tuple(one.pod for one in self._informers.pods_of(uid))
@@ -181,14 +188,14 @@ class KubeCluster:
         """Delete the gang; see the port."""
         await self._gang_writer.delete(job)
 
-    async def emit(self, job: GangJob, event: Event) -> None:
+    async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an Event; it is sent in the background.
 
         Raises:
             Retryable: too many Events wait, in total or in the gang's namespace.
         """
-        uid = next((one.uid for one in self._informers.pods_of(job.metadata.uid) if one.pod.name == event.pod), "")
-        self._recorder.record(job, event, uid)
+        uid = next((one.uid for one in self._informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
+        self._recorder.record(gang, event, uid)
 
     def _name_of(self, uid: str) -> tuple[str, str] | None:
         stored = self._informers.stored(uid)

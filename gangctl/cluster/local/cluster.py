@@ -34,7 +34,7 @@ from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import command, ignored
-from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -80,6 +80,9 @@ class LocalCluster:
         """The gang as it is stored."""
         gang = self._gangs.get(uid)
         return None if gang is None else gang.job
+
+    def unreadable(self, _uid: str) -> None:
+        """None: of a gang that can't be read any more, the last readable version counts."""
 
     def named(self, name: str) -> GangJob | None:
         """The gang of this name, as it is stored."""
@@ -159,14 +162,14 @@ class LocalCluster:
     async def delete_gang(self, job: GangJob) -> None:
         """Do nothing: `gangctl run` removes the gang."""
 
-    async def emit(self, job: GangJob, event: Event) -> None:
+    async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Append the event to the gang's ``events.jsonl``.
 
         Raises:
             Retryable: it can't be written.
         """
-        gang = self._gangs.get(job.metadata.uid)
-        if gang is None:
+        found = self._gangs.get(gang.metadata.uid)
+        if found is None:
             return
         line = {
             "time": rfc3339(clock.now()),
@@ -176,7 +179,7 @@ class LocalCluster:
             "member": event.member,
             "traceID": event.trace_id,
         }
-        await asyncio.to_thread(_append, gang.store.folder.events, json.dumps(line))
+        await asyncio.to_thread(_append, found.store.folder.events, json.dumps(line))
 
     def _store_pod(self, folder: GangFolder, job: GangJob, create: CreatePod) -> PodRecord:
         worker = command(job, create.member, os.environ)

@@ -52,6 +52,8 @@ class Sources:
     """By outcome."""
     brake: Callable[[], BrakeState | None]
     """The last count of all members; None while this process does not lead."""
+    unreadable: Callable[[], int | None]
+    """Gangs that can't be read; None while this process does not lead."""
 
 
 class SourceMetrics:
@@ -92,6 +94,15 @@ class SourceMetrics:
         yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
         yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         yield from _braking(sources.brake())
+        unreadable = GaugeMetricFamily(
+            "gangctl_gangs_unreadable",
+            "Gangs that this release cannot read and leaves alone. Only the leader exports it.",
+            labels=[],
+        )
+        count = sources.unreadable()
+        if count is not None:
+            unreadable.add_metric([], count)
+        yield unreadable
         broken = GaugeMetricFamily(
             "gangctl_watch_broken_seconds", "How long a watch has been broken; 0 while it is open.", labels=["kind"]
         )

@@ -6,8 +6,10 @@ import time
 import pytest
 from aiohttp import web
 
+from gangctl.api.reasons import Reason
 from gangctl.cluster.kube.watch import informers, reflector
 from gangctl.cluster.kube.watch.informers import Informers
+from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, NODE, LiveCluster, live_cluster
 from tests.cluster.kube.objects import UID, gang, node, pod
@@ -37,6 +39,11 @@ async def test_no_object_is_shown_before_everything_was_listed() -> None:
         task.cancel()
 
 
+def regarded(one: LiveCluster) -> list[str]:
+    """The names of the gangs that Events are about."""
+    return [event["regarding"]["name"] for key, event in one.api.objects.items() if key[0] == "events"]
+
+
 async def test_a_deleted_or_unreadable_gang_is_not_shown_and_does_not_block_others() -> None:
     going = gang("going", "u-2")
     going["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
@@ -46,6 +53,12 @@ async def test_a_deleted_or_unreadable_gang_is_not_shown_and_does_not_block_othe
         assert one.cluster.uids() == (UID,)
         assert one.cluster.gang("u-2") is None
         assert one.cluster.gang("u-3") is None
+        assert one.cluster.unreadable("u-2") is one.cluster.unreadable(UID) is None
+        odd = one.cluster.unreadable("u-3")
+        assert odd is not None
+        assert odd.why.startswith("status.phase")
+        await one.cluster.emit(odd, Event(EventType.WARNING, Reason.UNREADABLE, odd.why))
+        await until_async("it is told of on its GangJob", lambda: regarded(one) == ["odd"])
         await one.api.put("gangjobs", gang("odd", "u-3"))
         await until_async("the corrected gang is shown", lambda: one.cluster.gang("u-3") is not None)
         assert one.notified[-1] == "u-3"

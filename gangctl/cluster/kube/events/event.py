@@ -16,6 +16,7 @@ from gangctl.api.events import action
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.names import ANNOTATION_TRACE_ID
+from gangctl.cluster.port import UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 
 REPORTING_CONTROLLER: Final = "gangctl.io/gangctl"
@@ -26,20 +27,20 @@ NOTE_BYTES: Final = 1024
 
 
 def event_object(
-    job: GangJob, event: Event, *, pod_uid: str, now: float, instance: str, left_out: int = 0
+    about: GangJob | UnreadableGang, event: Event, *, pod_uid: str, now: float, instance: str, left_out: int = 0
 ) -> dict[str, Any]:
     """The Event as JSON values.
 
     Args:
-        job: The gang that the event is about.
+        about: The gang that the event is about.
         event: What happened.
         pod_uid: UID of the pod that the event is about; empty if that pod is gone.
         now: Time of the event, in seconds since the epoch.
         instance: Name of the process that reports it.
         left_out: Number of events with the same reason that were not sent before this one.
     """
-    gang = job.metadata
-    related = _related(job, event, pod_uid)
+    gang = about.metadata
+    related = _related(gang.namespace, event, pod_uid)
     trace = f" (trace {event.trace_id})" if event.trace_id else ""
     text = event.message.removesuffix(trace)
     more = f" ({left_out} more with this reason were left out before)" if left_out else ""
@@ -71,10 +72,10 @@ def event_object(
     return made
 
 
-def _related(job: GangJob, event: Event, pod_uid: str) -> dict[str, str]:
+def _related(namespace: str, event: Event, pod_uid: str) -> dict[str, str]:
     if not event.pod:
         return {}
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": event.pod, "namespace": job.metadata.namespace}
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": event.pod, "namespace": namespace}
     return reference | ({"uid": pod_uid} if pod_uid else {})
 
 
