@@ -6,9 +6,9 @@ reason that stays must not be told again, however often the gang is looked at.
 
 from __future__ import annotations
 
-from gangctl.api.reasons import Reason
 from gangctl.cluster.port import UnreadableGang
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.lifecycle.unreadable import unreadable
 
 
 class UnreadableGangs:
@@ -28,10 +28,7 @@ class UnreadableGangs:
         if self._known.get(gang.metadata.uid) == gang.why:
             return None
         self._known[gang.metadata.uid] = gang.why
-        because = (
-            "the controller cannot read this gang, so it leaves it alone: workers train on, and nothing is restarted"
-        )
-        return Event(EventType.WARNING, Reason.UNREADABLE, f"{because}. {gang.why}")
+        return unreadable(gang.why)
 
     def forget(self, uid: str) -> None:
         """The gang can be read again, or is gone."""

@@ -37,6 +37,7 @@ STABLE = {
         "Restarting",
         "StepRejected",
         "TemplateRefused",
+        "Unreadable",
         "Unschedulable",
     },
     "Normal": {

@@ -262,7 +262,7 @@ async def test_a_gang_that_cannot_be_read_is_told_of_once_for_each_reason() -> N
 
     async with running(world, lambda *_: Plan("nothing to do")) as here:
         await until_async("it is told", lambda: len(told()) == 1)
-        assert told()[0].endswith("nothing is restarted. status.phase: it is Dancing")
+        assert told()[0].endswith("no fault is mended. status.phase: it is Dancing")
         await look(here)
         world.broken["uid-g"] = "spec.roles: there are none"
         await look(here)
