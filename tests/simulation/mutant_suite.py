@@ -36,6 +36,7 @@ from tests.simulation import (
     test_fencing,
     test_finished_regressions,
     test_regressions,
+    test_request_regressions,
     test_silence_regressions,
     test_vanished_regressions,
 )
@@ -53,6 +54,7 @@ MODULES = (
     test_silence_regressions,
     test_vanished_regressions,
     test_disk_regressions,
+    test_request_regressions,
     test_fencing,
 )
 

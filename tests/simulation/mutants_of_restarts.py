@@ -83,12 +83,6 @@ MUTANTS = (
         "_of_member",
     ),
     one(
-        "a finished member gets a new pod while the others run",
-        "gangctl/core/policy/pods.py",
-        "            and name not in done\n",
-        "",
-    ),
-    one(
         "an end is left again",
         "gangctl/core/lifecycle/table.py",
         "GangPhase.RUNNING, GangPhase.HELD)\n",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+from gangctl.api.changes import changed
+from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.status import GangPhase
 from tests.core.scenario import sentence
 from tests.core.world import World
@@ -13,6 +15,7 @@ from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, advance, next_time
 from tests.simulation.test_regressions import cut_off, go_on, is_in, kill, running
 from tests.simulation.universe import Universe
+from tests.simulation.values import seconds
 
 ORPHANED_MS = 700_000
 
@@ -130,6 +133,18 @@ def test_who_finished_an_earlier_attempt_has_not_finished_the_next() -> None:
     assert is_in(u, GangPhase.SUCCEEDED, 2)
 
 
+def test_a_record_that_another_release_has_left_of_an_older_attempt_does_not_count() -> None:
+    u = running("duo")
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    both = FinishedRole(name="worker", indexes="0-1")
+    u.status = changed(u.status, finished=Finished(attempt=1, time=seconds(u.now), roles=(both,)))
+    u.version += 1
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+
+
 def test_a_member_whose_pod_went_after_it_had_finished_gets_a_new_one_with_the_next_attempt() -> None:
     u = running("duo")
     finish(u, "worker-0")
@@ -151,6 +166,13 @@ def test_a_member_of_which_only_one_process_has_finished_has_not() -> None:
     kill(u, "worker-0.0")
     go_on(u)
     assert is_in(u, GangPhase.RUNNING, 2)
+
+
+def test_a_role_that_the_policy_does_not_count_need_not_finish() -> None:
+    u = running("roles")
+    finish(u, "launcher-0")
+    settle(Run(u))
+    assert is_in(u, GangPhase.SUCCEEDED, 1)
 
 
 def test_what_was_finished_before_the_roles_changed_does_not_count_for_those_that_are_left() -> None:

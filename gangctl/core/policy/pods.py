@@ -1,9 +1,9 @@
 """Pods: which are created and deleted, so that the cluster comes to what the status says.
 
-The rule: every member has one pod, of its current incarnation; older ones are deleted. A member that has finished needs
-none while the others run. A pod must not be deleted unless the status gives it up, and must not be forgotten before it
-is known to run nothing. So a pod in which a worker may have run is never made again: it is missing, and its member gets
-the next incarnation.
+The rule: every member has one pod, of its current incarnation; older ones are deleted. A pod must not be deleted unless
+the status gives it up, and must not be forgotten before it is known to run nothing. So a pod in which a worker may have
+run is never made again: it is missing, and its member gets the next incarnation; none while the others run, if it has
+finished.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gangctl.api.status import GangPhase, Replaced, Status
-from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, holders, is_fresh, raised_incarnations
 from gangctl.core.policy import admission
 from gangctl.core.policy.replacement import creatable_at
@@ -43,7 +42,6 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     """What makes the cluster's pods those of ``status``. ``create``: false while a provisional end is waited for."""
     entries, base = {entry.member: entry for entry in status.replaced}, status.base_incarnation
     current, present = raised_incarnations(status), gang.with_status(status).pods
-    done = need_no_pod(gang) if status.phase is GangPhase.RUNNING else frozenset()
     made: list[CreatePod] = []
     if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and admission.creates(gang, status):
         told = frozenset(holders(gang.spec, status).values())
@@ -51,7 +49,6 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
             _create(name, base, entries.get(name))
             for name in gang.members
             if name not in present
-            and name not in done
             and (name not in told or is_fresh(status, entries.get(name)))
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         ]
