@@ -224,3 +224,23 @@ def test_a_status_in_which_every_list_is_full_is_still_small_enough() -> None:
 def test_a_status_that_is_small_enough_gives_up_nothing() -> None:
     small = changed(world(2).job.status, message="small")
     assert fitting.fitted(small) is small
+
+
+def test_a_step_that_was_rejected_is_not_tried_again_while_it_is_the_newest() -> None:
+    steps = [*range(150, 0, -1), *range(300, 150, -1)]  # Each restart rejects the newest first.
+    rejected = tuple(RejectedStep(tier="shared", step=step, marker="m") for step in steps)
+    kept = restore.highest(rejected, restore.MAX_REJECTED)
+    assert sorted(one.step for one in kept) == list(range(301 - restore.MAX_REJECTED, 301))
+    long = tuple(changed(one, marker="m" * 8000) for one in kept)
+    fit = fitting.fitted(changed(fullest("n" * 63, "/p"), rejected_steps=long)).rejected_steps
+    assert {one.step for one in fit} == set(range(293, 301))
+
+
+def test_rejected_steps_are_given_up_after_nodes_to_avoid() -> None:
+    full = fullest("n" * 250, "/p")
+    full = changed(full, incidents=(), ledger=(), ranks=(), finished=None, awaited=(), conditions=())
+    full = changed(full, rejected_steps=full.rejected_steps * 5)
+    assert fitting.size(full) > LARGEST
+    kept = fitting.fitted(full)
+    assert kept.rejected_steps == full.rejected_steps
+    assert sum(bool(one.avoid) for one in kept.replaced) == fitting.REMEMBERED

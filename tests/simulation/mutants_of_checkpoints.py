@@ -6,6 +6,12 @@ from tests.simulation.mutant import one
 
 MUTANTS = (
     one(
+        "of many rejected steps the newest are forgotten",
+        "gangctl/core/policy/restore.py",
+        "sorted(steps[-count:])",
+        "sorted(steps[:count])",
+    ),
+    one(
         "a token that comes back starts from the beginning again",
         "gangctl/core/policy/requests.py",
         "if _names_this(spec) and token not in known:",

@@ -93,13 +93,21 @@ def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedS
 def rejections(
     gang: Gang, assignment: dict[str, str], step: int, rejected: tuple[RejectedStep, ...]
 ) -> tuple[RejectedStep, ...]:
-    """``rejected`` with every copy of ``step`` and of what is newer added, the newest kept."""
+    """``rejected`` with every copy of ``step`` and of what is newer added."""
     more = [
         RejectedStep(tier=one.point.tier, step=one.point.step, marker=one.marker)
         for one in candidates(gang, assignment, rejected)
         if one.point.step >= step
     ]
-    return (*rejected, *more)[-MAX_REJECTED:]
+    return highest((*rejected, *more), MAX_REJECTED)
+
+
+def highest(rejected: tuple[RejectedStep, ...], count: int) -> tuple[RejectedStep, ...]:
+    """So many of them, in their order: the newest step that isn't rejected is tried first, so low steps go first."""
+    if len(rejected) <= count:
+        return rejected
+    steps = sorted(range(len(rejected)), key=lambda at: (rejected[at].step, at))
+    return tuple(rejected[at] for at in sorted(steps[-count:]))
 
 
 def on_request(

@@ -4,13 +4,15 @@
 
 The rule: each list has its own bound where it is filled. Should all of them be full at once, the status gives up first
 what it only tells, then what only helps: earlier incidents, sentences that are told twice, host files, the names of the
-pods that are waited for (they are waited for as one then), the uncharged past, rejected steps of long ago, nodes to
-avoid. What the barrier, the budget and the incarnations need is never given up.
+pods that are waited for (they are waited for as one then), the uncharged past, nodes to avoid. Rejected steps come
+last, the lowest first: the newest step that isn't rejected is what a restart tries. What the barrier, the budget and
+the incarnations need is never given up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -18,6 +20,7 @@ from gangctl.api.conditions import ConditionType
 from gangctl.api.incident import Incident
 from gangctl.api.status import Status
 from gangctl.core.facts.awaiting import awaiting_as_one
+from gangctl.core.policy.restore import highest
 
 LARGEST: Final = 96 * 1024
 """Bytes of JSON from which on a status gives up something. The last resort leaves it below 128 KiB."""
@@ -26,7 +29,9 @@ RECENT: Final = 2
 SHORT: Final = 120
 """Characters of a sentence of an earlier incident."""
 REMEMBERED: Final = 8
-"""Uncharged entries of the ledger, rejected steps, and replaced members with nodes to avoid, the newest of each."""
+"""Uncharged entries of the ledger and replaced members with nodes to avoid, the newest of each."""
+REJECTED: Final = (128, 64, 32, 16, 8)
+"""So many rejected steps are kept, one after the other until the status is small enough."""
 
 
 def fitted(status: Status) -> Status:
@@ -84,8 +89,8 @@ def _charged(status: Status) -> Status:
     return changed(status, ledger=tuple(kept))
 
 
-def _newest_rejections(status: Status) -> Status:
-    return changed(status, rejected_steps=status.rejected_steps[-REMEMBERED:])
+def _rejecting(count: int, status: Status) -> Status:
+    return changed(status, rejected_steps=highest(status.rejected_steps, count))
 
 
 def _avoiding_few(status: Status) -> Status:
@@ -101,7 +106,7 @@ _STEPS: Final = (
     _without_hosts,
     awaiting_as_one,
     _charged,
-    _newest_rejections,
     _avoiding_few,
+    *(partial(_rejecting, count) for count in REJECTED),
 )
 """What is given up, one after the other."""
