@@ -98,7 +98,7 @@ def _avoiding_few(status: Status) -> Status:
     return changed(status, replaced=(*(changed(entry, avoid=(), required=False) for entry in old), *new))
 
 
-_STEPS: Final = (
+_STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
     _without_members,
     _in_short,
     _fewer,
