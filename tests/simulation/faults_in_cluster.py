@@ -32,6 +32,8 @@ POLICIES: tuple[dict[str, object], ...] = (
     {"replace_after": 1},
     {"replace_after": 4},
 )
+ISOLATIONS = 3
+"""So many of these are isolation times."""
 
 
 def _lose_node(u: Universe, target: int) -> None:
@@ -57,6 +59,11 @@ def _delete_pod(u: Universe, target: int) -> None:
         uid = sorted(u.pods)[target % len(u.pods)]
         if not u.pods[uid].deleting:
             u.delete_pod(uid)
+
+
+def _delete_all(u: Universe, _target: int) -> None:
+    for uid in [uid for uid, pod in u.pods.items() if not pod.deleting]:
+        u.delete_pod(uid)
 
 
 def _evict_pod(u: Universe, target: int) -> None:
@@ -126,6 +133,11 @@ def _policy(u: Universe, target: int) -> None:
     u.change_spec(recovery=u.spec.recovery.model_copy(update=POLICIES[target % len(POLICIES)]))
 
 
+def _isolation(u: Universe, target: int) -> None:
+    """The same, for what a member that is cut off never hears of."""
+    _policy(u, target % ISOLATIONS)
+
+
 @lru_cache(maxsize=64)
 def _roles(setup: str, variant: int) -> tuple[Role, ...]:
     roles = setups()[setup].job.spec.roles
@@ -156,6 +168,7 @@ IN_CLUSTER: dict[str, Fault] = {
     "a node comes back": _node_back,
     "a pod is deleted": _delete_pod,
     "a finished pod is deleted": _delete_finished_pod,
+    "the pods of all members are deleted": _delete_all,
     "a pod is evicted": _evict_pod,
     "a pod is deleted by force": _forget_pod,
     "a pod is garbage collected": _collect_pod,
@@ -166,5 +179,6 @@ IN_CLUSTER: dict[str, Fault] = {
     "the user suspends or resumes": _suspend,
     "the user asks for a restart": _restart,
     "the policy changes": _policy,
+    "the isolation time changes": _isolation,
     "the roles change": _change_roles,
 }

@@ -42,6 +42,15 @@ def _all_finish(u: Universe, _target: int) -> None:
                 u.end_process(uid, proc, 0, None)
 
 
+def _all_end(u: Universe, target: int) -> None:
+    """Every worker ends at one moment: alike, or all but the last two with a code that ends the job."""
+    boxes = sorted(u.boxes.items())
+    running = [(uid, proc) for uid, box in boxes for proc in moves.main_processes(box) if not proc.stuck]
+    for at, (uid, proc) in enumerate(running):
+        fatal = target % 2 == 0 and at < len(running) - 2
+        u.end_process(uid, proc, FATAL_CODE if fatal else 1, None)
+
+
 def _change(**update: bool) -> Fault:
     def fault(u: Universe, target: int) -> None:
         found = _with_worker(u, target)
@@ -153,6 +162,7 @@ IN_PODS: dict[str, Fault] = {
     "a worker exits with 1": _ends(1),
     "a worker exits with a fatal code": _ends(FATAL_CODE),
     "a worker runs out of memory": _ends(None, SIGKILL, oom=True),
+    "all workers end at once": _all_end,
     "a worker finishes": _ends(0),
     "all workers finish": _all_finish,
     "a worker ignores SIGTERM": _change(stubborn=True),

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gangctl.api.gangjob import Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
+from gangctl.core.facts.evidence import TIE_SECONDS
 from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.facts.layout import layout
 from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
+from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.goodput import total
 from gangctl.core.record.stragglers import LISTED
@@ -73,7 +76,7 @@ def one_attempt(u: Universe) -> None:
         if not box.procs or is_lost(u, uid):
             continue
         for proc in box.procs:
-            if proc.stuck and box.link is None and u.ghost.isolated:
+            if proc.stuck and u.ghost.isolated and (box.link is None or uid in u.ghost.unbound):
                 continue  # No timer can bind what SIGKILL doesn't end.
             running[proc.attempt] = uid
             if proc.rank is not None:
@@ -110,6 +113,13 @@ def told(u: Universe, leader: Leader, said: Directive) -> None:
     phases = {phase for attempt, phase in u.ghost.stored if attempt == said.attempt}
     require(phases & {str(phase) for phase in _PHASES[said.verb]}, 2, f"{said.verb} of {said.attempt} was never stored")
     require(leader.version <= u.version, 2, "it was told before it was stored")
+    known = leader.status.fencing
+    if known is not None and known.longest_isolation_seconds is not None and said.verb is not Verb.FINISH:
+        isolation, longest = said.isolation_ms, known.longest_isolation_seconds * 1000
+        require(isolation is not None and isolation <= longest, 1, f"{isolation} ms of isolation are told: {known}")
+        require(
+            said.grace_ms <= known.longest_stop_grace_seconds * 1000, 1, f"{said.grace_ms} ms are told to stop: {known}"
+        )
 
 
 def stepped(before: machine.State, after: machine.State) -> None:
@@ -174,6 +184,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         _barrier(u, new)
     for name in u.members:
         require(incarnation(new, name) >= incarnation(old, name), 3, f"{name} goes back to an older incarnation")
+    _replaced(u, leader, old, new)
     if new.phase is GangPhase.SUCCEEDED and old.phase is not GangPhase.SUCCEEDED:
         _success(u, old)
     if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
@@ -190,6 +201,16 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.given_back and not old.given_back and not u.skew:
         listened, timeout = u.wall - seconds(leader.since), u.spec.recovery.replacement_timeout_seconds
         require(listened >= timeout, 5, f"the replacement timeout passed after {listened} s with a leader")
+
+
+def _replaced(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """9: no healthy pod is replaced, and none for silence alone."""
+    if u.engine.searching or leader.number != u.newest_leader or new.base_incarnation > old.base_incarnation:
+        return
+    for name in layout(leader.spec.roles).members:
+        if incarnation(new, name) > incarnation(old, name):
+            why = truth.unfit(u, leader, old, new, name)
+            require(why, 9, f"the healthy pod of {name} is replaced: {new.message}")
 
 
 def storable(status: Status) -> None:
@@ -248,21 +269,25 @@ def _failure(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if not new.conditions:  # The search stores no conditions; other causes leave no rule behind.
         return
     held = set(holders(u.spec, old).values())
-    ends: list[tuple[float, End]] = [
-        (heard.at - end.age_ms / 1000, end)
+    ends: list[tuple[float, str, End]] = [
+        (heard.at - end.age_ms / 1000, heard.report.member, end)
         for heard in leader.heard
         if heard.report.member in held and heard.report.incarnation == incarnation(old, heard.report.member)
         for end in heard.report.ends
         if end.attempt == attempt and not end.stopped and end.exit_code != 0
     ]
-    fatal = [at for at, end in ends if end.exit_code == FATAL_CODE]
+    fatal = [at for at, _, end in ends if end.exit_code == FATAL_CODE]
     if not fatal:  # The pod that told it is gone; the status has kept it.
         require(old.incidents[0].cause.exit_code == FATAL_CODE, 3, "a FailJob rule ended the job and no end matches it")
         return
     if u.skew:
         return  # The clock was set, so that the controller can't tell what came first.
-    echo = [at for at, end in ends if end.exit_code != FATAL_CODE and at < min(fatal) - 0.1]
-    require(not echo, 3, f"an echo ended the job: {ends}")
+    others = [(at, member) for at, member, end in ends if end.exit_code != FATAL_CODE]
+    require(all(at >= min(fatal) - 0.1 for at, _ in others), 3, f"an echo ended the job: {ends}")
+    tied = {member for at, member, _ in ends if abs(at - min(fatal)) < TIE_SECONDS / 2}
+    before = old.incidents[1].cause.tied if len(old.incidents) > 1 else ()
+    again = len(before) < NAMED and tied <= set(before)
+    require(again or not tied & {member for _, member in others}, 3, f"tied ends that do not match end the job: {ends}")
 
 
 def _budget(u: Universe, leader: Leader, new: Status) -> None:

@@ -30,7 +30,7 @@ LEADERLESS, QUARTER = "no controller leads, or one does again", "a quarter of an
 FINALES = (
     (),
     ("all workers finish",),
-    ("a worker finishes", "a finished pod is deleted", "the controller crashes", "all workers finish"),
+    ("a worker finishes", "a finished pod is deleted", "minutes pass", "the controller crashes", "all workers finish"),
     ("train", "a worker exits with a fatal code"),
     (LEADERLESS, "all workers finish", QUARTER, QUARTER, QUARTER, LEADERLESS),
 )

@@ -85,4 +85,10 @@ MUTANTS = (
         "    return rejections(gang, assignment, 0 if asked is None else asked + 1, kept)\n",
         "    return kept\n",
     ),
+    one(
+        "the beginning that a user asks for is refused while a step is on record",
+        "gangctl/core/policy/restore.py",
+        "    return Undecided.TOO_MANY if hides_steps(gang) else None\n",
+        "    return Undecided.NONE_FOUND if recorded(gang) is not None else None\n",
+    ),
 )

@@ -74,6 +74,12 @@ MUTANTS = (
         "    if not failing:\n",
     ),
     one(
+        "more tied ends are named than a status has room for",
+        CAUSE,
+        "tied=tuple(sorted(ties))[:NAMED])",
+        "tied=tuple(sorted({one.member for one in found} | ties)))",
+    ),
+    one(
         "a fault becomes the cause of a restart that was asked for",
         CAUSE,
         "    if old.reason == Reason.RESTART_REQUESTED:\n        return False",

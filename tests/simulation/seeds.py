@@ -8,49 +8,20 @@ from random import Random
 
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, Run, simulate
-from tests.simulation.setups import setups
+from tests.simulation.setups import LARGE, SMALL
+from tests.simulation.themes import CROWD, ENDING, POLICY, REMEDIES, RESTARTING, THEMES, Theme
 from tests.simulation.violations import ViolationError
 
 TARGETS = 64
 PAUSES = (0, 0, 0, 1, 2, 3, 5, 8, 13, 20, 40)
+MEMBERS = 3
+SOON = (0, 0, 1, 3, 5, 8, 13)
 FAULTS_IN_A_LIFE = (24, 60)
-ENDING = frozenset({"a worker finishes", "all workers finish", "a worker exits with a fatal code"})
-"""A gang that has ended has no more attempts: these come mostly towards the end of a life."""
-RESTARTING = ("a worker is killed", "a worker exits with 1", "a supervisor crashes", "a framework asks for a restart")
-"""What leads to another attempt and to nothing else: lives are long."""
-REMEDIES = {
-    "a member is cut off": "a member is reached again",
-    "a member isn't heard": "a member is reached again",
-    "a member doesn't hear": "a member is reached again",
-    "a node is lost": "a node comes back",
-    "a kubelet is away": "a node comes back",
-    **{
-        name: name
-        for name in (
-            "no member reaches a controller, or all do again",
-            "no controller leads, or one does again",
-            "pods can or can't be created",
-            "pods can or can't be started",
-            "the user suspends or resumes",
-        )
-    },
-}
-"""What lasts is mostly mended a few faults later: else nothing else would happen in a life."""
-THEMES = (
-    ("a member is cut off", "a worker is killed", "a worker ignores SIGTERM", "a pod is deleted", "the policy changes"),
-    ("a member isn't heard", "a worker ignores SIGTERM", "a worker is killed", "half a minute passes"),
-    ("all workers finish", "no controller leads, or one does again", "a quarter of an hour passes", "minutes pass"),
-    ("a worker finishes", "a finished pod is deleted", "the controller crashes", "a pod is evicted"),
-    ("a kubelet is away", "the controller crashes", "a connection ends", "half a minute passes"),
-    ("a kubelet is away", "a pod is garbage collected", "a worker is killed", "half a minute passes"),
-    ("no member reaches a controller, or all do again", "the controller crashes", "minutes pass", "a worker is killed"),
-    ("a pod is deleted by force", "a member is cut off", "the clocks are set forward", "the clocks are set back"),
-    ("a controller with another clock leads", "a pod is deleted by force", "minutes pass", "a member is cut off"),
-    ("the clocks of nodes are off", "a supervisor crashes", "a pod is deleted", "minutes pass"),
-    ("train", "a worker is killed", "a member doesn't see new files", "the newest step is deleted"),
-    ("the roles change", "the user suspends or resumes", "the controller crashes", "a pod is deleted"),
-)
-"""Faults that make more of each other."""
+FAULTS_OF_A_CROWD = (8, 16)
+CROWDED = 0.05
+"""So many lives are those of large gangs: a move of them is dear."""
+TOLD = 0.12
+"""How often a story is told instead of a single fault."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +46,12 @@ class Life:
 def drawn(seed: int) -> Life:
     """The life of this seed: the same as long as faults and setups are the same."""
     random = Random(seed)
+    if random.random() < CROWDED:
+        return _crowded(seed, random)
+    theme = random.choice(THEMES)
+    known = [name for name in theme.faults if name in DRAWN]
     every = list(DRAWN)
-    theme = [name for name in random.choice(THEMES) if name in DRAWN]
-    names = random.choice((every, [*theme, *theme, *every], [*theme, *random.sample(every, 3)]))
+    names = random.choice((every, [*known, *known, *every], [*known, *random.sample(every, 3)]))
     names = [*names, *random.choices(RESTARTING, k=len(names) // 2)]
     favourites = [random.randrange(TARGETS) for _ in range(2)]
     planned = random.randint(*FAULTS_IN_A_LIFE)
@@ -89,6 +63,9 @@ def drawn(seed: int) -> Life:
             remedies.remove(due[0])
             injections.append(due[0][1])
             continue
+        if theme.is_story and random.random() < TOLD:
+            injections += _told(theme, random)
+            continue
         what = random.choice(names)
         target = random.choice(favourites) if random.random() < 0.6 else random.randrange(TARGETS)
         if what in ENDING and len(injections) < planned * 0.8 and random.random() < 0.95:
@@ -97,8 +74,26 @@ def drawn(seed: int) -> Life:
         if what in REMEDIES and random.random() < 0.8:
             remedy = Injection(random.choice(PAUSES), REMEDIES[what], target)
             remedies.append((len(injections) + random.randrange(4), remedy))
-    setup = random.choice(list(setups()))
+    setup = random.choice(theme.setups or SMALL)
     return Life(setup, seed, tuple(injections), random.randrange(5), random.random() < 0.5)
+
+
+def _told(theme: Theme, random: Random) -> list[Injection]:
+    """The faults of a story, one soon after the other: one member's, and another's is what ends the attempt."""
+    one, any_one = random.randrange(MEMBERS), random.randrange(TARGETS)
+    aims = {**dict.fromkeys(RESTARTING, one + 1), **dict.fromkeys(POLICY, any_one)}
+    told = [Injection(random.choice(SOON), what, aims.get(what, one)) for what in theme.faults]
+    return [replace(told[0], rested=True), *told[1:], *(Injection(0, what, one) for what in theme.remedies)]
+
+
+def _crowded(seed: int, random: Random) -> Life:
+    """A short life of a large gang, with faults that hit all of its members at once."""
+    faults: list[Injection] = []
+    for _ in range(random.randint(*FAULTS_OF_A_CROWD)):
+        faults.append(Injection(random.choice(SOON), random.choice(CROWD), random.randrange(TARGETS), rested=True))
+        if random.random() < 0.7:
+            faults.append(Injection(0, "minutes pass"))  # So many members need many moves.
+    return Life(LARGE, seed, tuple(faults), random.randrange(3), warm=True)
 
 
 def shrunk(life: Life) -> tuple[Life, ViolationError]:

@@ -12,6 +12,8 @@ SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
 STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
+LARGE = "crowd"
+"""More members than a status names."""
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
 
 
@@ -125,5 +127,15 @@ def setups() -> dict[str, Setup]:
                 recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
             ),
         ),
+        Setup(
+            LARGE,
+            _job(
+                [{"name": "worker", "replicas": 10, "spares": 1}], podFailurePolicy={"rules": RULES}, recovery=recovery
+            ),
+        ),
     ]
     return {setup.name: setup for setup in found}
+
+
+SMALL = tuple(name for name in setups() if name != LARGE)
+"""Their lives are cheap."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
-from tests.simulation import disks
+from tests.simulation import disks, power
 from tests.simulation.values import Box, Up
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def hear(u: Universe, uid: str, message: object) -> None:
             u.boxes[uid] = box._replace(kept=message)
             u.feed(uid, message)
         case Ping():
+            power.pinged(u, box)
             u.feed(uid, message)
         case Scan():
             u.boxes[uid] = box._replace(kept_scan=message)

@@ -85,6 +85,29 @@ def restored_after(fault: str) -> int:
     return restored(u)
 
 
+def test_a_gang_whose_memory_went_with_its_pods_begins_again_on_request() -> None:
+    u = running("spare")
+    step(u, "worker-0.0", "worker-1.0")
+    kill(u, "worker-0.0")
+    settle(Run(u))
+    assert restored(u) == 1
+    u.change_spec(suspend=True)
+    go_on(u)
+    assert is_in(u, GangPhase.SUSPENDED, 2)
+    assert not u.pods
+    u.change_spec(suspend=False)
+    go_on(u)
+    assert is_in(u, GangPhase.HELD, 3)
+    assert "--from-beginning" in u.status.message
+    u.change_spec(restart_token="again")
+    go_on(u)
+    assert is_in(u, GangPhase.HELD, 4)
+    u.change_spec(restart_token="anew", restart_from=RestartFrom(type="Beginning", restart_token="anew"))
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 5)
+    assert restored(u) == 0
+
+
 def test_a_step_that_every_rank_has_dropped_is_not_restored() -> None:
     assert restored_after("a checkpoint is dropped") == 1
 

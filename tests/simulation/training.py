@@ -61,7 +61,8 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     u.boxes[uid] = box._replace(step=step, line=line)
     if step > disks.last_step(u.ghost.trunk):
         u.ghost = u.ghost._replace(trunk=line)
-    u.ghost = u.ghost._replace(trained_at=u.now)
+    if u.ghost.trained_at != u.now:
+        u.ghost = u.ghost._replace(trained_at=u.now, trained_before=u.ghost.trained_at)
     u.feed(uid, Progress(proc.attempt, step, 0))
     return step
 

@@ -23,6 +23,8 @@ START_MS: Final = 60_000
 """A worker that was told to run and doesn't for so long may end the attempt."""
 LATE_MS: Final = 20_000
 """A member counts as heard for so long after its last report."""
+UNHEARD_MS: Final = 10_000
+"""A step that was made so shortly before a controller decided may not have been heard."""
 RECORD_MS: Final = 5_000
 """Within this time a controller has to store who has finished."""
 
@@ -82,13 +84,48 @@ def fault(u: Universe, leader: Leader, old: Status) -> str:
     return next((why for why in found if why), "") or _hang(u, leader, old, list(held.values()))
 
 
-def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
+def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) -> str:
+    """Why the member really needs a new pod; empty: nothing is wrong with it but that it is silent.
+
+    Silence counts past a deadline only, and only for a controller that hears another member, or heard this one.
+    """
+    wrong = _of_pods(u, old, member)
+    if isinstance(wrong, str):
+        return wrong
+    pod, box = wrong
+    cause = new.incidents[0].cause if new.incidents else None
+    state = box.machine
+    if cause is not None and member in {cause.member, *cause.tied}:
+        return "it is at fault"
+    if state is None or box.sessions > 1 or state.terminated_at is not None or box.ending or box.blind or box.unmounted:
+        return f"{box.pod} stops, or starts anew"
+    if state.phase in {Phase.STUCK, Phase.DONE} or histories.request(state.history, u.now) is not None:
+        return f"{box.pod} is {state.phase.value}, or asks for it"
+    late = new.barrier_timeouts > old.barrier_timeouts
+    late |= u.now - leader.began >= leader.spec.recovery.pod_start_timeout_seconds * 1000
+    if late and any(one.connected or one.report.pod == box.pod for one in leader.heard):
+        return f"{box.pod} was late"
+    if all(one.uid != pod.uid for one in leader.pods):
+        return f"its watch did not show {pod.uid}"
+    return _of_pod(pod) or (f"{box.node} is lost" if box.node in u.lost or u.ghost.excused == old.attempt else "")
+
+
+def _of_pods(u: Universe, old: Status, member: str) -> str | tuple[Pod, Box]:
+    """The only pod of the member and what runs in it, or why there isn't one."""
     number = incarnation(old, member)
     pods = [pod for pod in u.pods.values() if (pod.member, pod.incarnation) == (member, number)]
     boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) == (member, number) and not box.exited]
     if len(pods) != 1 or len(boxes) != 1 or boxes[0].pod != pods[0].uid:
         return f"{member} has pods {[pod.uid for pod in pods]}, and {[box.pod for box in boxes]} run"
-    return _of_pod(pods[0]) or _of_node(u, leader, boxes[0]) or _of_worker(u, leader, boxes[0], old.attempt)
+    return pods[0], boxes[0]
+
+
+def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
+    found = _of_pods(u, old, member)
+    if isinstance(found, str):
+        return found
+    pod, box = found
+    return _of_pod(pod) or _of_node(u, leader, box) or _of_worker(u, leader, box, old.attempt)
 
 
 def _of_pod(pod: Pod) -> str:
@@ -144,6 +181,7 @@ def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
     current = {(member, incarnation(old, member)) for member in held}
     boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) in current]
     heard = any(box.link is not None or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
-    since = max(u.ghost.trained_at, u.ghost.started_at)
+    unheard = u.ghost.trained_at > leader.thought_at - UNHEARD_MS
+    since = max(u.ghost.trained_before if unheard else u.ghost.trained_at, u.ghost.started_at)
     limit = min(progress.timeout_seconds, progress.startup_timeout_seconds)
     return "no rank makes a step" if heard and u.now >= since + limit * 1000 else ""

@@ -125,7 +125,11 @@ class Universe:
         if change is not None and status.phase is GangPhase.RUNNING:
             held = tuple(holders(leader.spec, status).items())
             self.ghost = self.ghost._replace(
-                ran=(status.attempt, held), started_at=self.phase_at, trained_at=self.phase_at, heard=()
+                ran=(status.attempt, held),
+                started_at=self.phase_at,
+                trained_at=self.phase_at,
+                heard=(),
+                unbound=self.ghost.unbound | {uid for uid, box in self.boxes.items() if _is_unbound(box)},
             )
 
     def change_spec(self, **update: Any) -> None:
@@ -299,6 +303,11 @@ class Universe:
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:
             self.boxes[uid] = self.boxes[uid]._replace(down=(*kept, *self.boxes[uid].down))
+
+
+def _is_unbound(box: Box) -> bool:
+    """Whether a process runs in it that no timer binds, and no controller reaches it."""
+    return box.link is None and any(proc.stuck for proc in box.procs)
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:

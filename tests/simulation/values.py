@@ -191,12 +191,16 @@ class Ghost(NamedTuple):
     started_at: int = 0
     trained_at: int = 0
     """When a rank made a step last."""
+    trained_before: int = 0
+    """When a rank made a step at an earlier moment."""
     lost: frozenset[str] = frozenset()
     """Pods that were silent and lost for the whole grace, and connected then."""
     excused: int = 0
     """The attempt in which a lost node came back or a container was restarted: a controller may see that late."""
     heard: tuple[tuple[str, int], ...] = ()
     """The sessions that a controller has heard to run the attempt, and when it did first."""
+    unbound: frozenset[str] = frozenset()
+    """Pods that were cut off with a process that is stuck when an attempt was started: they may be reached again."""
     isolated: bool = False
     """An isolation timeout was in force at some time."""
     grace: int | None = None
