@@ -1,0 +1,62 @@
+"""`gangctl run` and `gangctl restart` with checkpoints in a directory: which step each attempt is given."""
+
+from __future__ import annotations
+
+from tests.cli.here import Here, manifest
+
+SCRIPT = """
+echo "${GANG_RESTORE_STEP:-0}" >> "$GANG_MEMBER.steps"
+echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"
+while :; do sleep 0.05; done
+"""
+"""It writes down what it is to load."""
+
+
+def save(folder: Here, *steps: int) -> None:
+    """The framework has completed these steps."""
+    for step in steps:
+        saved = folder.path / "checkpoints" / f"step-{step}"
+        saved.mkdir(parents=True)
+        (saved / "complete").write_text("")
+
+
+def restored(folder: Here) -> list[int]:
+    """The step that each attempt was given; 0 for the beginning. It is the same for every member."""
+    first, *others = [
+        [int(line) for line in path.read_text().split()] for path in sorted(folder.path.glob("worker-*.steps"))
+    ]
+    assert others == [first]
+    return first
+
+
+def restart(folder: Here, attempt: int, *arguments: str) -> None:
+    """Restart the gang, and wait until that attempt runs."""
+    ended = folder.gangctl("restart", "g", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    folder.runs_attempt(attempt, members=2)
+
+
+def test_a_restart_is_from_the_newest_step_unless_this_one_asks_for_another(folder: Here) -> None:
+    save(folder, 100)
+    source = {
+        "type": "Directory",
+        "directory": str(folder.path / "checkpoints"),
+        "layout": "Pattern",
+        "pattern": "step-{step}",
+        "complete": "complete",
+    }
+    tiers = [{"name": "disk", "scope": "Shared", "source": source}]
+    folder.write(manifest(("sh", "-c", SCRIPT), replicas=2, checkpoint={"tiers": tiers}))
+    folder.run()
+    folder.runs_attempt(1, members=2)
+    save(folder, 200)
+    restart(folder, 2)
+    restart(folder, 3, "--from-beginning")
+    save(folder, 50)
+    restart(folder, 4)
+    restart(folder, 5, "--from-step", "200")
+    save(folder, 250)
+    folder.gangctl("inject", "g", "worker-1", "--exit-code", "9")
+    folder.runs_attempt(6, members=2)
+    assert restored(folder) == [100, 200, 0, 50, 200, 250]
+    assert folder.job.spec.restart_from.step == 200, "the request stays in the spec"
