@@ -8,7 +8,7 @@ from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults import FAULTS
 from tests.simulation.lives import Run, settle
-from tests.simulation.moves import Kind, advance
+from tests.simulation.moves import Kind, Move, advance
 from tests.simulation.test_regressions import cut_off, go_on, is_in, is_run_for, kill, running
 from tests.simulation.universe import Universe
 
@@ -193,3 +193,39 @@ def test_a_token_that_comes_back_starts_from_the_beginning_no_second_time() -> N
         u.change_spec(restart_token=token)
         settle(Run(u))
         assert restored(u) == 1
+
+
+def stays(_u: Universe, move: Move) -> bool:
+    """The object of a pod that was replaced and has ended is still there."""
+    return move.who == "worker-1.0" and move.kind is Kind.REMOVE
+
+
+def test_what_a_replaced_pod_has_saved_does_not_stand_for_what_its_successor_begins_again() -> None:
+    u = running("registered")
+    for _ in range(2):
+        step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    go_on(u)
+    u.delete_pod("worker-1.0")
+    go_on(u, but=stays)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert restored(u) == 2
+    DISK_FAULTS["a rank tears its checkpoint"](u, 5)
+    assert [box.pod for box in u.boxes.values() if box.machine and box.machine.history.dropped] == ["worker-1.1"]
+    kill(u, "worker-0.0")
+    go_on(u, but=stays)
+    advance(u, u.now + 5_000)
+    go_on(u, but=stays)
+    assert is_in(u, GangPhase.RUNNING, 3)
+    assert restored(u) == 1
+
+
+def test_a_gang_whose_steps_were_all_lost_does_not_begin_again_by_itself() -> None:
+    u = running("registered")
+    step(u, "worker-0.0", "worker-1.0", "worker-2.0")
+    go_on(u)
+    advance(u, u.now + 60_000)
+    go_on(u)
+    DISK_FAULTS["a checkpoint is dropped"](u, 1)
+    kill(u, "worker-0.0")
+    go_on(u)
+    assert is_in(u, GangPhase.HELD, 2)
