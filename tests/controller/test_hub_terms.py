@@ -49,7 +49,7 @@ async def test_a_frozen_leader_that_lost_its_lease_neither_directs_nor_asks_nor_
         await session.close()
 
 
-async def test_what_was_stored_in_an_earlier_term_directs_nobody_in_the_next() -> None:
+async def test_what_was_stored_in_an_earlier_term_directs_no_member_in_the_next() -> None:
     async with aiohttp.ClientSession() as session, serving(session) as here:
         here.hub.publish(job(attempt=2))
         sidecar = await known(here)
