@@ -73,12 +73,23 @@ def read(text: str) -> tuple[Document, ...]:
         raise UnreadableError(f"no YAML: {said}", None if mark is None else mark.line + 1) from None
     except yaml.YAMLError as error:
         raise UnreadableError(f"no YAML: {' '.join(str(error).split())[:200]}") from None
-    except RecursionError:
-        raise UnreadableError(f"nested deeper than {MAX_DEPTH} levels") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Keeps dates as strings, as Kubernetes does."""
+    """Keeps dates as strings, as Kubernetes does, and counts how deep it is: it must not reach Python's limit.
+
+    What runs at that limit, such as the finalizers of other objects, fails there too.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.depth > MAX_DEPTH:
+            raise UnreadableError(f"nested deeper than {MAX_DEPTH} levels", self.line + 1)
+        self.depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -98,6 +109,7 @@ class _Reader:
         self._document = Document()
         self._scalars = yaml.constructor.SafeConstructor()
         self._left = MAX_VALUES
+        self._depth = 0
 
     def document(self, node: yaml.Node) -> Document:
         """The document below its root node."""
@@ -108,9 +120,15 @@ class _Reader:
         self._left -= 1
         if self._left < 0:
             raise UnreadableError(f"more than {MAX_VALUES} values, with aliases expanded", node.start_mark.line + 1)
-        if len(at) > MAX_DEPTH:
+        if self._depth > MAX_DEPTH:  # A map may be merged with itself, in the same place.
             raise UnreadableError(f"nested deeper than {MAX_DEPTH} levels", node.start_mark.line + 1)
         self._document.lines.setdefault(at, node.start_mark.line + 1)
+        self._depth += 1
+        value = self._converted(node, at)
+        self._depth -= 1
+        return value
+
+    def _converted(self, node: yaml.Node, at: Location) -> Any:
         match node:
             case yaml.MappingNode():
                 return self._mapping(node, at)
