@@ -1,7 +1,7 @@
 """One sidecar's connection: the messages that wait to be sent to it, and the last directive that was sent.
 
 The rule: of each kind of message only the newest one waits, so a slow receiver costs the memory of one message. It must
-not delay any other connection.
+not delay any other connection. What waits must not be sent once this process leads no more: then the connection ends.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Connection:
         transport: asyncio.BaseTransport | None,
         now: float,
         revision: int,
+        leads: Callable[[], bool],
     ) -> None:
         """``transport``: None if it is broken already; ``revision``: of the wire, as the sidecar knows it."""
         self.identity = identity
@@ -73,6 +74,7 @@ class Connection:
         self.has_reported = False
         """Whether its supervisor has sent a report on this connection."""
         self._revision = revision
+        self._leads = leads
         self._transport = transport
         self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
@@ -141,6 +143,9 @@ class Connection:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._waiting:
+                if not self._leads():  # It was frozen since the message was made, or the receiver was slow.
+                    self.abort()
+                    return
                 # One at a time: while a slow receiver takes this one, the others can still be replaced by newer ones.
                 # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
                 text = self._waiting.pop(next(iter(self._waiting)))

@@ -187,7 +187,9 @@ class Hub:
         await socket.prepare(request)
         admit()
         revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
-        connection = Connection(identity, socket, request.transport, time.monotonic(), revision)
+        connection = Connection(
+            identity, socket, request.transport, time.monotonic(), revision, lambda: self._leader() is None
+        )
         if self._leader() is not None:
             connection.abort()
             return socket

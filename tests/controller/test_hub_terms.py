@@ -49,6 +49,24 @@ async def test_a_frozen_leader_that_lost_its_lease_neither_directs_nor_asks_nor_
         await session.close()
 
 
+async def test_what_waits_to_be_sent_when_a_leader_is_frozen_is_not_sent_after_its_lease() -> None:
+    leader: list[str | None] = [None]
+    async with aiohttp.ClientSession() as session, serving(session, leader=lambda: leader[0]) as here:
+        here.hub.publish(job(attempt=2))
+        sidecar = await known(here)
+        here.hub.publish(job(attempt=3, version="2"))
+        leader[0] = "wss://10.0.0.7:8443/v1/connect"  # Nothing has run since: the process was frozen.
+        assert (await sidecar.socket.receive(10)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+        assert here.hub.connected == 0
+        leader[0] = None  # It has renewed its Lease after all: the member learns what it missed.
+        again = await here.dial()
+        await again.say(report(seq=2))
+        told = await again.hear()
+        assert isinstance(told, wire.Directive)
+        assert told.attempt == 3
+        await session.close()
+
+
 async def test_what_was_stored_in_an_earlier_term_directs_no_member_in_the_next() -> None:
     async with aiohttp.ClientSession() as session, serving(session) as here:
         here.hub.publish(job(attempt=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutant import one
 
 HUB = "gangctl/controller/hub.py"
+CONNECTION = "gangctl/controller/connection.py"
 REPORTS = "gangctl/controller/reports.py"
 
 MUTANTS = (
@@ -25,6 +26,12 @@ MUTANTS = (
         HUB,
         "connection.identity.gang != gang or self._leader() is not None:",
         "connection.identity.gang != gang:",
+    ),
+    one(
+        "what waits for a slow receiver is sent after the term",
+        CONNECTION,
+        "                if not self._leads():  # It",
+        "                if not self._waiting:  # It",
     ),
     one(
         "a connection that was opened after the term is served",

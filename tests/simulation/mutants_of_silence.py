@@ -51,8 +51,14 @@ MUTANTS = (
     one(
         "silent members hang",
         HANGS,
-        "    return max(everyone) if len(everyone) == len(gang.holders) else None\n",
+        "    return max(everyone, default=None) if len(everyone) == len(_at_work(gang)) else None\n",
         "    return max(everyone, default=0.0)\n",
+    ),
+    one(
+        "a member that has finished knows whether the others hang",
+        HANGS,
+        "    done = need_no_pod(gang)\n",
+        "    done = frozenset[str]()\n",
     ),
     one(
         "pods are replaced for their silence though no pod of the gang is heard",

@@ -4,8 +4,9 @@
     known    = since when a member that has reported a step in this attempt is connected; where none of them is,
                since when every member is: the one that reports may be the silent one
 
-A silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework
-made while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
+Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. A
+silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework made
+while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
 timeout is set.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Heard
 
@@ -51,7 +53,7 @@ def hang(gang: Gang) -> Fault | None:
     if at is None or gang.now < at:
         return None
     last = min(_reported(gang), key=lambda one: (one.step, one.step_time), default=None)
-    member = next(iter(gang.holders.values())) if last is None else last.report.member
+    member = _at_work(gang)[0] if last is None else last.report.member
     step = "no step was reported" if last is None else f"its last step was {last.step}"
     return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
 
@@ -61,16 +63,23 @@ def _known_since(gang: Gang, found: list[Heard]) -> float | None:
     reporting = [one.since for one in found if one.connected]
     if reporting:
         return min(reporting)
-    everyone = [gang.heard_by_member[member].since for member in gang.holders.values() if member in gang.speaking]
-    return max(everyone) if len(everyone) == len(gang.holders) else None
+    everyone = [gang.heard_by_member[member].since for member in _at_work(gang) if member in gang.speaking]
+    return max(everyone, default=None) if len(everyone) == len(_at_work(gang)) else None
+
+
+@once
+def _at_work(gang: Gang) -> list[str]:
+    """The members that run a place and have not finished, in order."""
+    done = need_no_pod(gang)
+    return [member for member in gang.holders.values() if member not in done]
 
 
 @once
 def _reported(gang: Gang) -> list[Heard]:
-    """The newest word of every holder that has reported progress in this attempt."""
+    """The newest word of every member at work that has reported progress in this attempt."""
     heard, attempt = gang.heard_by_member, gang.status.attempt
     return [
         one
-        for member in gang.holders.values()
+        for member in _at_work(gang)
         if (one := heard.get(member)) is not None and one.step_attempt == attempt
     ]
