@@ -108,18 +108,19 @@ _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def _seconds(value: Any) -> float:
+    seconds: float
     match value:
         case str():
             seconds = _moment(datetime.fromisoformat(value))
         case datetime():
             seconds = _moment(value)
         case int() | float() if not isinstance(value, bool):
-            seconds = round(float(value), 6)  # the precision of its string, so that it is read back as the same number
+            seconds = value
         case _:
             raise ValueError("a time is a string like 2026-01-31T12:00:00Z")
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
         raise ValueError("a time lies between the years 1 and 9999")
-    return seconds
+    return round(float(seconds), 6)  # the precision of its string, so that it is read back as the same number
 
 
 def _moment(value: datetime) -> float:

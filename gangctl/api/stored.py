@@ -58,8 +58,17 @@ def _removed(value: Any, place: Sequence[int | str]) -> str:
     path: list[str] = []
     *above, name = place
     for key in above:
-        if (isinstance(value, dict) and key in value) or isinstance(value, list):
-            value = value[key]  # type: ignore[index]
-            path.append(str(key))
-    value.pop(name, None)
-    return ".".join([*path, str(name)])
+        match value, key:
+            case dict(), str() if key in value:
+                value = value[key]
+            case list(), int():
+                value = value[key]
+            case _:
+                continue
+        path.append(str(key))
+    match value:
+        case dict():
+            value.pop(name, None)
+            return ".".join([*path, str(name)])
+        case _:
+            raise ValueError(f"{'.'.join(path)} has a field {name} that this release doesn't know")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -62,3 +63,18 @@ def test_a_status_that_needs_a_newer_release_is_not_acted_on() -> None:
 def test_a_value_that_is_not_valid_is_not_acted_on() -> None:
     with pytest.raises(ValueError, match="Dancing"):
         read_stored(of(phase="Dancing", more=1))
+
+
+@pytest.mark.parametrize("value", [5, None, "x", [1], {"x": 1}])
+@pytest.mark.parametrize("field", ["Windowed", "Unlimited", "0", "type2"])
+def test_a_field_with_any_name_and_value_is_ignored_or_makes_the_object_unreadable(field: str, value: object) -> None:
+    made = of()
+    made["spec"]["recovery"]["budget"][field] = value
+    made["status"][field] = value
+    with contextlib.suppress(ValueError):
+        assert read_stored(made).ignored
+
+
+def test_a_time_of_any_size_makes_an_object_unreadable_at_most() -> None:
+    with pytest.raises(ValueError, match="a time lies between"):
+        read_stored(of(phaseTime=10**400))

@@ -1,6 +1,7 @@
 """Decodes the API server's answers: from bytes straight to small values with the needed fields only.
 
-The rule: an object that can't be read must never block the others. It is logged once for each version, and left out.
+The rule: an object that can't be read must never block the others. It is logged once for each version, and left out. A
+user can nest a pod template so deeply that no parser takes the answer that it is in: such a field is read as null.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ log = logging.getLogger(__name__)
 _TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Z]+)"')
 _MAX_LOGGED: Final = 1000
 """Maximum number of unreadable objects that are remembered as logged."""
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
+_MAX_DEPTH: Final = 200
+"""Levels of nesting in a field. pydantic reads about as many, and writes 255."""
+_IN_OBJECT, _IN_EVENT, _IN_PAGE = 2, 3, 4
+"""How deep the fields of an object are nested in the answers that have it."""
 
 
 class WatchedObject(Protocol):
@@ -108,10 +114,9 @@ class Decoder(Generic[T]):
     def item(self, body: bytes) -> T | None:
         """One object; None if it can't be read."""
         try:
-            return self._project(self._model.validate_json(body))
-        except ValueError as error:
-            self._log_unreadable(_parsed(body), error)
-            return None
+            return self._projected(self._model.validate_json(body))
+        except ValidationError:
+            return self._validated(_parsed(body, _IN_OBJECT))
 
     def page(self, body: bytes) -> ListPage[T]:
         """One page of a list, without the objects that can't be read.
@@ -124,7 +129,7 @@ class Decoder(Generic[T]):
             found = [self._projected(one) for one in raw.items or ()]
             head = raw.metadata
         except ValidationError:
-            parsed = _parsed(body)
+            parsed = _parsed(body, _IN_PAGE)
             head = _ListMetadata.model_validate(parsed.get("metadata") or {})
             found = [self._validated(one) for one in parsed.get("items") or ()]
         return ListPage(tuple(one for one in found if one is not None), head.resource_version, head.continue_)
@@ -137,21 +142,23 @@ class Decoder(Generic[T]):
             ClusterError: the event is an error of the API server.
         """
         match = _TYPE.match(line)
-        kind = match[1].decode() if match is not None else str(_parsed(line).get("type"))
+        kind = match[1].decode() if match is not None else str(_parsed(line, _IN_EVENT).get("type"))
         if kind == "ERROR":
-            raise _error(_parsed(line).get("object"))
+            raise _error(_parsed(line, _IN_EVENT).get("object"))
         if kind == "BOOKMARK":
             return WatchEvent(_version(line).resource_version)
         try:
             item = self._projected(self._event.validate_json(line).object)
         except ValidationError:
-            item = self._validated(_parsed(line).get("object"))
+            item = self._validated(_parsed(line, _IN_EVENT).get("object"))
         if item is not None and kind != "DELETED":
             return WatchEvent(item.resource_version, item)
         version = _version(line)
         return WatchEvent(version.resource_version, gone_uid=version.uid)
 
     def _validated(self, parsed: Any) -> T | None:
+        if isinstance(parsed, dict):
+            parsed = {key: None if _is_deep(value) else value for key, value in parsed.items()}
         try:
             return self._projected(self._model.validate_python(parsed))
         except ValidationError as error:
@@ -190,14 +197,49 @@ def first_error(error: ValueError) -> str:
     return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes, level: int) -> dict[str, Any]:
+    """The answer as JSON values. ``level``: of the fields of its objects."""
     try:
-        parsed = json.loads(body)
+        try:
+            parsed = json.loads(body)
+        except RecursionError:
+            parsed = json.loads(_without_deep_fields(body, level))
     except ValueError as error:
         raise Retryable(f"the API server's answer is cut off or isn't JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise Retryable("the API server's answer isn't an object")
     return parsed
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        layer = [
+            inner
+            for one in layer
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(layer)
+
+
+def _without_deep_fields(body: bytes, level: int) -> bytes:
+    """The JSON text with null in place of each value at this level that is nested too deeply."""
+    parts: list[bytes] = []
+    kept = began = depth = deepest = 0
+    for token in _TOKEN.finditer(body):
+        match token[0][:1]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == level:
+                    began, deepest = token.start(), 0
+                deepest = max(deepest, depth)
+            case b"]" | b"}":
+                if depth == level and deepest > _MAX_DEPTH:
+                    parts += [body[kept:began], b"null"]
+                    kept = token.end()
+                depth -= 1
+    return b"".join([*parts, body[kept:]])
 
 
 _VERSIONED: Final = TypeAdapter(_Event[_Versioned])
@@ -206,6 +248,10 @@ _VERSIONED: Final = TypeAdapter(_Event[_Versioned])
 def _version(line: bytes) -> _Version:
     try:
         return _VERSIONED.validate_json(line).object.metadata
+    except ValidationError:
+        pass
+    try:
+        return _VERSIONED.validate_python(_parsed(line, _IN_EVENT)).object.metadata
     except ValidationError as error:
         raise Retryable(f"an event of a watch can't be read: {first_error(error)}") from error
 

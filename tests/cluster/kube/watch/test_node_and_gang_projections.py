@@ -48,3 +48,22 @@ def test_an_unreadable_gang_has_a_name_and_a_reason() -> None:
     assert found is not None
     assert (found.uid, found.name, found.job) == (UID, "g", None)
     assert found.unreadable.startswith("status.phase: Input should be")
+
+
+@pytest.mark.parametrize("depth", [100, 250, 900, 1100, 9000])
+def test_a_template_that_is_nested_too_deeply_blocks_no_other_gang(depth: int) -> None:
+    """A user may write it: the CRD keeps what a template has, whatever it is."""
+    deep = json.dumps(gang("deep", "uid-deep")).replace(
+        '"i"', '"i", "x": ["]", "\\""], "y": ' + "[" * depth + "]" * depth
+    )
+    head = '{"metadata": {"resourceVersion": "7", "continue": "c"}, "items": ['
+    page = f"{head}{deep}, {json.dumps(gang())}]}}"
+    one, event = GANGS.item(deep.encode()), GANGS.event(b'{"type": "ADDED", "object": ' + deep.encode() + b"}")
+    listed = GANGS.page(page.encode())
+    assert [found.uid for found in listed.items] == ["uid-deep", UID]
+    assert (listed.resource_version, listed.continue_token) == ("7", "c")
+    assert one == event.item == listed.items[0]
+    assert one is not None
+    assert (one.name, one.job is None) == ("deep", depth > 200)
+    gone = GANGS.event(b'{"type": "DELETED", "object": ' + deep.encode() + b"}")
+    assert (gone.gone_uid, gone.item) == ("uid-deep", None)
