@@ -31,6 +31,8 @@ def expected(gang: Gang) -> str:
 
 def found(gang: Gang, assignment: Mapping[str, str], *, hidden: bool = False) -> str:
     """What was looked for in each tier, where, and what is there. ``hidden``: a directory has too many steps."""
+    if not restore.tiers_of(gang):
+        return "the job has no spec.checkpoint.tiers to find steps in"
     full = restore.hides_steps(gang) if hidden else ()
     return "; ".join(
         f"tier {tier.name} has {MAX_FOUND} steps or more, and {MAX_FOUND} are looked at"

@@ -65,11 +65,11 @@ def restore_point(
     gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]
 ) -> Candidate | Undecided | None:
     """The checkpoint that every rank of the coming attempt loads; None = it starts from the beginning."""
-    if gang.spec.checkpoint is None:
+    asked = gang.status.restart_from
+    if gang.spec.checkpoint is None and (asked is None or asked.step is None):
         return None
     if not has_scan(gang):
         return Undecided.NOT_SCANNED
-    asked = gang.status.restart_from
     if asked is not None:
         return _asked(gang, assignment, asked.step)
     found = candidates(gang, assignment, rejected)
