@@ -3,18 +3,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.core.policy.pods import CreatePod
-from tests.cluster.local import alive, left, machine, manifest
+from tests.cluster.local import DEADLINE, alive, left, machine, manifest
 from tests.wait import until_async
 
 
@@ -51,6 +54,36 @@ async def test_removing_the_object_of_a_gang_ends_its_processes(tmp_path: Path) 
         here.folder.job.unlink()
         await until_async("the gang is gone", lambda: cluster.gang(uid) is None and uid in here.changes)
         await until_async("no process is left", lambda: not left(here.state))
+
+
+@pytest.mark.parametrize("when", ["before its turn", "while it is stored"])
+async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    store_pod = LocalCluster._store_pod
+    removed = threading.Event()
+
+    def slow(*given: Any) -> PodRecord:
+        assert removed.wait(DEADLINE)
+        return store_pod(*given)
+
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        job, uid = here.job, here.job.metadata.uid
+        if when == "while it is stored":
+            monkeypatch.setattr(LocalCluster, "_store_pod", slow)
+            creating = asyncio.create_task(cluster.create_pod(job, CreatePod("worker-0", 0)))
+            await asyncio.sleep(0)
+            here.folder.job.unlink()
+            await until_async("the gang is gone", lambda: not cluster.exists(uid))
+            removed.set()
+        else:
+            async with cluster._starting, cluster._starting:
+                creating = asyncio.create_task(cluster.create_pod(job, CreatePod("worker-0", 0)))
+                here.folder.job.unlink()
+                await until_async("the gang is gone", lambda: not cluster.exists(uid))
+        await creating
+        await until_async("no pod is kept", lambda: not any(cluster._pods.values()))
+        assert not left(here.state)
 
 
 async def test_a_new_gang_never_gets_the_pods_of_an_old_one_of_the_same_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
 from tests.simulation.moves import Kind, Move, advance, next_time
 from tests.simulation.setups import setups
+from tests.simulation.test_finished_regressions import finish
 from tests.simulation.test_regressions import Filter, cut_off, go_on, is_in, is_run_for, kill, running
 from tests.simulation.universe import Universe, new_universe
 
@@ -142,6 +143,16 @@ def test_silent_members_are_no_hang() -> None:
     another_leads(u)
     passes(u, HOUR_MS)
     assert trains(u)
+
+
+def test_a_member_that_has_finished_does_not_know_whether_the_others_hang() -> None:
+    u = running("spare")
+    FAULTS["train"](u, 3)
+    finish(u, "worker-0")
+    cut_off(u, "worker-1.0")
+    passes(u, HOUR_MS)
+    assert is_in(u, GangPhase.RUNNING, 1)
+    assert u.boxes["worker-1.0"].procs
 
 
 def test_the_replacement_timeout_does_not_run_without_a_leader() -> None:

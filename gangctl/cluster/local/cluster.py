@@ -137,20 +137,22 @@ class LocalCluster:
         return written
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a pod: store it, then start its processes.
+        """Create a pod: store it, then start its processes. The gang may be removed at any moment.
 
         Raises:
             Retryable: it can't be stored.
             Terminal: its template can't be run on this machine.
         """
-        gang = self._gangs.get(job.metadata.uid)
-        name = pod_name(job.metadata.name, create.member, create.incarnation)
-        if gang is None or name in gang.pods:
-            return
+        uid, name = job.metadata.uid, pod_name(job.metadata.name, create.member, create.incarnation)
         async with self._starting:
+            gang = self._gangs.get(uid)
+            if gang is None or name in gang.pods:
+                return
             stored = await asyncio.to_thread(self._store_pod, gang.store.folder, job, create)
             self._start_pod(gang, stored, {})
-        self._changed(stored.gang)
+            if uid not in self._gangs:
+                await gang.pods[name].abandon()
+        self._changed(uid)
 
     async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
         """Start to terminate a pod."""

@@ -78,8 +78,4 @@ def _at_work(gang: Gang) -> list[str]:
 def _reported(gang: Gang) -> list[Heard]:
     """The newest word of every member at work that has reported progress in this attempt."""
     heard, attempt = gang.heard_by_member, gang.status.attempt
-    return [
-        one
-        for member in _at_work(gang)
-        if (one := heard.get(member)) is not None and one.step_attempt == attempt
-    ]
+    return [one for member in _at_work(gang) if (one := heard.get(member)) is not None and one.step_attempt == attempt]
