@@ -60,7 +60,7 @@ async def test_removing_the_object_of_a_gang_ends_its_processes(tmp_path: Path) 
 async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    store_pod = LocalCluster._store_pod
+    store_pod = LocalCluster._store_pod  # noqa: SLF001 - the moment matters
     removed = threading.Event()
 
     def slow(*given: Any) -> PodRecord:
@@ -77,12 +77,12 @@ async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
             await until_async("the gang is gone", lambda: not cluster.exists(uid))
             removed.set()
         else:
-            async with cluster._starting, cluster._starting:
+            async with cluster._starting, cluster._starting:  # noqa: SLF001
                 creating = asyncio.create_task(cluster.create_pod(job, CreatePod("worker-0", 0)))
                 here.folder.job.unlink()
                 await until_async("the gang is gone", lambda: not cluster.exists(uid))
         await creating
-        await until_async("no pod is kept", lambda: not any(cluster._pods.values()))
+        await until_async("no pod is kept", lambda: not any(cluster._pods.values()))  # noqa: SLF001
         assert not left(here.state)
 
 
