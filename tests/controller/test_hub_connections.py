@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
+from gangctl.controller.connection import Connection
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, job, report, served, serving
+from tests.wait import until_async
 
 
 def connected(here: Served) -> list[bool]:
@@ -117,6 +119,21 @@ async def test_a_newer_connection_of_a_pod_replaces_the_older_one() -> None:
         assert connected(here) == [True]
         here.hub.publish(job(attempt=2, version="2"))
         assert (await newer.hear()).attempt == 2
+
+
+async def test_what_a_superseded_connection_sends_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "close_soon", lambda _self, _frame: None)
+    async with served() as here:
+        here.hub.publish(job())
+        older = await here.dial()
+        await older.say(report(seq=1))
+        await older.hear()
+        newer = await here.dial()
+        await newer.say(report(seq=2))
+        await newer.hear()
+        await older.say(report(seq=3))
+        await until_async("the report is stale", lambda: here.hub.stale["Superseded"] == 1)
+        monkeypatch.undo()
 
 
 async def test_a_flood_of_connections_does_not_delay_members() -> None:

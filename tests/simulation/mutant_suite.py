@@ -1,4 +1,4 @@
-"""The suite that must catch a mutant: simulation, regressions, oracles, search; the first that objects ends it.
+"""The suite that must catch a mutant: regressions, simulation, oracles, search; the first that objects ends it.
 
 The golden files of the scenarios are asked only where a mutant changes no more than what people are told.
 
@@ -31,6 +31,7 @@ from tests.core import (
     test_stored_times,
     test_ties,
 )
+from tests.sidecar.machine import test_any_order, test_directives, test_ends, test_framework, test_run, test_timers
 from tests.simulation import (
     test_disk_regressions,
     test_fencing,
@@ -46,17 +47,21 @@ from tests.simulation.seeds import drawn
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "tests/core/test_scenarios.py"
 MAX_AWAITED = awaiting.MAX_AWAITED
-MODULES = (
-    test_bounds,
-    test_stored_times,
-    test_regressions,
-    test_finished_regressions,
-    test_silence_regressions,
-    test_vanished_regressions,
-    test_disk_regressions,
-    test_request_regressions,
-    test_fencing,
-)
+TESTS = {
+    "regression": (
+        test_bounds,
+        test_stored_times,
+        test_regressions,
+        test_finished_regressions,
+        test_silence_regressions,
+        test_vanished_regressions,
+        test_disk_regressions,
+        test_request_regressions,
+        test_fencing,
+    ),
+    "test of the machine": (test_any_order, test_directives, test_ends, test_framework, test_run, test_timers),
+}
+"""Short tests, by what they are called in the table. Those of the machine ask nothing but its pure functions."""
 
 
 FIRST_LIVES = 40
@@ -90,14 +95,15 @@ def _objections(arguments: argparse.Namespace) -> Iterator[Objection]:
     if arguments.short:
         yield from _lives(lives)
         return
-    if kind == "regression":
-        yield from _regressions(which)
+    if kind in TESTS:
+        yield from _tests(kind, which)
     if kind == "oracles":
         yield from _oracles()
         yield from _rules()
     if kind == "search" and which.removeprefix("number ").isdecimal():
         yield from _searches([int(which.removeprefix("number ")) - 1])
-    yield from _regressions()
+    for one in TESTS:
+        yield from _tests(one)
     yield from _lives(lives[:FIRST_LIVES])
     yield from _oracles()
     yield from _rules()
@@ -116,17 +122,17 @@ def _lives(seeds: Iterable[int]) -> Iterator[Objection]:
             yield "simulation", f"life {seed}", _said(error)
 
 
-def _regressions(only: str = "") -> Iterator[Objection]:
-    for module in MODULES:
-        for name, regression in vars(module).items():
+def _tests(kind: str, only: str = "") -> Iterator[Objection]:
+    for module in TESTS[kind]:
+        for name, test in vars(module).items():
             sentence = name.removeprefix("test_").replace("_", " ")
-            known = name.startswith("test_") and not hasattr(regression, "pytestmark")
+            known = name.startswith("test_") and not hasattr(test, "pytestmark")
             if not known or (only and only != sentence):
                 continue
             try:
-                regression()
+                test()
             except Exception as error:  # noqa: BLE001 - as above
-                yield "regression", sentence, _said(error)
+                yield kind, sentence, _said(error)
 
 
 def _searches(numbers: Iterable[int]) -> Iterator[Objection]:

@@ -120,7 +120,7 @@ MUTANTS = (
             Patch(
                 "gangctl/core/policy/replacement.py",
                 "            incarnation=gang.incarnation(name) + 1,\n",
-                "            incarnation=gang.incarnation(name) + (why.reason is not Reason.DEVICE_LOST),\n",
+                '            incarnation=gang.incarnation(name) + (why.reason != "DeviceLost"),\n',
             ),
             Patch(
                 "gangctl/core/policy/pods.py",

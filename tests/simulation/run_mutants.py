@@ -34,6 +34,7 @@ COPIED = (
     "sidecar/gangsidecar",
     "tests/simulation",
     "tests/core",
+    "tests/sidecar/machine",
     "tests/controller",
     "tests/cluster",
 )
@@ -141,6 +142,8 @@ def judge(mutant: Mutant, arguments: Sequence[str] = ()) -> MutantResult:
         last = (ended.stderr.strip().splitlines() or ["no word"])[-1]
         return MutantResult(mutant.name, "", "", f"the suite crashed: {last}", 0.0)
     told = json.loads(ended.stdout.splitlines()[-1])
+    if told["said"].startswith("NameError"):
+        return MutantResult(mutant.name, "", "", f"the patch is broken: {told['said']}", 0.0)
     return MutantResult(mutant.name, told["by"], told["after"], told["said"], told["seconds"])
 
 
