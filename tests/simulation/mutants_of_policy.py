@@ -22,8 +22,8 @@ MUTANTS = (
     one(
         "an unseen pod that is stopping does not block",
         BARRIER,
-        "        if uid not in shown and heard.connected:\n",
-        '        if uid not in shown and heard.connected and heard.report.phase.name != "STOPPING":\n',
+        "        if uid not in shown and heard.connected and",
+        '        if uid not in shown and heard.connected and heard.report.phase.name != "STOPPING" and',
     ),
     one(
         "a pod that is being deleted counts as terminated",

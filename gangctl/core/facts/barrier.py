@@ -27,7 +27,7 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
@@ -62,7 +62,7 @@ def blocking(gang: Gang) -> tuple[str, ...]:
     awaited = {entry.pod for entry in gang.status.awaited}
     rest = gang.status.awaited_all
     rest_is_lost = rest is not None and _is_rest_lost(gang, rest)
-    names = [f"{pod.member}.{pod.incarnation}" for pod in _certain(gang) if pod.uid not in awaited]
+    names = [f"{pod.member}.{pod.incarnation}" for pod in _certain(gang).values() if pod.uid not in awaited]
     suspects: Iterable[Suspect] = _suspects(gang)
     if rest is not None and rest_is_lost:
         suspects = (one for one in suspects if one.entry is not None or not _is_lost_with(gang, rest, one))
@@ -76,7 +76,7 @@ def awaits(gang: Gang, member: str) -> GivenUp | None:
     """Return what is to be known of a member's current pod that is given up; None if it is known to run nothing."""
     pod = gang.pods.get(member)
     if pod is not None:
-        may = _may_run(gang, _shown(gang, pod))
+        may = member in _certain(gang) or _may_run(gang, _shown(gang, pod))
         return GivenUp(member, pod.incarnation, pod.uid, pod.node) if may else None
     if member not in told_to_run(gang):
         return None
@@ -112,7 +112,7 @@ def still_awaited_all(gang: Gang) -> AwaitedAll | None:
 def may_run(gang: Gang) -> Iterator[Suspect]:
     """Yield the pods in which a worker may run, now or later, by what was told so far; lost ones among them."""
     awaited = {entry.pod for entry in gang.status.awaited}
-    yield from (_shown(gang, pod) for pod in _certain(gang) if pod.uid not in awaited)
+    yield from (_shown(gang, pod) for pod in _certain(gang).values() if pod.uid not in awaited)
     yield from _suspects(gang)
 
 
@@ -143,30 +143,34 @@ def next_release(gang: Gang) -> float | None:
 
 
 @once
-def _certain(gang: Gang) -> tuple[Pod, ...]:
-    """The pods in which a worker runs beyond doubt: current, told to run, sound, connected, and not stopped.
+def _certain(gang: Gang) -> Mapping[str, Pod]:
+    """Member -> its pod, where a worker runs in it beyond doubt: told to run, sound, connected, and not stopped.
 
     In a large gang these are nearly all, so what can only be asked of the others is not asked of them.
     """
     told, stopped = told_to_run(gang), gang.stopped
-    return tuple(
-        [
-            pod
-            for member, pod in gang.pods.items()
-            if member in told and pod.uid not in stopped and pod.is_sound and member in gang.speaking
-        ]
-    )
+    return {
+        member: pod
+        for member, pod in gang.pods.items()
+        if member in told and pod.uid not in stopped and pod.is_sound and member in gang.speaking
+    }
 
 
 @once
 def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
     """The other pods in which a worker may run: those shown, and those of connected supervisors that are not shown."""
-    rest, shown = gang.stopped.union(pod.uid for pod in _certain(gang)), {pod.uid for pod in gang.observed.pods}
-    found = [_shown(gang, pod) for pod in gang.observed.pods if pod.uid not in rest]
-    for uid, heard in gang.heard.items():
-        if uid not in shown and heard.connected:
+    told, current, all_heard = told_to_run(gang), gang.pods, gang.heard
+    known = gang.stopped.union([pod.uid for pod in _certain(gang).values()])
+    found = [
+        Suspect(pod.member, pod.incarnation, pod.uid, pod, all_heard.get(pod.uid))
+        for pod in gang.observed.pods
+        if pod.uid not in known and (pod.member in told or current.get(pod.member) is not pod)
+    ]
+    shown = {pod.uid for pod in gang.observed.pods}
+    for uid, heard in all_heard.items():
+        if uid not in shown and heard.connected and uid not in known:
             found.append(Suspect(heard.report.member, heard.report.incarnation, uid, None, heard))
-    return tuple([one for one in found if _may_run(gang, one)])
+    return tuple([one for one in found if not _is_terminated(one) and _is_older(gang, one)])
 
 
 def _suspects(gang: Gang) -> Iterator[Suspect]:
@@ -292,7 +296,7 @@ def _stands_for(gang: Gang, rest: AwaitedAll, p: Suspect) -> bool:
 
 def _is_rest_present(gang: Gang, rest: AwaitedAll) -> bool:
     """Whether a worker may run in one of them that has not vanished."""
-    if any(_stands_for(gang, rest, _shown(gang, pod)) for pod in _certain(gang)):
+    if any(_stands_for(gang, rest, _shown(gang, pod)) for pod in _certain(gang).values()):
         return True
     return any(
         _stands_for(gang, rest, one) and not _is_fenced(gang, one) and not (_is_silent(one) and _is_vanished(gang, one))

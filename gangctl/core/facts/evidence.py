@@ -7,7 +7,7 @@ Among equals the earliest wins. A cause must not be stored as more than was seen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -88,10 +88,13 @@ class Fault:
     exact: bool = True
     """Whether ``time`` is: where it isn't, it is unknown what came first."""
 
-    @property
-    def strength(self) -> Strength:
-        """What it outranks."""
-        return _strength(self.reason, is_process=self.signal is not None or self.exit_code is not None)
+    strength: Strength = field(init=False, compare=False, repr=False)
+    """What it outranks."""
+
+    def __post_init__(self) -> None:
+        """Derive once what each comparison asks for."""
+        is_process = self.signal is not None or self.exit_code is not None
+        object.__setattr__(self, "strength", _strength(self.reason, is_process=is_process))
 
 
 def strength(cause: Cause) -> Strength:

@@ -38,6 +38,20 @@ class Defect:
 
 
 @once
+def starting(gang: Gang) -> frozenset[str]:
+    """The members that are not heard yet, and of which nothing else is to be said: they have time left for it."""
+    heard, lost, now = gang.heard_by_member, gang.observed.lost_nodes, gang.now
+    times = must_report(gang)
+    return frozenset(
+        [
+            name
+            for name, pod in gang.pods.items()
+            if name not in heard and pod.is_sound and pod.node not in lost and (name not in times or now < times[name])
+        ]
+    )
+
+
+@once
 def ready(gang: Gang) -> frozenset[str]:
     """The members whose current pods reported Ready for the status' attempt and can run it."""
     attempt, conspicuous = gang.status.attempt, gang.conspicuous

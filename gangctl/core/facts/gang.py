@@ -167,9 +167,7 @@ class Gang:
     @cached_property
     def unborn(self) -> frozenset[str]:
         """The members whose pods were never there, nor a worker in them."""
-        absent = self.members.keys() - self.pods.keys()
-        all_are = self.status.phase is GangPhase.PENDING
-        return frozenset(absent if all_are else [name for name in absent if self.is_fresh(name)])
+        return self.fresh.difference(self.pods)
 
     @cached_property
     def replaced(self) -> dict[str, Replaced]:
@@ -204,9 +202,16 @@ class Gang:
         """Whether the supervisor in the member's current pod has spoken on a connection that is still there."""
         return member in self.speaking
 
+    @cached_property
+    def fresh(self) -> frozenset[str]:
+        """The members whose current incarnation is younger than the attempt: no worker ever ran in it."""
+        if self.status.phase is GangPhase.PENDING:
+            return frozenset(self.members)
+        return frozenset(name for name, entry in self.replaced.items() if is_fresh(self.status, entry))
+
     def is_fresh(self, member: str) -> bool:
-        """Whether the member's current incarnation is younger than the attempt: no worker ever ran in it."""
-        return is_fresh(self.status, self.replaced.get(member))
+        """Whether that is so of this member."""
+        return self.status.phase is GangPhase.PENDING or member in self.fresh
 
 
 _OF_WORLD: Final[tuple[str, ...]] = ("heard", "heard_of_pods", "hearing_since", "by_progress", "unseen")

@@ -47,9 +47,10 @@ def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
 
 def stored(assignment: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
     """The complete assignment, places with the members that hold them."""
-    return tuple((place, member) for place, member in assignment.items() if member is not None)
+    return tuple([(place, member) for place, member in assignment.items() if member is not None])
 
 
 def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:
     """What the status stores of an assignment: only the places that aren't held by their own member."""
-    return tuple(HeldRank(place=place, member=member) for place, member in stored(assignment) if member != place)
+    taken = [(place, member) for place, member in assignment.items() if member is not None and member != place]
+    return tuple(HeldRank(place=place, member=member) for place, member in taken)

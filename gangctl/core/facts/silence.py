@@ -73,8 +73,7 @@ def counts_since(gang: Gang, pod: Pod) -> float | None:
 
 def ends_again_and_again(gang: Gang, pod: Pod) -> bool:
     """Whether the cluster shows that its containers don't stay: a supervisor that is not heard then never will be."""
-    young = pod.started_at is None or gang.now < pod.started_at + STEADY_SECONDS
-    return pod.restarts >= SILENT_RESTARTS and young
+    return pod.restarts >= SILENT_RESTARTS and (pod.started_at is None or gang.now < pod.started_at + STEADY_SECONDS)
 
 
 @once
@@ -85,14 +84,18 @@ def silent(gang: Gang) -> list[tuple[float, str]]:
     """
     if gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
         return []
-    found = ((silent_since(gang, pod), pod.member) for pod in gang.unheard if _should_be_heard(gang, pod))
-    return sorted((since, member) for since, member in found if since is not None)
+    lost, done = gang.observed.lost_nodes, need_no_pod(gang)
+    alive = [
+        pod
+        for pod in gang.unheard
+        if pod.started_at is not None
+        and not (pod.terminated or pod.deleting or pod.node in lost)
+        and pod.member not in done
+    ]
+    found = [(silent_since(gang, pod), pod.member) for pod in alive if _should_be_heard(gang, pod)]
+    return sorted([(since, member) for since, member in found if since is not None])
 
 
 def _should_be_heard(gang: Gang, pod: Pod) -> bool:
-    if pod.started_at is None or pod.terminated or pod.deleting or pod.node in gang.observed.lost_nodes:
-        return False
-    if pod.member in need_no_pod(gang):
-        return False
     heard = gang.heard.get(pod.uid)
     return not ends_again_and_again(gang, pod) if heard is None else heard.report.phase is not Phase.DONE

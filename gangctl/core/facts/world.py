@@ -118,6 +118,8 @@ class Heard:
     """When its connection began to report, or that of its last report where there is none now."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
+    phase_since: float = field(init=False, compare=False, repr=False)
+    """When the supervisor's phase began."""
     running: int = field(init=False, compare=False, repr=False)
     """The attempt that it runs and of which no process has ended; -1 if there is none."""
     step_attempt: int = field(init=False, compare=False, repr=False)
@@ -137,6 +139,7 @@ class Heard:
         quiet = goes_on and not asks and all(end.stopped for end in one.ends)
         object.__setattr__(self, "is_quiet", quiet)
         object.__setattr__(self, "registered", _registered(one) if one.checkpoints else _NONE)
+        object.__setattr__(self, "phase_since", self.ago(one.phase_age_ms))
         newest_end = max((end.attempt for end in one.ends), default=-1)
         runs = one.phase is Phase.RUNNING and newest_end < one.attempt
         object.__setattr__(self, "running", one.attempt if runs else -1)
@@ -148,11 +151,6 @@ class Heard:
     def ago(self, age_ms: float) -> float:
         """When something happened that the report tells the age of: ages become times here, and only here."""
         return self.at - age_ms / 1000
-
-    @property
-    def phase_since(self) -> float:
-        """When the supervisor's phase began."""
-        return self.ago(self.report.phase_age_ms)
 
 
 _NONE: Final[Mapping[str, Registered]] = {}

@@ -48,6 +48,20 @@ class _Sources:
 
 def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
     """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first."""
+    if assignment == gang.holders:
+        return _of_holders(gang)[tier.name]
+    return _of_members(gang, tier, assignment)
+
+
+@once
+def _of_holders(gang: Gang) -> Mapping[str, list[RecordedStep]]:
+    """Member tier -> the same, of those that hold the places: asked for several times in a decision."""
+    tiers = () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
+    near = [tier for tier in tiers if tier.scope == "Member" and isinstance(tier.source, ApiSource)]
+    return {tier.name: _of_members(gang, tier, gang.holders) for tier in near}
+
+
+def _of_members(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
     heard = gang.heard_by_member
     here = {place: heard[member] for place, member in assignment.items() if member in heard}
     return _complete(gang, tier, _Sources(here))

@@ -44,12 +44,12 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     current, present = raised_incarnations(status), gang.with_status(status).pods
     made: list[CreatePod] = []
     if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and admission.creates(gang, status):
-        told = frozenset(holders(gang.spec, status).values())
+        workers = _of_workers(gang, status)
         made += [
             _create(name, base, entries.get(name))
             for name in gang.members
             if name not in present
-            and (name not in told or is_fresh(status, entries.get(name)))
+            and name not in workers
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         ]
     awaited = {entry.pod for entry in status.awaited}
@@ -61,6 +61,14 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)
+
+
+def _of_workers(gang: Gang, status: Status) -> frozenset[str]:
+    """The members in whose pods a worker may have run: if one is missing, it is not made again."""
+    if status.phase is GangPhase.PENDING:
+        return frozenset()  # All are fresh.
+    fresh = (entry.member for entry in status.replaced if is_fresh(status, entry))
+    return frozenset(holders(gang.spec, status).values()).difference(fresh)
 
 
 def _create(name: str, base: int, entry: Replaced | None) -> CreatePod:

@@ -19,7 +19,7 @@ from gangctl.api.status import GangPhase, Recreated, Replaced, Status
 from gangctl.core.facts.awaiting import awaiting
 from gangctl.core.facts.barrier import awaits, still_awaited, still_awaited_all
 from gangctl.core.facts.finished import finished
-from gangctl.core.facts.fitness import Defect, defect
+from gangctl.core.facts.fitness import Defect, defect, starting
 from gangctl.core.facts.gang import Gang, coming_attempt, once
 
 BACKOFF_SECONDS: Final = 10.0
@@ -33,7 +33,8 @@ MAX_AVOIDED: Final = 128
 @once
 def unfit(gang: Gang) -> Mapping[str, Defect]:
     """Members whose pods can't go on, spares included."""
-    found = {name: defect(gang, name) for name in gang.members if name in gang.conspicuous}
+    doubtful = gang.conspicuous if gang.unseen else gang.conspicuous - starting(gang)
+    found = {name: defect(gang, name) for name in gang.members if name in doubtful}
     return {name: why for name, why in found.items() if why is not None}
 
 

@@ -105,8 +105,8 @@ def _silence(gang: Gang) -> Warned | None:
 
 def _deaf(gang: Gang) -> Warned | None:
     """Pods of a gang that waits run, and none of them can be heard."""
-    since, members = _quiet(gang)
-    if not members or all(counts_since(gang, gang.pods[member]) is not None for member in members):
+    since, members = _quiet(gang) if gang.hearing_since is None else (0.0, [])
+    if all(counts_since(gang, gang.pods[member]) is not None for member in members):
         return None
     text = (
         f"{listed(members)} {'runs' if len(members) == 1 else 'run'}, and no pod of the gang has been heard since "

@@ -42,13 +42,12 @@ def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> list[Gathered
     ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
     found: list[Gathered] = []
+    pods, heard, fresh, holders = gang.pods, gang.heard_by_member, gang.fresh, gang.holders
     for place, member in assignment.items():
-        name = gang.holders[place] if member is None else member
-        if not gang.was_there(name):
-            continue
-        pod = gang.pods.get(name)
-        heard = None if member is None or pod is None else gang.heard.get(pod.uid)
-        found.append((name, gang.is_fresh(name), gang.now if heard is None else heard.phase_since))
+        name = holders[place] if member is None else member
+        if name in pods or gang.was_there(name):
+            last = None if member is None else heard.get(name)
+            found.append((name, name in fresh, gang.now if last is None else last.phase_since))
     return found
 
 
