@@ -22,6 +22,7 @@ from gangctl.api.status import GangPhase, Replaced
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
+from gangctl.core.policy.brake import Census, census
 from gangsidecar.wire import Checkpoint, End, Phase, Progress, Report
 
 NOW = 1_000_000.0
@@ -209,25 +210,34 @@ CASES: dict[str, Callable[[int], Case]] = {
 }
 
 
-def milliseconds(given: GangJob, world: Observed) -> float:
-    """The least of several decisions."""
+def milliseconds(what: Callable[[float, GangJob, Observed], object], given: GangJob, world: Observed) -> float:
+    """The least of several times."""
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        decide(NOW, given, world)
+        what(NOW, given, world)
         times.append(time.process_time() - began)
     return min(times) * 1000
+
+
+def counted(now: float, given: GangJob, world: Observed) -> Census:
+    """The count for the brake, which comes before each decision."""
+    return census(Gang(now, given, world))
 
 
 def table(sizes: Sequence[int]) -> None:
     """Measure and print a row for each case."""
     print(f"| members | {' | '.join(f'{size:,}' for size in sizes)} |\n| --- |{' ---: |' * len(sizes)}")
-    for name, case in CASES.items():
+    rows = {
+        **{name: (decide, case) for name, case in CASES.items()},
+        "The count for the brake before each, at most": (counted, _silent),
+    }
+    for name, (what, case) in rows.items():
         row = []
         for size in sizes:
             given, world = case(size)
             gc.collect()
-            row.append(f"{milliseconds(given, world):.1f}")
+            row.append(f"{milliseconds(what, given, world):.1f}")
         print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 

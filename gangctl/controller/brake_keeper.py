@@ -42,9 +42,12 @@ class BrakeKeeper:
             await asyncio.sleep(COUNT_SECONDS)
             self._count(clock.now())
 
-    def applied(self, now: float, job: GangJob, observed: Observed) -> Observed:
-        """Count this gang, and return what is observed as its decision sees it under the brake."""
+    def count(self, now: float, job: GangJob, observed: Observed) -> None:
+        """Count this gang. ``observed``: what is really observed of it."""
         self._gangs[job.metadata.uid] = brake.census(Gang(now, job, observed))
+
+    def applied(self, now: float, observed: Observed) -> Observed:
+        """Return what is observed as decisions see it under the brake."""
         if not self._counted_at <= now < self._counted_at + COUNT_SECONDS:
             self._count(now)
         return brake.applied(observed, self.state.brake, now)

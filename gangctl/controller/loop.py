@@ -2,7 +2,8 @@
 
 The rule: the status is written first. Directives, pods and events follow only from a status that is stored. Pods are
 created and deleted beside the rounds (``actions.py``): a round must not wait for a pod. The loop keeps no state: after
-a failure, a conflict or a crash, the next round decides again from what is stored and observed.
+a failure, a conflict or a crash, the next round decides again from what is stored and observed. A large gang must not
+keep the event loop from all others: its round takes several turns, and a pause as long as its decision took.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Loop:
             ):
                 with attempt:
                     self._wakes.begin(uid)
+                    await self._count(uid)
                     pause = await self._round(uid, actions, decision_log)
             await self._wakes.wait(uid, pause)
         actions.stop()
@@ -82,6 +84,13 @@ class Loop:
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
+
+    async def _count(self, uid: str) -> None:
+        """Count the gang for the brake, before each decision about it and in a turn of the loop of its own."""
+        job = self._cluster.gang(uid)
+        if job is not None:
+            self.brake.count(clock.now(), job, self.observed(uid))
+            await asyncio.sleep(0)
 
     async def _round(self, uid: str, actions: Actions, decision_log: DecisionLog) -> float | None:
         """Observe, decide, apply; return the seconds until the next round is due even if nothing happens.
@@ -101,11 +110,12 @@ class Loop:
         self._telemetry.round_began(job)
         now, observed = clock.now(), self.observed(uid)
         began = time.monotonic()
-        plan = self._decide(now, job, self.brake.applied(now, job, observed))
+        plan = self._decide(now, job, self.brake.applied(now, observed))
         decided = time.monotonic()
         self._telemetry.decided(decided - began)
         wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan))
         actions.keep(wanted)
+        await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
             self.brake.status_written(now, before, job)
@@ -123,6 +133,7 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
+        await asyncio.sleep(decided - began)  # Its decisions take at most half of the loop's time, however much is new.
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 

@@ -272,3 +272,18 @@ async def test_a_gang_that_cannot_be_read_is_told_of_once_for_each_reason() -> N
         await look(here)
         await until_async("it is counted no more", lambda: not here.loop.unreadable.count)
         assert len(told()) == 2
+
+
+async def test_a_gang_that_is_woken_all_the_time_takes_at_most_half_of_the_loop() -> None:
+    held = [0.0]
+
+    def decide(_now: float, _stored: GangJob, _observed: Observed) -> Plan:
+        began = time.monotonic()
+        time.sleep(0.01)  # As the decision about a large gang does.
+        held[0] += time.monotonic() - began
+        return Plan("there is always more", requeue_after=0.0)
+
+    began = time.monotonic()
+    async with running(FakeCluster(), decide):
+        await until_async("many decisions were made", lambda: held[0] > 0.3)
+        assert held[0] < 0.6 * (time.monotonic() - began)

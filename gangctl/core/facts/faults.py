@@ -85,7 +85,8 @@ def _of_replaced(gang: Gang) -> list[Fault]:
     cause = incidents[0].cause
     if cause.incarnation >= gang.incarnation(cause.member):
         return []
-    old = (one for one in gang.observed.pods if (one.member, one.incarnation) == (cause.member, cause.incarnation))
+    own = [one for one in gang.observed.pods if one.member == cause.member]
+    old = [one for one in own if one.incarnation == cause.incarnation]
     return [fault for pod in old for fault in _of_pod(gang, pod) if fault.reason not in REPLACED_REASONS]
 
 
@@ -132,7 +133,8 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 message=fitness.GONE,
             )
         return
-    yield from _of_pod(gang, pod)
+    if not pod.is_sound or pod.node in gang.observed.lost_nodes:
+        yield from _of_pod(gang, pod)
     if not running:
         yield from ends_of_container(gang, pod)
     yield from faults_of_ends(gang, pod, failed_attempt(gang))
