@@ -213,6 +213,11 @@ def _is_ready(facts: Facts, member: str) -> bool:
         return False
     if not facts.is_connected(pod.uid):
         return False
+    shown = {one.uid for one in facts.observed.pods}
+    for uid, other in facts.heard.items():  # A pod of the same name that is gone, and still speaks.
+        name = (other.report.member, other.report.incarnation)
+        if uid not in shown and facts.is_connected(uid) and name == (member, pod.incarnation):
+            return False
     report = facts.heard[pod.uid].report
     return (report.phase, report.attempt, report.terminating) == (Phase.READY, facts.status.attempt, False)
 
