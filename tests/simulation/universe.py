@@ -297,7 +297,10 @@ class Universe:
             inbox=(),
             ending=False,
         )
-        if self.status.phase is GangPhase.RUNNING and box.member in dict(self.ghost.ran[1]).values():
+        starts = any(leader.plan is not None for leader in self.leaders.values())  # It decided without seeing this.
+        if (starts or self.status.phase is GangPhase.RUNNING) and box.member in holders(
+            self.spec, self.status
+        ).values():
             self.ghost = self.ghost._replace(excused=self.status.attempt)
         sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
