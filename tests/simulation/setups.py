@@ -130,7 +130,7 @@ def setups() -> dict[str, Setup]:
         Setup(
             LARGE,
             _job(
-                [{"name": "worker", "replicas": 10, "spares": 1}], podFailurePolicy={"rules": RULES}, recovery=recovery
+                [{"name": "worker", "replicas": 10, "spares": 2}], podFailurePolicy={"rules": RULES}, recovery=recovery
             ),
         ),
     ]

@@ -209,6 +209,15 @@ def test_a_spare_takes_a_place_only_when_it_is_ready_for_the_attempt() -> None:
     assert not u.status.ranks
 
 
+def test_two_places_are_taken_by_two_spares() -> None:
+    u = running("crowd")
+    for uid in ("worker-0.0", "worker-1.0"):
+        u.remove_pod(uid)
+    settle(Run(u))
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert len({one.member for one in u.status.ranks}) == len(u.status.ranks)
+
+
 def test_an_echo_does_not_end_the_job() -> None:
     u = running("pair")
     kill(u, "worker-0.0")

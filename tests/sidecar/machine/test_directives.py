@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
@@ -26,127 +24,137 @@ from gangsidecar.wire import (
 from tests.sidecar.machine.machines import GRACE, Driver, finish, hold, ready, run, running
 
 
-class TestDirectives:
-    def test_an_older_directive_changes_nothing(self) -> None:
-        driver = running(3)
-        for old in (hold(3), run(2), finish(2), hold(1)):
-            before = driver.state
-            assert driver.feed(old) == []
-            assert driver.state == before
-
-    def test_the_same_directive_again_only_sends_a_report(self) -> None:
-        driver = running(3)
+def test_an_older_directive_changes_nothing() -> None:
+    driver = running(3)
+    for old in (hold(3), run(2), finish(2), hold(1)):
         before = driver.state
-        assert driver.feed(run(3)) == [Send()]
+        assert driver.feed(old) == []
         assert driver.state == before
 
-    def test_the_same_directive_again_may_carry_newer_timers(self) -> None:
-        driver = running(1)
-        driver.feed(replace(run(1), isolation_ms=5_000, orphan_ms=9))
-        assert driver.state.orphan_ms == 9
-        assert machine.deadline(driver.state) == 1_000 + 5_000
 
-    @pytest.mark.parametrize("other", [{"gang": "g2"}, {"pod": "p2"}])
-    def test_a_directive_for_another_gang_or_pod_is_ignored(self, other: dict[str, str]) -> None:
-        driver = ready()
-        before = driver.state
-        assert driver.feed(replace(hold(9), **other)) == []  # type: ignore[arg-type]
-        assert driver.state == before
-
-    def test_no_directive_is_obeyed_after_finish(self) -> None:
-        driver = running(1)
-        driver.feed(finish(1))
-        assert driver.feed(hold(2)) == []
-        assert driver.report.attempt == 1
-
-    def test_a_new_session_is_idle_at_attempt_zero(self) -> None:
-        report = Driver().report
-        assert (report.phase, report.attempt, report.session) == (Phase.IDLE, 0, "s1")
+def test_the_same_directive_again_only_sends_a_report() -> None:
+    driver = running(3)
+    before = driver.state
+    assert driver.feed(run(3)) == [Send()]
+    assert driver.state == before
 
 
-class TestHold:
-    def test_with_nothing_running_it_is_ready_as_soon_as_ports_are_found(self) -> None:
-        driver = Driver()
-        assert driver.feed(hold(1, base_port=5, port_count=7)) == [FindPorts(1, 5, 7)]
-        assert driver.phase() is not Phase.READY
-        assert driver.feed(PortsFound(1, (6, 7))) == [Send()]
-        assert (driver.phase(), driver.report.ports, driver.report.stop_ms) == (Phase.READY, (6, 7), None)
-
-    def test_ports_of_an_older_hold_do_not_make_ready(self) -> None:
-        driver = Driver()
-        driver.feed(hold(1), hold(2), PortsFound(1, (6,)))
-        assert driver.phase() is not Phase.READY
-
-    def test_a_worker_gets_sigterm_then_grace_then_sigkill(self) -> None:
-        driver = running(1)
-        assert driver.feed(hold(2)) == [Signal(15), Send()]
-        assert driver.phase() is Phase.STOPPING
-        assert machine.deadline(driver.state) == driver.now + GRACE
-        assert driver.feed(Tick(), after=GRACE - 1) == []
-        assert driver.feed(Tick(), after=1) == [KillTree()]
-        driver.feed(Exited(0, signal=9))
-        assert driver.phase() is Phase.STOPPING
-        driver.feed(TreeGone(), PortsFound(2, ()))
-        assert driver.phase() is Phase.READY
-
-    def test_ready_waits_for_descendants_that_outlive_the_main_process(self) -> None:
-        driver = running(1)
-        driver.feed(hold(2), Exited(0, exit_code=0))
-        assert driver.phase() is Phase.STOPPING
-        assert driver.sleep() == [KillTree()]
-        assert FindPorts(2, 29400, 64) in driver.feed(TreeGone())
-
-    def test_what_a_worker_left_behind_is_killed_without_grace(self) -> None:
-        driver = running(1)
-        driver.feed(Exited(0, signal=11))
-        assert driver.feed(hold(2)) == [KillTree(), Send()]
-
-    def test_a_process_that_survives_sigkill_for_ten_seconds_is_stuck_and_ready_once_gone(self) -> None:
-        driver = running(1)
-        driver.feed(hold(2))
-        driver.feed(Tick(), after=GRACE)
-        assert driver.sleep() == [Send()]
-        assert driver.now == 1_000 + GRACE + 10_000
-        assert driver.phase() is Phase.STUCK
-        assert machine.deadline(driver.state) is None
-        driver.feed(TreeGone(), PortsFound(2, ()))
-        assert driver.phase() is Phase.READY
-
-    def test_a_newer_hold_can_only_bring_sigkill_nearer(self) -> None:
-        driver = running(1)
-        driver.feed(hold(2))
-        driver.feed(hold(3, grace_ms=60_000))
-        assert machine.deadline(driver.state) == driver.now + GRACE
-        driver.feed(hold(4, grace_ms=10))
-        assert machine.deadline(driver.state) == driver.now + 10
-
-    def test_stop_ms_counts_from_the_directive_to_the_last_process_gone(self) -> None:
-        driver = running(1)
-        driver.feed(hold(2))
-        driver.feed(Exited(0, signal=15), after=30)
-        driver.feed(TreeGone(), after=12)
-        driver.feed(PortsFound(2, ()), after=5)
-        assert driver.report.stop_ms == 42
-        assert driver.report.phase_age_ms == 5
+def test_the_same_directive_again_may_carry_newer_timers() -> None:
+    driver = running(1)
+    driver.feed(replace(run(1), isolation_ms=5_000, orphan_ms=9))
+    assert driver.state.orphan_ms == 9
+    assert machine.deadline(driver.state) == 1_000 + 5_000
 
 
-class TestFinish:
-    def test_with_nothing_running_it_ends_at_once(self) -> None:
-        driver = ready()
-        assert driver.feed(finish(1)) == [Send(), Save(), Quit()]
-        assert driver.phase() is Phase.DONE
+def test_a_directive_for_another_gang_or_pod_is_ignored() -> None:
+    driver = ready()
+    before = driver.state
+    assert driver.feed(replace(hold(9), gang="g2"), replace(hold(9), pod="p2")) == []
+    assert driver.state == before
 
-    def test_it_stops_the_worker_with_grace_and_then_ends(self) -> None:
-        driver = running(1)
-        assert driver.feed(finish(1)) == [Signal(15), Send()]
-        driver.feed(Exited(0, exit_code=0))
-        assert driver.report.ends[0].stopped
-        assert driver.feed(TreeGone()) == [Send(), Save(), Quit()]
 
-    def test_after_done_nothing_happens_any_more(self) -> None:
-        driver = ready()
-        driver.feed(finish(1))
-        before = driver.state
-        assert driver.feed(hold(5), Terminate(), Tick(), TreeGone(), after=10**9) == []
-        assert driver.state == before
-        assert machine.deadline(driver.state) is None
+def test_no_directive_is_obeyed_after_finish() -> None:
+    driver = running(1)
+    driver.feed(finish(1))
+    assert driver.feed(hold(2)) == []
+    assert driver.report.attempt == 1
+
+
+def test_a_new_session_is_idle_at_attempt_zero() -> None:
+    report = Driver().report
+    assert (report.phase, report.attempt, report.session) == (Phase.IDLE, 0, "s1")
+
+
+def test_with_nothing_running_it_is_ready_as_soon_as_ports_are_found() -> None:
+    driver = Driver()
+    assert driver.feed(hold(1, base_port=5, port_count=7)) == [FindPorts(1, 5, 7)]
+    assert driver.phase() is not Phase.READY
+    assert driver.feed(PortsFound(1, (6, 7))) == [Send()]
+    assert (driver.phase(), driver.report.ports, driver.report.stop_ms) == (Phase.READY, (6, 7), None)
+
+
+def test_ports_of_an_older_hold_do_not_make_ready() -> None:
+    driver = Driver()
+    driver.feed(hold(1), hold(2), PortsFound(1, (6,)))
+    assert driver.phase() is not Phase.READY
+
+
+def test_a_worker_gets_sigterm_then_grace_then_sigkill() -> None:
+    driver = running(1)
+    assert driver.feed(hold(2)) == [Signal(15), Send()]
+    assert driver.phase() is Phase.STOPPING
+    assert machine.deadline(driver.state) == driver.now + GRACE
+    assert driver.feed(Tick(), after=GRACE - 1) == []
+    assert driver.feed(Tick(), after=1) == [KillTree()]
+    driver.feed(Exited(0, signal=9))
+    assert driver.phase() is Phase.STOPPING
+    driver.feed(TreeGone(), PortsFound(2, ()))
+    assert driver.phase() is Phase.READY
+
+
+def test_ready_waits_for_descendants_that_outlive_the_main_process() -> None:
+    driver = running(1)
+    driver.feed(hold(2), Exited(0, exit_code=0))
+    assert driver.phase() is Phase.STOPPING
+    assert driver.sleep() == [KillTree()]
+    assert FindPorts(2, 29400, 64) in driver.feed(TreeGone())
+
+
+def test_what_a_worker_left_behind_is_killed_without_grace() -> None:
+    driver = running(1)
+    driver.feed(Exited(0, signal=11))
+    assert driver.feed(hold(2)) == [KillTree(), Send()]
+
+
+def test_a_process_that_survives_sigkill_for_ten_seconds_is_stuck_and_ready_once_gone() -> None:
+    driver = running(1)
+    driver.feed(hold(2))
+    driver.feed(Tick(), after=GRACE)
+    assert driver.sleep() == [Send()]
+    assert driver.now == 1_000 + GRACE + 10_000
+    assert driver.phase() is Phase.STUCK
+    assert machine.deadline(driver.state) is None
+    driver.feed(TreeGone(), PortsFound(2, ()))
+    assert driver.phase() is Phase.READY
+
+
+def test_a_newer_hold_can_only_bring_sigkill_nearer() -> None:
+    driver = running(1)
+    driver.feed(hold(2))
+    driver.feed(hold(3, grace_ms=60_000))
+    assert machine.deadline(driver.state) == driver.now + GRACE
+    driver.feed(hold(4, grace_ms=10))
+    assert machine.deadline(driver.state) == driver.now + 10
+
+
+def test_stop_ms_counts_from_the_directive_to_the_last_process_gone() -> None:
+    driver = running(1)
+    driver.feed(hold(2))
+    driver.feed(Exited(0, signal=15), after=30)
+    driver.feed(TreeGone(), after=12)
+    driver.feed(PortsFound(2, ()), after=5)
+    assert driver.report.stop_ms == 42
+    assert driver.report.phase_age_ms == 5
+
+
+def test_with_nothing_running_it_ends_at_once() -> None:
+    driver = ready()
+    assert driver.feed(finish(1)) == [Send(), Save(), Quit()]
+    assert driver.phase() is Phase.DONE
+
+
+def test_it_stops_the_worker_with_grace_and_then_ends() -> None:
+    driver = running(1)
+    assert driver.feed(finish(1)) == [Signal(15), Send()]
+    driver.feed(Exited(0, exit_code=0))
+    assert driver.report.ends[0].stopped
+    assert driver.feed(TreeGone()) == [Send(), Save(), Quit()]
+
+
+def test_after_done_nothing_happens_any_more() -> None:
+    driver = ready()
+    driver.feed(finish(1))
+    before = driver.state
+    assert driver.feed(hold(5), Terminate(), Tick(), TreeGone(), after=10**9) == []
+    assert driver.state == before
+    assert machine.deadline(driver.state) is None

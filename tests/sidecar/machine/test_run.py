@@ -12,6 +12,7 @@ from gangsidecar.supervisor.machine import (
     Send,
     Spawn,
     Started,
+    Terminate,
     TreeGone,
 )
 from gangsidecar.wire import (
@@ -87,6 +88,13 @@ def test_an_answer_to_an_older_look_starts_nothing() -> None:
     driver.feed(run(1, restore=restore), hold(2), PortsFound(2, ()), run(2, restore=restore))
     assert driver.feed(RestoreSeen(1)) == []
     assert isinstance(driver.feed(RestoreSeen(2))[0], Spawn)
+
+
+def test_a_pod_that_was_told_to_end_starts_nothing_when_its_restore_point_is_seen() -> None:
+    driver = ready()
+    driver.feed(run(1, restore=Restore(40, "shared", "/ckpt/step-40")), Terminate())
+    assert driver.feed(RestoreSeen(1)) == []
+    assert driver.phase() is Phase.READY
 
 
 def test_registrations_above_the_restore_point_are_dropped() -> None:
