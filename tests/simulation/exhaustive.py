@@ -250,6 +250,8 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         id(keep(leader.scanned)),
         leader.refused,
         id(keep(leader.plan)),
+        # Until the round ends: the reports of these pods are kept then.
+        leader.looked if leader.plan is not None or leader.todo else None,
         leader.todo,
         leader.wake_at,
         leader.dirty,
