@@ -171,7 +171,10 @@ def test_the_core_agrees_on_which_registered_steps_exist(gang: Gang) -> None:
 
 
 @STATES
-@given(st.lists(st.none() | st.integers(0, 50), max_size=60) | st.lists(st.integers(1, 2), max_size=45).map(_sums))
+@given(
+    st.lists(st.none() | st.integers(0, 50), max_size=60)
+    | st.lists(st.integers(1, 2), min_size=33, max_size=45).map(_sums)
+)
 def test_a_lineage_is_bounded_and_never_lets_exist_what_a_restart_has_undone(restarts: Sequence[int | None]) -> None:
     told, line = list(enumerate(restarts, 2)), lineage.of(JOB.status)
     for attempt, step in told:

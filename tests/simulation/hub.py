@@ -78,12 +78,16 @@ def heard_ms(u: Universe, uid: str) -> int:
 
 
 def beat(u: Universe, uid: str) -> None:
-    """A supervisor reports all the time, and that changes nothing but ages."""
+    """A supervisor reports all the time. That changes nothing but ages, unless something was lost on the way before."""
     box = u.boxes[uid]
     leader = None if box.link is None else u.leaders[box.link]
     if leader is None or leader.frozen or box.mute or box.up or box.machine is None:
         return
     at, said = seconds(u.clock(leader)), machine.report(box.machine, u.now, box.seq)
+    before = next((one.report for one in leader.heard if one.connected and one.report.pod == uid), None)
+    if before is not None and substance(before) != substance(said):
+        sidecars.report(u, uid)
+        return
     heard = tuple(
         replace(one, report=said, at=at) if one.connected and one.report.pod == uid else one for one in leader.heard
     )
