@@ -190,7 +190,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if new.phase is GangPhase.FAILED and old.phase is not GangPhase.FAILED:
         _failure(u, leader, old, new)
     restored.stored(u, leader, old, new)
-    _budget(u, leader, new)
+    _budget(u, leader, old, new)
     _accounted(old, new)
     # Two controllers that act at once, one of them stale, may have clocks that differ: that costs only patience.
     one_clock = u.phase_skew == leader.skew or u.phase_at <= leader.began
@@ -290,13 +290,14 @@ def _failure(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     require(again or not tied & {member for _, member in others}, 3, f"tied ends that do not match end the job: {ends}")
 
 
-def _budget(u: Universe, leader: Leader, new: Status) -> None:
-    """5: the budget is never exceeded, and an attempt is charged at most once."""
+def _budget(u: Universe, leader: Leader, old: Status, new: Status) -> None:
+    """5: nothing is charged beyond the budget that the leader knows, and an attempt is charged at most once."""
     charged = [entry for entry in new.ledger if entry.charged]
     attempts = [entry.attempt for entry in new.ledger]
     require(len(attempts) == len(set(attempts)), 5, f"an attempt is in the ledger twice: {attempts}")
-    budget = u.spec.recovery.budget
-    if isinstance(budget, Windowed) and new.phase is GangPhase.RUNNING:
+    budget = leader.spec.recovery.budget
+    charges = any(entry.charged and entry not in old.ledger for entry in new.ledger)
+    if isinstance(budget, Windowed) and new.phase is GangPhase.RUNNING and charges:
         since = seconds(u.clock(leader)) - budget.window_seconds
         used = sum(entry.time > since for entry in charged)
         require(used <= budget.max_restarts, 5, f"{used} restarts are charged of {budget.max_restarts}")

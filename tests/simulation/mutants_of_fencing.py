@@ -94,4 +94,10 @@ MUTANTS = (
         "max(gang.status.phase_time, gang.observed.listening_since)",
         "gang.status.phase_time",
     ),
+    one(
+        "a process that has outlived SIGKILL counts as fenced",
+        "gangctl/core/facts/barrier.py",
+        "p.heard.report.phase is Phase.STUCK",
+        "p.heard.report.phase is Phase.DONE",
+    ),
 )

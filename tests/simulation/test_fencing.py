@@ -65,6 +65,20 @@ def test_a_silent_member_counts_as_stopped_when_its_worker_was_killed() -> None:
     assert is_in(u, GangPhase.RUNNING, 2)
 
 
+def test_a_member_whose_process_has_outlived_sigkill_is_not_taken_for_stopped() -> None:
+    u = running("duo")
+    change_recovery(u, isolation_timeout_seconds=ISOLATION // 1000, lost_pod_grace_seconds=3600)
+    go_on(u)
+    box = u.boxes[X]
+    u.boxes[X] = box._replace(procs=tuple(replace(proc, stubborn=True, stuck=True) for proc in box.procs))
+    kill(u, "worker-0.0")
+    time_passes(u, u.now + 60_000)
+    lose(u, X)
+    time_passes(u, u.now + 600_000)
+    assert not is_in(u, GangPhase.RUNNING, 2)
+    assert u.boxes[X].procs
+
+
 def test_a_member_that_was_told_a_longer_grace_has_it_though_others_are_told_less() -> None:
     u = fenced()
     FAULTS["train"](u, 4)

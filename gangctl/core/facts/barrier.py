@@ -11,7 +11,8 @@ Target: attempt N starts as soon as that is certain, and with a ready member in 
     terminated(p) silent(p), and the cluster has seen that nothing of p runs or will run
     vanished(p)   the cluster does not show p, or shows it being deleted on a node that does not answer
     fenced(p)     silent(p), its last report heard (or p missed, if its UID is unknown) for longer ago than the longest
-                  isolation and stop grace that it may go by (status.fencing), and a margin: its worker was stopped
+                  isolation and stop grace that it may go by (status.fencing), and a margin: its worker was stopped,
+                  unless that report says that a process has outlived SIGKILL
     lost(p)       fenced(p), or silent(p) and vanished(p), the latter for lostPodGraceSeconds
 
 Both waits run while this leader listens: in a new term they begin again, since its clock is another one. What a pod was
@@ -36,6 +37,7 @@ from gangctl.core.facts.awaiting import GivenUp
 from gangctl.core.facts.gang import Gang, is_stopped, once
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
+from gangsidecar.wire import Phase
 
 SETTLING_SECONDS: Final = 60.0
 """A new leader listens this long before any deadline of the barrier counts."""
@@ -248,9 +250,11 @@ def _is_fenced(gang: Gang, p: Suspect) -> bool:
 
 
 def _fenced_at(gang: Gang, p: Suspect) -> float | None:
-    """When the supervisor of a silent pod has stopped its worker; None = it need not stop."""
+    """When the supervisor of a silent pod has stopped its worker; None = it need not, or has said that it can't."""
     told = gang.status.fencing
     if told is None or told.longest_isolation_seconds is None:
+        return None
+    if p.heard is not None and p.heard.report.phase is Phase.STUCK:
         return None
     missed = p.entry.vanished_time if p.entry is not None and not p.uid else None  # Its last report is forgotten.
     silent_since = max(gang.observed.listening_since, (missed or 0.0) if p.heard is None else p.heard.at)
