@@ -182,5 +182,5 @@ def is_whole(u: Universe, tier: Tier, step: int) -> bool:
     if is_directory(tier):
         return u.disk.marker(tier.name, step) is not None
     ranks = {(group, rank) for _, (group, rank) in places(u, u.status)}
-    lines = {file.rank: file.line for file in u.disk.files if (file.tier, file.step) == (tier.name, step)}
-    return ranks <= {rank for rank, line in lines.items() if line} and len(set(lines.values())) == 1
+    found = {(file.rank, file.line) for file in u.disk.files if (file.tier, file.step) == (tier.name, step)}
+    return any(line and all((rank, line) in found for rank in ranks) for _, line in found)
