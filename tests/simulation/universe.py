@@ -129,7 +129,7 @@ class Universe:
                 started_at=self.phase_at,
                 trained_at=self.phase_at,
                 heard=(),
-                unbound=self.ghost.unbound | {uid for uid, box in self.boxes.items() if _is_unbound(box)},
+                unbound=self.ghost.unbound | {uid for uid, box in self.boxes.items() if _is_unbound(leader, box)},
             )
 
     def change_spec(self, **update: Any) -> None:
@@ -308,9 +308,9 @@ class Universe:
             self.boxes[uid] = self.boxes[uid]._replace(down=(*kept, *self.boxes[uid].down))
 
 
-def _is_unbound(box: Box) -> bool:
-    """Whether a process runs in it that no timer binds, and no controller reaches it."""
-    return box.link is None and any(proc.stuck for proc in box.procs)
+def _is_unbound(leader: Leader, box: Box) -> bool:
+    """Whether a process runs in it that no timer binds, and the controller did not reach it as it decided."""
+    return box.pod not in leader.reached and any(proc.stuck for proc in box.procs)
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
