@@ -215,6 +215,7 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.procs,
         tuple(id(keep(event)) for event in box.inbox),
         id(keep(box.history)),
+        box.ran,
         box.ending,
         box.exited,
         box.kill_at,

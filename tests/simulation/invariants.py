@@ -140,13 +140,14 @@ def said_ready(box: Box, after: machine.State) -> None:
 
 
 def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
-    """1: a worker starts at most once for each (session, attempt), by a Run that names the session that said Ready."""
+    """1: a worker starts at most once for each (pod, attempt), by a Run that names the session that said Ready."""
     state = box.machine
     assert state is not None
     key = (state.session, effect.attempt)
     require(effect.run.session == state.session, 1, f"{state.session} obeyed a Run for {effect.run.session}")
     require(key in u.ghost.ready, 1, f"{state.session} starts attempt {effect.attempt} and never said Ready for it")
     require(key not in u.ghost.spawned, 1, f"{state.session} started attempt {effect.attempt} twice")
+    require(effect.attempt > box.ran, 1, f"{box.pod} starts attempt {effect.attempt} again, after {box.ran}")
     require(not box.procs, 1, f"{box.pod} starts a worker beside {box.procs}")
     require(state.terminated_at is None, 1, f"{box.pod} starts a worker though it was told to end")
 

@@ -71,6 +71,12 @@ MUTANTS = (
         "        if new.order < old.order:",
     ),
     one(
+        "a worker starts again in its attempt, in a new session of its pod",
+        DIRECTIVES,
+        "new.attempt <= state.ran_before or ",
+        "",
+    ),
+    one(
         "a directive for another pod is obeyed",
         DIRECTIVES,
         "    if (new.gang, new.pod) != (state.identity.gang, state.identity.pod):",

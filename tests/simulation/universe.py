@@ -102,9 +102,8 @@ class Universe:
 
     def job_of(self, spec: Spec, generation: int, status: Status) -> GangJob:
         """The GangJob as a controller has seen it."""
-        base = self.setup.job
-        metadata = base.metadata.model_copy(update={"generation": generation})
-        return base.model_copy(update={"metadata": metadata, "spec": spec, "status": status})
+        metadata = self.setup.job.metadata.model_copy(update={"generation": generation})
+        return self.setup.job.model_copy(update={"metadata": metadata, "spec": spec, "status": status})
 
     # The API server
 
@@ -229,7 +228,7 @@ class Universe:
                 return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
             case machine.Save():
                 assert box.machine is not None
-                self.boxes[uid] = box._replace(history=box.machine.history)
+                self.boxes[uid] = box._replace(history=box.machine.history, ran=box.machine.ran or box.ran)
             case machine.Send():
                 sidecars.report(self, uid)
             case machine.Quit():
@@ -287,6 +286,7 @@ class Universe:
             histories.ends(box.history, self.now),
             tuple(replace(one, earlier_boot=one.earlier_boot or rebooted) for one in box.history.checkpoints),
             box.history.dropped,
+            ran=box.ran,
         )
         self.boxes[uid] = box._replace(
             machine=self.engine.keep(state),

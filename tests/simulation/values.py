@@ -78,6 +78,8 @@ class Box(NamedTuple):
     """What the machine asked for and hasn't been told yet."""
     history: History = History()
     """The file on the pod's volume."""
+    ran: int = 0
+    """The newest attempt that was started, in that file."""
     ending: bool = False
     """The machine has asked for Quit."""
     exited: bool = False

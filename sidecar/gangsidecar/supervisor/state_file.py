@@ -1,4 +1,4 @@
-"""The file that outlives a supervisor: how its processes ended, and which checkpoints they registered or dropped.
+"""The file that outlives a supervisor: which attempt ran, how it ended, which checkpoints it registered or dropped.
 
 To lose it may cost an older restore point or one more attempt, but must never cause a wrong decision. So it is written
 without fsync, outside the path of a restart, and a file that can't be read counts as absent. Its first line is the
@@ -28,6 +28,8 @@ class Kept(NamedTuple):
     ends: Tuple[wire.End, ...] = ()
     checkpoints: Tuple[wire.Checkpoint, ...] = ()
     dropped: Tuple[wire.Dropped, ...] = ()
+    ran: int = 0
+    """The attempt whose worker was started, if one of the newest attempt was."""
 
 
 def save(path: str, report: wire.Report, now_ms: int) -> None:
@@ -68,7 +70,8 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
         checkpoints = tuple(
             one if _outlives_a_boot(one.path, mounts) else replace(one, earlier_boot=True) for one in checkpoints
         )
-    return Kept(report.ends, checkpoints, report.dropped), ""
+    ran = report.attempt if report.phase is wire.Phase.RUNNING else 0
+    return Kept(report.ends, checkpoints, report.dropped, ran), ""
 
 
 def _outlives_a_boot(path: str, mounts: Dict[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
     LookForRestore,
@@ -19,14 +20,14 @@ from gangsidecar.wire import (
     Phase,
     Restore,
 )
-from tests.sidecar.machine.machines import Driver, hold, ready, restarted, run, running
+from tests.sidecar.machine.machines import IDENTITY, Driver, hold, ready, restarted, run, running
 
 
 def test_a_run_starts_the_worker_of_a_ready_session() -> None:
     driver = ready()
     directive = run(1)
     assert directive.run is not None
-    assert driver.feed(directive) == [Spawn(1, directive.run)]
+    assert driver.feed(directive) == [Spawn(1, directive.run), Save()]
     assert driver.feed(Started(), after=7) == [Send()]
     assert (driver.phase(), driver.report.phase_age_ms) == (Phase.RUNNING, 0)
 
@@ -50,6 +51,14 @@ def test_a_session_that_isnt_ready_refuses_a_run() -> None:
 def test_a_session_that_is_ready_at_another_attempt_refuses_a_run() -> None:
     driver = ready(1)
     assert driver.feed(run(2)) == []
+
+
+def test_a_later_session_of_the_pod_does_not_start_the_attempt_again() -> None:
+    driver = Driver(machine.start(IDENTITY, "s2", 1_000, ran=3))
+    driver.feed(hold(3), PortsFound(3, ()))
+    assert driver.feed(run(3, "s2")) == []
+    driver.feed(hold(4), PortsFound(4, ()))
+    assert isinstance(driver.feed(run(4, "s2"))[0], Spawn)
 
 
 def test_a_run_starts_a_worker_at_most_once() -> None:

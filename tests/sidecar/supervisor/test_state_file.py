@@ -29,6 +29,18 @@ def test_ends_and_checkpoints_outlive_the_supervisor(member: Member) -> None:
     assert after.ends[0].age_ms > 0
 
 
+def test_a_later_session_does_not_start_an_attempt_again(member: Member) -> None:
+    member.train(*SLEEP)
+    wait_for(lambda: member.state.exists() and '"Running"' in member.state.read_text())
+    os.kill(member.pid, signal.SIGKILL)
+    member.wait()
+    member.start(*SLEEP)
+    member.sidecar.send(member.order(member.hold(1)))
+    ready = member.hold(2)
+    assert ready.ends == ()  # A worker that had been started would have been stopped.
+    assert member.run(ready).phase is Phase.RUNNING
+
+
 def test_a_checkpoint_in_memory_is_of_an_earlier_boot_after_the_node_has_rebooted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

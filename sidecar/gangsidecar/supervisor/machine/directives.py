@@ -111,13 +111,16 @@ def _again(state: State, old: wire.Directive, new: wire.Directive) -> State:
 
 
 def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
-    """Only the session that reported Ready(N) takes Run(N), unless its pod is ending or it is cut off by now."""
+    """Only the session that reported Ready(N) takes Run(N), unless its pod is ending or it is cut off by now.
+
+    A worker starts once in a pod and attempt: the others have gone on since, and can't begin again with it.
+    """
     old, run = state.directive, new.run
     if run is None or run.session != state.session or state.terminated_at is not None:
         return state, ()
     if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:
         return state, ()
-    if _is_cut_off(state, now_ms, new):
+    if new.attempt <= state.ran_before or _is_cut_off(state, now_ms, new):
         return state, ()
     state = replace(state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0)
     if run.restore is not None and run.restore.path:
@@ -139,5 +142,4 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         looking=False,
         progress_sent_at=None,
     )
-    changed = history.checkpoints != state.history.checkpoints
-    return spawned, (Spawn(attempt, run), *((Save(),) if changed else ()))
+    return spawned, (Spawn(attempt, run), Save())

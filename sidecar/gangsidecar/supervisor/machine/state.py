@@ -44,6 +44,8 @@ class State:
     """The newest that was accepted."""
     ran: int = 0
     """The attempt of the newest Spawn of this session."""
+    ran_before: int = 0
+    """The attempt of the newest Spawn of earlier sessions of the pod, as far as that was kept."""
     alive: bool = False
     """From Spawn to TreeGone."""
     mains: Tuple[Tuple[int, Optional[int]], ...] = ()
@@ -73,6 +75,7 @@ def start(
     checkpoints: Tuple[wire.Checkpoint, ...] = (),
     dropped: Tuple[wire.Dropped, ...] = (),
     *,
+    ran: int = 0,
     orphan_ms: int = 600_000,
 ) -> State:
     """The state of a new session, with what an earlier session of the same pod left.
@@ -84,6 +87,7 @@ def start(
         ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
         checkpoints: what earlier sessions had registered.
         dropped: what they had begun to write again or deleted.
+        ran: the newest attempt whose worker they had started.
         orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
     """
     history = History()
@@ -103,6 +107,7 @@ def start(
         phase=Phase.IDLE,
         phase_since=now_ms,
         history=history,
+        ran_before=ran,
     )
 
 
