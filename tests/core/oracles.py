@@ -131,6 +131,8 @@ def _has_fenced_itself(facts: Facts, uid: str, missed: float = 0.0) -> bool:
     told = facts.status.fencing
     if told is None or told.longest_isolation_seconds is None or facts.is_connected(uid):
         return False
+    if uid in facts.heard and facts.heard[uid].report.phase is Phase.STUCK:
+        return False
     since = [facts.observed.listening_since, facts.heard[uid].at if uid in facts.heard else missed]
     wait = told.longest_isolation_seconds + told.longest_stop_grace_seconds + 10
     return all(facts.now >= moment + wait for moment in since)
