@@ -25,8 +25,8 @@ MUTANTS = (
     one(
         "a Run is accepted while the member is cut off",
         DIRECTIVES,
-        "    if _is_cut_off(state, now_ms, new):\n",
-        "    if new.attempt < 0:\n",
+        " or _is_cut_off(state, now_ms, new):\n",
+        ":\n",
     ),
     one(
         "a Run is accepted in a pod that was told to end",
