@@ -204,7 +204,7 @@ def _blocks(gang: Gang, p: Suspect) -> bool:
 
 def _may_run(gang: Gang, p: Suspect) -> bool:
     """older(p) and not (stopped(p) or terminated(p)): the cheap terms first."""
-    return not _is_stopped(gang, p) and not _is_terminated(p) and _is_older(gang, p)
+    return p.uid not in gang.stopped and not _is_terminated(p) and _is_older(gang, p)
 
 
 def _is_older(gang: Gang, p: Suspect) -> bool:
@@ -221,10 +221,6 @@ def told_to_run(gang: Gang) -> frozenset[str]:
     if gang.status.phase is GangPhase.PENDING:
         return frozenset()  # All are fresh.
     return gang.holding.difference(name for name in gang.replaced if gang.is_fresh(name))
-
-
-def _is_stopped(gang: Gang, p: Suspect) -> bool:
-    return p.uid in gang.stopped
 
 
 def _is_terminated(p: Suspect) -> bool:

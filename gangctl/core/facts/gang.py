@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
-from gangctl.api.status import GangPhase, Replaced, Status
+from gangctl.api.status import GangPhase, ProgressStatus, Replaced, Status
 from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase, Report
@@ -124,6 +124,16 @@ class Gang:
         return dict(found)
 
     @cached_property
+    def highest_steps(self) -> dict[int, ProgressStatus]:
+        """Attempt -> the highest step that was reported of it, and when it was made at the latest."""
+        highest = {}
+        for attempt, found in self.by_progress.items():
+            step = max([one.step for one in found])
+            time = max([one.step_time for one in found if one.step == step])
+            highest[attempt] = ProgressStatus(attempt=attempt, step=step, time=time)
+        return highest
+
+    @cached_property
     def unseen(self) -> frozenset[tuple[str, int]]:
         """(member, incarnation) of supervisors that speak though the cluster doesn't show their pods."""
         absent = self.heard.keys() - {pod.uid for pod in self.observed.pods}
@@ -189,10 +199,6 @@ class Gang:
         one, before = self.members.get(member), {role.name: role.desired for role in self.status.roles}
         return one is not None and one.index < before.get(one.role.name, 0)
 
-    def heard_of(self, member: str) -> Heard | None:
-        """The newest word of the supervisor in the member's current pod."""
-        return self.heard_by_member.get(member)
-
     def report(self, member: str) -> Report | None:
         """The newest report of the supervisor in the member's current pod."""
         heard = self.heard_by_member.get(member)
@@ -214,7 +220,14 @@ class Gang:
         return self.status.phase is GangPhase.PENDING or member in self.fresh
 
 
-_OF_WORLD: Final[tuple[str, ...]] = ("heard", "heard_of_pods", "hearing_since", "by_progress", "unseen")
+_OF_WORLD: Final[tuple[str, ...]] = (
+    "heard",
+    "heard_of_pods",
+    "hearing_since",
+    "by_progress",
+    "highest_steps",
+    "unseen",
+)
 """What is known of a look whatever the status is."""
 _OF_PODS: Final = ("pods", "heard_by_member", "unheard", "speaking")
 """What is known as long as the members' incarnations are the same."""

@@ -15,20 +15,10 @@ from gangctl.core.facts.gang import Gang
 
 def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
     """The highest step of the attempt; None if no rank has reported one."""
-    found, stored = _highest(gang, attempt), gang.status.progress
+    found, stored = gang.highest_steps.get(attempt), gang.status.progress
     if stored is not None and stored.attempt == attempt and (found is None or found.step <= stored.step):
         return stored
     return found
-
-
-def _highest(gang: Gang, attempt: int) -> ProgressStatus | None:
-    """The highest step that was reported, and when it was made at the latest."""
-    found = gang.by_progress.get(attempt)
-    if not found:
-        return None
-    step = max([one.step for one in found])
-    time = max([one.step_time for one in found if one.step == step])
-    return ProgressStatus(attempt=attempt, step=step, time=time)
 
 
 def first_step(gang: Gang) -> ProgressStatus | None:
