@@ -73,7 +73,7 @@ MUTANTS = (
     one(
         "a worker starts again in its attempt, in a new session of its pod",
         DIRECTIVES,
-        "new.attempt <= state.ran_before or ",
+        "new.attempt <= state.ran_in_pod or ",
         "",
     ),
     one(

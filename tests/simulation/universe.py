@@ -228,7 +228,7 @@ class Universe:
                 return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
             case machine.Save():
                 assert box.machine is not None
-                self.boxes[uid] = box._replace(history=box.machine.history, ran=box.machine.ran or box.ran)
+                self.boxes[uid] = box._replace(history=box.machine.history, ran=box.machine.ran_in_pod)
             case machine.Send():
                 sidecars.report(self, uid)
             case machine.Quit():

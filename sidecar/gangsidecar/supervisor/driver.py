@@ -290,7 +290,7 @@ class Driver:
         if self._unsaved:
             self._unsaved = False
             report = machine.report(self._state, now, self._seq)
-            self._keeper.keep(report, now, last=self._end_by is not None)
+            self._keeper.keep(report, now, self._state.ran_in_pod, last=self._end_by is not None)
 
     def _send(self, text: str) -> None:
         self._channel.send(text, now_ms())

@@ -24,10 +24,10 @@ class Keeper:
         """The ends in the termination message, without their ages."""
         self._failed = {"state": False, "words": False}
 
-    def keep(self, report: wire.Report, now_ms: int, *, last: bool) -> None:
-        """Write what the report says. ``last``: the supervisor ends, so ages count from now."""
+    def keep(self, report: wire.Report, now_ms: int, ran: int, *, last: bool) -> None:
+        """Write what the report says, and which attempt ran. ``last``: the supervisor ends, so ages count from now."""
         try:
-            state_file.save(self._state, report, now_ms)
+            state_file.save(self._state, report, now_ms, ran)
             self._failed["state"] = False
         except OSError as error:
             self._warn("state", "ends and checkpoints can't be kept for the next session", error)

@@ -2,7 +2,7 @@
 
 To lose it may cost an older restore point or one more attempt, but must never cause a wrong decision. So it is written
 without fsync, outside the path of a restart, and a file that can't be read counts as absent. Its first line is the
-clock (boot id, milliseconds of CLOCK_BOOTTIME), its second a whole report.
+clock (boot id, milliseconds of CLOCK_BOOTTIME) and the newest attempt that was started, its second a whole report.
 
 The file survives a reboot of its node, memory does not. So after another boot a checkpoint is reported as one of an
 earlier boot, unless its path is known and lies on a disk.
@@ -29,11 +29,11 @@ class Kept(NamedTuple):
     checkpoints: Tuple[wire.Checkpoint, ...] = ()
     dropped: Tuple[wire.Dropped, ...] = ()
     ran: int = 0
-    """The attempt whose worker was started, if one of the newest attempt was."""
+    """The newest attempt whose worker was started."""
 
 
-def save(path: str, report: wire.Report, now_ms: int) -> None:
-    """Replace the file in one step.
+def save(path: str, report: wire.Report, now_ms: int, ran: int = 0) -> None:
+    """Replace the file in one step. ``ran``: the newest attempt that was started in the pod.
 
     Raises:
         OSError: it could not be written; the old one is still there.
@@ -41,7 +41,7 @@ def save(path: str, report: wire.Report, now_ms: int) -> None:
     temporary = f"{path}.tmp"
     try:
         with open(temporary, "w", encoding="ascii") as file:
-            file.write(json.dumps({"boot": _boot(), "now_ms": now_ms}) + "\n" + wire.encode(report) + "\n")
+            file.write(json.dumps({"boot": _boot(), "now_ms": now_ms, "ran": ran}) + "\n" + wire.encode(report) + "\n")
         os.replace(temporary, path)
     except OSError:
         _remove(temporary)
@@ -57,6 +57,7 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
         report = wire.decode(body)
         same_boot = bool(clock["boot"]) and clock["boot"] == _boot()
         since = int(clock["now_ms"]) if same_boot else now_ms
+        ran = int(clock.get("ran", 0))
     except FileNotFoundError:
         return Kept(), ""
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -70,7 +71,6 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
         checkpoints = tuple(
             one if _outlives_a_boot(one.path, mounts) else replace(one, earlier_boot=True) for one in checkpoints
         )
-    ran = report.attempt if report.phase is wire.Phase.RUNNING else 0
     return Kept(report.ends, checkpoints, report.dropped, ran), ""
 
 

@@ -31,7 +31,7 @@ def test_ends_and_checkpoints_outlive_the_supervisor(member: Member) -> None:
 
 def test_a_later_session_does_not_start_an_attempt_again(member: Member) -> None:
     member.train(*SLEEP)
-    wait_for(lambda: member.state.exists() and '"Running"' in member.state.read_text())
+    wait_for(lambda: member.state.exists() and '"ran": 1' in member.state.read_text())
     os.kill(member.pid, signal.SIGKILL)
     member.wait()
     member.start(*SLEEP)
@@ -39,6 +39,13 @@ def test_a_later_session_does_not_start_an_attempt_again(member: Member) -> None
     ready = member.hold(2)
     assert ready.ends == ()  # A worker that had been started would have been stopped.
     assert member.run(ready).phase is Phase.RUNNING
+
+
+def test_which_attempt_has_run_is_known_whatever_the_supervisor_did_since(tmp_path: Path) -> None:
+    file = str(tmp_path / "state")
+    for phase in Phase:
+        state_file.save(file, Report("g", "worker-0", 0, "u", "one", 1, 4, phase), 5, ran=3)
+        assert state_file.load(file, "g", "u", 6)[0].ran == 3
 
 
 def test_a_checkpoint_in_memory_is_of_an_earlier_boot_after_the_node_has_rebooted(

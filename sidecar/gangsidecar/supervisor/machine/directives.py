@@ -120,7 +120,7 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
         return state, ()
     if state.phase is not Phase.READY or old is None or old.attempt != new.attempt:
         return state, ()
-    if new.attempt <= state.ran_before or _is_cut_off(state, now_ms, new):
+    if new.attempt <= state.ran_in_pod or _is_cut_off(state, now_ms, new):
         return state, ()
     state = replace(state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0)
     if run.restore is not None and run.restore.path:
@@ -137,6 +137,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         enter(state, now_ms, Phase.RUNNING),
         history=history,
         ran=attempt,
+        ran_in_pod=attempt,
         alive=True,
         mains=tuple((process.local_rank, process.rank) for process in run.processes),
         looking=False,

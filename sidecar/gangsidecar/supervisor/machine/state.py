@@ -44,8 +44,8 @@ class State:
     """The newest that was accepted."""
     ran: int = 0
     """The attempt of the newest Spawn of this session."""
-    ran_before: int = 0
-    """The attempt of the newest Spawn of earlier sessions of the pod, as far as that was kept."""
+    ran_in_pod: int = 0
+    """The newest attempt that was spawned in the pod, in this session or, as far as that was kept, an earlier one."""
     alive: bool = False
     """From Spawn to TreeGone."""
     mains: Tuple[Tuple[int, Optional[int]], ...] = ()
@@ -107,7 +107,7 @@ def start(
         phase=Phase.IDLE,
         phase_since=now_ms,
         history=history,
-        ran_before=ran,
+        ran_in_pod=ran,
     )
 
 
