@@ -69,9 +69,10 @@ class TracedGang:
             (one["time"] for one in self.notes(member) if (one["what"], one["attempt"]) == (what, attempt)), None
         )
 
-    def last_step(self, member: str, attempt: int) -> int:
-        """The last step that a worker made; 0 if none."""
-        return max((one["step"] for one in self.notes(member) if one["attempt"] == attempt), default=0)
+    def last_step(self, attempt: int) -> int:
+        """The highest step that any worker made, as none waits for the others; 0 if none."""
+        notes = [one for member in self.uids for one in self.notes(member)]
+        return max((one["step"] for one in notes if one["attempt"] == attempt), default=0)
 
     def until_noted(self, member: str, what: str, attempt: int) -> float:
         """Wait until a worker has noted this; when it did."""
@@ -121,7 +122,7 @@ def training(gang: Gang, folder: Path) -> TracedGang:
     gang.runs(1)
     nodes = {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
     found = TracedGang(gang, folder, gang.uids(), nodes)
-    until("steps beyond the checkpoint", lambda: found.last_step("worker-0", 1) >= SAVED + BEYOND, 60)
+    until("steps beyond the checkpoint", lambda: found.last_step(1) >= SAVED + BEYOND, 60)
     return found
 
 

@@ -44,8 +44,8 @@ def main() -> None:
     while True:
         time.sleep(STEP_SECONDS)
         step += 1
+        note("step", step)  # First: a worker may be killed at any moment, and what it reported must be in its file.
         gang.progress(step, seconds=STEP_SECONDS)
-        note("step", step)
         if RANK == 0 and (step == FIRST_SAVE or step % SAVE_EVERY == 0):
             save(step)
         if asked.is_set():
