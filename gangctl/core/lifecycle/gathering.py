@@ -40,10 +40,10 @@ from gangsidecar.wire import Level
 
 def gathering(gang: Gang) -> Plan:
     """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
-    if requests.is_new(gang.spec, gang.status):
-        return _take_request(gang)
     settlement = settle(gang) if incidents.is_open(gang) else None
     ending = settlement is not None and settlement.outcome != "Restarted"
+    if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
+        return _take_request(gang)
     unfit = replacement.unfit(gang)
     if unfit:
         return _replace(gang, unfit, create=not ending)
