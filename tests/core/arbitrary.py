@@ -173,6 +173,7 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
         checkpoints=few(st.builds(Checkpoint, tiers, steps, some, some), most=6),
         missing_step=st.none() | steps,
         missing_attempt=some,
+        missing_folder=st.booleans(),
         progress=st.none()
         | st.builds(
             Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age, st.none() | age

@@ -70,8 +70,10 @@ def run(world: World, member: str) -> None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
             gone = tuple(one for one in report.dropped if not said.run.checkpointed or one.step <= last)
-            fresh = {"dropped": gone, "progress": None, "request": None, "missing_step": None, "missing_attempt": 0}
-            world.says(member, Phase.RUNNING, said.attempt, checkpoints=kept, fencing=said.fencing, **fresh)
+            unasked = {"progress": None, "request": None}
+            seen = {"missing_step": None, "missing_attempt": 0, "missing_folder": False}
+            more = {"checkpoints": kept, "dropped": gone, "fencing": said.fencing, **unasked, **seen}
+            world.says(member, Phase.RUNNING, said.attempt, **more)
 
 
 def ended(world: World, process: str | None, member: str, how: str, *words: str | None) -> None:
@@ -227,12 +229,13 @@ def request(world: World, member: str, reason: str, level: str | None, exclude: 
     )
 
 
-def missing(world: World, member: str) -> None:
+def missing(world: World, member: str, folder: str | None) -> None:
     """It can't see the restore point, so it starts nothing."""
     point = world.job.status.restore_point
     attempt = world.job.status.attempt
+    step = None if point is None else point.step
     world.says(
-        member, Phase.READY, attempt, missing_step=None if point is None else point.step, missing_attempt=attempt
+        member, Phase.READY, attempt, missing_step=step, missing_attempt=attempt, missing_folder=folder is not None
     )
 
 

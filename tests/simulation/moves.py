@@ -195,7 +195,8 @@ def _inner(u: Universe, uid: str) -> None:
     look = box.inbox[0]
     u.boxes[uid] = box._replace(inbox=box.inbox[1:])
     there = disks.sees(u, box, look.restore.tier, look.restore.step)
-    u.feed(uid, machine.RestoreSeen(look.attempt) if there else machine.RestoreMissing(look.attempt))
+    missing = machine.RestoreMissing(look.attempt, in_folder=not box.unmounted)
+    u.feed(uid, machine.RestoreSeen(look.attempt) if there else missing)
 
 
 def _connect(u: Universe, uid: str) -> None:

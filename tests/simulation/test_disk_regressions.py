@@ -141,6 +141,23 @@ def test_another_member_is_asked_when_the_directory_is_not_mounted_in_one() -> N
     assert restored(u) == 3
 
 
+def test_a_step_is_not_rejected_while_its_directory_is_not_mounted() -> None:
+    u = running("pair")
+    for _ in range(3):
+        step(u, "worker-0.0", "worker-1.0")
+    go_on(u)
+    kill(u, "worker-0.0")
+    go_on(u, but=lambda _u, move: move.kind is Kind.INNER)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    DISK_FAULTS["the directory is not mounted"](u, 0)
+    go_on(u)
+    assert is_in(u, GangPhase.GATHERING, 3)
+    DISK_FAULTS["the directory is mounted again"](u, 0)
+    settle(Run(u))
+    assert restored(u) == 3
+    assert not u.status.rejected_steps
+
+
 def test_the_first_checkpoint_of_one_rank_alone_does_not_hold_the_gang() -> None:
     u = running("spare")
     step(u, "worker-0.0")

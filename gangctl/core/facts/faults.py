@@ -105,11 +105,28 @@ def is_gentle(gang: Gang, fault: Fault) -> bool:
 
 
 def is_unseen_by_most(gang: Gang) -> bool:
-    """Whether most members of the failed attempt could not see its restore point: then the step is to blame."""
+    """Whether most members of the failed attempt could not see its restore point: then no pod is to blame."""
+    return len(_unseen(gang)) * 2 > len(gang.places)
+
+
+def is_missing_for_most(gang: Gang) -> bool:
+    """Whether most of them saw the folder that should hold it, with others in it: then the step is to blame.
+
+    Where the folder is empty, absent or doesn't answer, the storage is away, and nothing is known of the step.
+    """
+    return sum(not one.missing_folder for one in _unseen(gang)) * 2 > len(gang.places)
+
+
+@once
+def _unseen(gang: Gang) -> list[Report]:
+    """The reports of those who could not see the restore point of the failed attempt."""
     attempt = failed_attempt(gang)
-    reports = [gang.report(holder) for holder in gang.holders.values()]
-    unseen = sum(one is not None and one.missing_step is not None and one.missing_attempt == attempt for one in reports)
-    return unseen * 2 > len(gang.places)
+    reports = (gang.report(holder) for holder in gang.holding & gang.conspicuous)
+    return [one for one in reports if one is not None and _misses(one, attempt)]
+
+
+def _misses(report: Report, attempt: int) -> bool:
+    return report.missing_step is not None and report.missing_attempt == attempt
 
 
 def _of_finished(gang: Gang, member: str) -> Iterator[Fault]:
@@ -205,13 +222,14 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
                 message=defect.message,
             )
     yield from _of_request(gang, pod, heard)
-    if report.missing_step is not None and report.missing_attempt == attempt:
+    if _misses(report, attempt):
+        folder = ", because its directory is empty, absent or does not answer" if report.missing_folder else ""
         yield Fault(
             Reason.RESTORE_POINT_MISSING,
             pod.member,
             heard.at,
             pod.incarnation,
-            message=f"it does not see checkpoint step {report.missing_step}",
+            message=f"it does not see checkpoint step {report.missing_step}{folder}",
         )
 
 

@@ -15,7 +15,7 @@ from gangctl.api.checkpoint_status import RejectedStep
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, Status
-from gangctl.core.facts.faults import is_unseen_by_most
+from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.ranks import held_ranks
@@ -85,7 +85,7 @@ def _choose(
         return restore.restore_point(gang, assignment, rejected), rejected
     if settlement is None or old is None:
         return restore.restore_point(gang, assignment, known), known
-    if is_unseen_by_most(gang):
+    if is_missing_for_most(gang):
         rejected = restore.rejections(gang, assignment, old.step, known)
         return restore.restore_point(gang, assignment, rejected), rejected
     newest = restore.restore_point(gang, assignment, known)

@@ -16,7 +16,7 @@ from typing import Final
 from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Strength, strength
-from gangctl.core.facts.faults import failed_attempt, is_unseen_by_most
+from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step
 from gangctl.core.policy.budget import in_window
@@ -43,8 +43,8 @@ def level(gang: Gang, cause: Cause) -> IncidentLevel:
         asked.append(IncidentLevel.POD)
     if cause.reason in gang.observed.brake.waves:
         return highest(*asked)
-    if cause.reason == Reason.RESTORE_POINT_MISSING and not is_unseen_by_most(gang):
-        asked.append(IncidentLevel.POD)
+    if cause.reason == Reason.RESTORE_POINT_MISSING:
+        return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, IncidentLevel.POD)
     suspected = again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
     if suspected and not cause.alike:
         asked.append(IncidentLevel.POD)
@@ -91,8 +91,11 @@ def _failures(gang: Gang) -> int:
 def has_progressed(gang: Gang) -> bool | None:
     """Whether any rank of the failed attempt reported a step beyond its restore point; None = it is not known.
 
-    A gang that has reported steps before and none now made none: it failed to load its checkpoint.
+    A gang that has reported steps before and none now made none: it failed to load its checkpoint. Where most members
+    could not look for it, that says nothing about the step.
     """
+    if is_unseen_by_most(gang) and not is_missing_for_most(gang):
+        return None
     made, status = highest_step(gang, failed_attempt(gang)), gang.status
     if made is None:
         return None if status.progress is None else False

@@ -1,4 +1,4 @@
-"""Find the complete checkpoint steps in a directory, without any state.
+"""Find the complete checkpoint steps in a directory, or one of them, without any state.
 
 A step is a folder whose name matches a pattern with ``{step}``. It is complete when the file that its framework writes
 last is in it; a step that was begun and not completed must never be listed. The file system may block for any time, so
@@ -13,6 +13,23 @@ import stat
 from typing import Iterable, List, Tuple
 
 from gangsidecar.wire import MAX_FOUND, Found, Tier
+
+THERE, MISSING, UNKNOWN = "there", "missing", "unknown"
+"""Answers to :func:`look`."""
+
+
+def look(path: str) -> str:
+    """Whether a step is there. Unknown: the folder that should hold it can't be listed, or is empty.
+
+    A directory that isn't mounted is absent, or an empty mount point.
+    """
+    if os.path.exists(path):
+        return THERE
+    try:
+        with os.scandir(os.path.dirname(path)) as others:
+            return UNKNOWN if next(others, None) is None else MISSING
+    except OSError:
+        return UNKNOWN
 
 
 def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ...], str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple, get_args
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import launch, machine, orphans, ports, processes, state_file
+from gangsidecar.supervisor import checkpoints, launch, machine, orphans, ports, processes, state_file
 from gangsidecar.supervisor.channel import Channel
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 from gangsidecar.supervisor.forked_helpers import ForkedHelpers
@@ -216,21 +216,20 @@ class Driver:
         elif signum in _FORWARDED:
             processes.send(self._mains, signum)
 
-    def _look(self, effect: machine.LookForRestore, give_up: int) -> None:
-        """Look for the restore point, and a few times again before it counts as missing."""
+    def _look(self, effect: machine.LookForRestore, give_up: int, before: str = checkpoints.UNKNOWN) -> None:
+        """Look for the restore point, and a few times again before it counts as missing. ``before``: the last."""
         if not self._state.looking:
             return
 
         def answered(answer: Optional[str]) -> None:
-            if answer == "there":
+            if answer == checkpoints.THERE:
                 self._feed(machine.RestoreSeen(effect.attempt))
             elif answer is None or now_ms() >= give_up:
-                self._feed(machine.RestoreMissing(effect.attempt))
+                self._feed(machine.RestoreMissing(effect.attempt, in_folder=(answer or before) == checkpoints.MISSING))
             else:
-                self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up))
+                self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up, answer))
 
-        path = effect.restore.path
-        self._helpers.start(lambda: "there" if os.path.exists(path) else "missing", give_up, answered)
+        self._helpers.start(partial(checkpoints.look, effect.restore.path), give_up, answered)
 
     # The sidecar.
 

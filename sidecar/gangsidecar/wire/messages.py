@@ -159,6 +159,8 @@ class Report:
     """RestorePointMissing: the pod can't see this step of a Run directive, so nothing was started."""
     missing_attempt: int = 0
     """The attempt of that Run. Both stay until the next Run: while the gang gathers, the controller counts them."""
+    missing_folder: bool = False
+    """Nor does the folder that should hold the step show anything: nothing is known of the step. From revision 3."""
     progress: Optional[Progress] = None
     request: Optional[Request] = None
     address: str = ""

@@ -19,7 +19,8 @@ LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
 REVISION = 3
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
-``Report.dropped``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``."""
+``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
+"""
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
@@ -41,7 +42,7 @@ def in_revision(report: Report, revision: int) -> Report:
         known = replace(known, loaded=None, progress=plain)
     if revision < _WITH_FENCING:
         believed = tuple(one for one in known.checkpoints if not one.earlier_boot)
-        known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed)
+        known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed, missing_folder=False)
     return report if known == report else known
 
 

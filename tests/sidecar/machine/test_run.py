@@ -87,8 +87,19 @@ def test_a_missing_restore_point_starts_nothing_and_is_reported() -> None:
     assert driver.feed(RestoreSeen(1)) == []
     driver.feed(hold(2), PortsFound(2, ()))
     assert (driver.report.missing_step, driver.report.missing_attempt) == (40, 1)
+    assert not driver.report.missing_folder
     driver.feed(run(2))
     assert (driver.report.missing_step, driver.report.missing_attempt) == (None, 0)
+
+
+def test_a_restore_point_whose_folder_is_missing_is_reported_as_such_until_the_next_run() -> None:
+    driver = ready()
+    driver.feed(run(1, restore=Restore(40, "shared", "/ckpt/step-40")), RestoreMissing(1, in_folder=False))
+    assert (driver.report.missing_step, driver.report.missing_folder) == (40, True)
+    driver.feed(hold(2), PortsFound(2, ()))
+    assert driver.report.missing_folder
+    driver.feed(run(2))
+    assert not driver.report.missing_folder
 
 
 def test_an_answer_to_an_older_look_starts_nothing() -> None:

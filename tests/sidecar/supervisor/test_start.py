@@ -99,12 +99,20 @@ def test_ready_offers_free_ports_and_no_taken_ones(member: Member) -> None:
     assert all(29400 <= one < 29464 for one in ports)
 
 
-def test_a_missing_restore_point_starts_nothing(member: Member) -> None:
+@pytest.mark.parametrize(
+    ("folder", "is_known"),
+    [("with another step", True), ("empty, as a mount point without a mount", False), ("absent", False)],
+)
+def test_a_missing_restore_point_starts_nothing(member: Member, folder: str, *, is_known: bool) -> None:
+    if folder != "absent":
+        member.file("tier").mkdir()
+    if is_known:
+        member.file("tier/step-6").mkdir()
     member.start(*shell("exec sleep 1000"))
     ready = member.hold(1)
-    member.sidecar.send(member.order(ready, restore=Restore(7, "shared", str(member.file("step-7")))))
+    member.sidecar.send(member.order(ready, restore=Restore(7, "shared", str(member.file("tier/step-7")))))
     report = member.sidecar.until(lambda told: told.missing_step is not None)
-    assert (report.phase, report.missing_step) == (Phase.READY, 7)
+    assert (report.phase, report.missing_step, report.missing_folder) == (Phase.READY, 7, not is_known)
     assert not member.file().exists()
 
 

@@ -93,8 +93,14 @@ def restore_missing(state: State, _now_ms: int, event: RestoreMissing) -> Result
     if not state.looking or current is None or current.run is None or current.attempt != event.attempt:
         return state, ()
     restore = current.run.restore
-    step = None if restore is None else restore.step
-    return replace(state, looking=False, missing_step=step, missing_attempt=current.attempt), (Send(),)
+    missing = replace(
+        state,
+        looking=False,
+        missing_step=None if restore is None else restore.step,
+        missing_attempt=current.attempt,
+        missing_folder=not event.in_folder,
+    )
+    return missing, (Send(),)
 
 
 def _again(state: State, old: wire.Directive, new: wire.Directive) -> State:
@@ -122,7 +128,9 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
         return state, ()
     if new.attempt <= state.ran_in_pod or _is_cut_off(state, now_ms, new):
         return state, ()
-    state = replace(state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0)
+    state = replace(
+        state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0, missing_folder=False
+    )
     if run.restore is not None and run.restore.path:
         return replace(state, looking=True), (LookForRestore(new.attempt, run.restore),)
     return _spawn(state, now_ms, new.attempt, run)

@@ -64,6 +64,8 @@ class RestoreMissing:
     """The answer to LookForRestore: the folder isn't there, even after some retries."""
 
     attempt: int
+    in_folder: bool = True
+    """The folder around it is there and shows others; False: nothing is known of the step."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class State:
     """Between LookForRestore and its answer."""
     missing_step: Optional[int] = None
     missing_attempt: int = 0
+    missing_folder: bool = False
     ports: Tuple[int, ...] = ()
     progress_sent_at: Optional[int] = None
     """When progress last caused a report."""
@@ -128,6 +129,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         dropped=state.history.dropped,
         missing_step=state.missing_step,
         missing_attempt=state.missing_attempt,
+        missing_folder=state.missing_folder,
         progress=histories.progress(state.history, now_ms),
         request=histories.request(state.history, now_ms),
         address=state.identity.address,
