@@ -1,7 +1,8 @@
 """Decodes the API server's answers: from bytes straight to small values with the needed fields only.
 
 The rule: an object that can't be read must never block the others. It is logged once for each version, and left out. A
-user can nest a pod template so deeply that no parser takes the answer that it is in: such a field is read as null.
+user can nest a pod template so deeply that no parser takes the answer that it is in, and what the API server notes of it
+in ``managedFields`` is nested as deeply: such a field of the metadata, spec or status is read as :data:`TOO_DEEP`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _MAX_LOGGED: Final = 1000
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]', re.DOTALL)
 _MAX_DEPTH: Final = 200
 """Levels of nesting in a field. pydantic reads about as many, and writes 255."""
-_IN_OBJECT, _IN_EVENT, _IN_PAGE = 2, 3, 4
-"""How deep the fields of an object are nested in the answers that have it."""
+TOO_DEEP: Final = f"nested deeper than {_MAX_DEPTH} levels"
+"""Stands in place of a field that is."""
+_IN_OBJECT, _IN_EVENT, _IN_PAGE = 3, 4, 5
+"""How deep the fields of an object's metadata, spec and status are nested in the answers that have it."""
 
 
 class WatchedObject(Protocol):
@@ -158,7 +161,7 @@ class Decoder(Generic[T]):
 
     def _validated(self, parsed: Any) -> T | None:
         if isinstance(parsed, dict):
-            parsed = {key: None if _is_deep(value) else value for key, value in parsed.items()}
+            parsed = {key: _shallow(part) for key, part in parsed.items()}
         try:
             return self._projected(self._model.validate_python(parsed))
         except ValidationError as error:
@@ -211,6 +214,13 @@ def _parsed(body: bytes, level: int) -> dict[str, Any]:
     return parsed
 
 
+def _shallow(part: Any) -> Any:
+    """A part of an object without those of its fields that are nested too deeply."""
+    if not isinstance(part, dict):
+        return TOO_DEEP if _is_deep(part) else part
+    return {key: TOO_DEEP if _is_deep(value) else value for key, value in part.items()}
+
+
 def _is_deep(value: Any) -> bool:
     layer = [value]
     for _ in range(_MAX_DEPTH + 1):
@@ -224,7 +234,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _without_deep_fields(body: bytes, level: int) -> bytes:
-    """The JSON text with null in place of each value at this level that is nested too deeply."""
+    """The JSON text with :data:`TOO_DEEP` in place of each value at this level that is nested too deeply."""
     parts: list[bytes] = []
     kept = began = depth = deepest = 0
     for token in _TOKEN.finditer(body):
@@ -236,7 +246,7 @@ def _without_deep_fields(body: bytes, level: int) -> bytes:
                 deepest = max(deepest, depth)
             case b"]" | b"}":
                 if depth == level and deepest > _MAX_DEPTH:
-                    parts += [body[kept:began], b"null"]
+                    parts += [body[kept:began], b'"', TOO_DEEP.encode(), b'"']
                     kept = token.end()
                 depth -= 1
     return b"".join([*parts, body[kept:]])

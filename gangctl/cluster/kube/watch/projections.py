@@ -23,7 +23,7 @@ from gangctl.api.names import (
 )
 from gangctl.api.stored import read_stored
 from gangctl.api.version import KIND
-from gangctl.cluster.kube.watch.decoding import Decoder, first_error
+from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
 from gangctl.cluster.kube.watch.schema import (
     RawCondition,
     RawContainerStatus,
@@ -35,6 +35,7 @@ from gangctl.cluster.kube.watch.schema import (
     RawState,
     RawTerminated,
 )
+from gangctl.core.facts.text import listed
 from gangctl.core.facts.world import Device, LastWords, Pod
 from gangsidecar.wire import from_words
 
@@ -264,8 +265,15 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     try:
         stored = read_stored(raw)
     except ValueError as error:
-        return KubeGang(*names, None, first_error(error), deleting=deleting)
+        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
     return KubeGang(*names, stored.job, ignored=stored.ignored, deleting=deleting)
+
+
+def _too_deep(raw: dict[str, Any]) -> str:
+    """Which fields are nested too deeply to be read, in a sentence; empty if none is."""
+    parts = ((name, raw.get(name)) for name in ("spec", "status"))
+    deep = [f"{name}.{key}" for name, part in parts if isinstance(part, dict) for key in part if part[key] == TOO_DEEP]
+    return f"{listed(deep)} {'is' if len(deep) == 1 else 'are'} {TOO_DEEP}" if deep else ""
 
 
 PODS: Final = Decoder(RawPod, _pod)

@@ -50,12 +50,14 @@ def test_an_unreadable_gang_has_a_name_and_a_reason() -> None:
     assert found.unreadable.startswith("status.phase: Input should be")
 
 
+@pytest.mark.parametrize("managed", [True, False])
 @pytest.mark.parametrize("depth", [100, 250, 900, 1100, 9000])
-def test_a_template_that_is_nested_too_deeply_blocks_no_other_gang(depth: int) -> None:
-    """A user may write it: the CRD keeps what a template has, whatever it is."""
-    deep = json.dumps(gang("deep", "uid-deep")).replace(
-        '"i"', '"i", "x": ["]", "\\""], "y": ' + "[" * depth + "]" * depth
-    )
+def test_a_template_that_is_nested_too_deeply_blocks_no_other_gang(depth: int, *, managed: bool) -> None:
+    """A user may write it: the CRD keeps what a template has, whatever it is. So do the managed fields."""
+    nested = "[" * depth + "]" * depth
+    deep = json.dumps(gang("deep", "uid-deep")).replace('"i"', '"i", "x": ["]", "\\""], "y": ' + nested)
+    if managed:
+        deep = deep.replace('"name": "deep"', f'"managedFields": [{nested}], "name": "deep"')
     head = '{"metadata": {"resourceVersion": "7", "continue": "c"}, "items": ['
     page = f"{head}{deep}, {json.dumps(gang())}]}}"
     one, event = GANGS.item(deep.encode()), GANGS.event(b'{"type": "ADDED", "object": ' + deep.encode() + b"}")
@@ -65,5 +67,6 @@ def test_a_template_that_is_nested_too_deeply_blocks_no_other_gang(depth: int) -
     assert one == event.item == listed.items[0]
     assert one is not None
     assert (one.name, one.job is None) == ("deep", depth > 200)
+    assert one.unreadable == ("spec.roles is nested deeper than 200 levels" if depth > 200 else "")
     gone = GANGS.event(b'{"type": "DELETED", "object": ' + deep.encode() + b"}")
     assert (gone.gone_uid, gone.item) == ("uid-deep", None)
