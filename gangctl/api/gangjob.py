@@ -137,6 +137,12 @@ class Spec(Model):
             "self.podFailurePolicy.rules.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
             ("podFailurePolicy.rules", "roles"),
         ),
+        Constraint(
+            "restartFrom type Step needs checkpoint, because the step is looked for in its tiers",
+            lambda spec: spec.restart_from.type != "Step" or spec.checkpoint is not None,
+            "self.restartFrom.type != 'Step' || has(self.checkpoint)",
+            ("restartFrom.type", "checkpoint"),
+        ),
     )
     reserved: ClassVar[Mapping[str, Reserved]] = {
         "podGroupRef": Reserved(

@@ -121,6 +121,14 @@ BAD = (
         "need restartToken",
     ),
     Bad(
+        "a restart from a step of a job without checkpoints",
+        manifest(restartFrom={"type": "Step", "step": 300, "restartToken": "a"}),
+        "spec.restartFrom.type",
+        "Step needs checkpoint",
+        Check.CEL,
+        "Step needs checkpoint",
+    ),
+    Bad(
         "a pod that is always restarted",
         with_role(template={"spec": {"restartPolicy": "Always", "containers": [{"name": "a", "command": ["x"]}]}}),
         "spec.roles[0].template.spec.restartPolicy",

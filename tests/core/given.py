@@ -267,6 +267,12 @@ def ask(world: World, token: str, where: str) -> None:
     change(world, "restartToken", token)
 
 
+def remove_tiers(world: World) -> None:
+    """The user removes spec.checkpoint, and spec.restartFrom with it."""
+    spec = changed(world.job.spec, checkpoint=None, restart_from=RestartFrom())
+    world.job = world.job.model_copy(update={"spec": spec})
+
+
 def passes(world: World, seconds: str) -> None:
     """Time passes; who is connected says that all is as it was."""
     world.now = round(world.now + float(seconds), 6)
