@@ -1,8 +1,8 @@
 """Decodes the API server's answers: from bytes straight to small values with the needed fields only.
 
 The rule: an object that can't be read must never block the others. It is logged once for each version, and left out. A
-user can nest a pod template so deeply that no parser takes the answer that it is in, and what the API server notes of it
-in ``managedFields`` is nested as deeply: such a field of the metadata, spec or status is read as :data:`TOO_DEEP`.
+user can nest a pod template so deeply that no parser takes the answer that it is in, and ``managedFields`` is then
+nested as deeply: such a field of the metadata, spec or status is read as :data:`TOO_DEEP`.
 """
 
 from __future__ import annotations
