@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gangctl.api.changes import changed
-from gangctl.api.restart import RestartFrom
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.world import Brake, Device, LastWords
 from gangctl.core.lifecycle.directive import directive
@@ -237,40 +235,6 @@ def missing(world: World, member: str, folder: str | None) -> None:
     world.says(
         member, Phase.READY, attempt, missing_step=step, missing_attempt=attempt, missing_folder=folder is not None
     )
-
-
-def change(world: World, key: str, value: str) -> None:
-    """The user changes a field of the spec."""
-    if key == "replicas of worker":
-        role = world.job.spec.roles[0].model_copy(update={"replicas": int(value)})
-        update: dict[str, object] = {"roles": (role, *world.job.spec.roles[1:])}
-    else:
-        update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
-    job = world.job
-    metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
-    world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
-
-
-def policy(world: World, seconds: str) -> None:
-    """The user changes the isolation time, which is live."""
-    job = world.job
-    recovery = job.spec.recovery.model_copy(update={"isolation_timeout_seconds": int(seconds)})
-    world.job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
-
-
-def ask(world: World, token: str, where: str) -> None:
-    """The user asks for a restart from the beginning, or from a step."""
-    asked = RestartFrom(type="Beginning", restart_token=token)
-    if where.startswith("step "):
-        asked = RestartFrom(type="Step", step=int(where.removeprefix("step ")), restart_token=token)
-    world.job = world.job.model_copy(update={"spec": changed(world.job.spec, restart_from=asked)})
-    change(world, "restartToken", token)
-
-
-def remove_tiers(world: World) -> None:
-    """The user removes spec.checkpoint, and spec.restartFrom with it."""
-    spec = changed(world.job.spec, checkpoint=None, restart_from=RestartFrom())
-    world.job = world.job.model_copy(update={"spec": spec})
 
 
 def passes(world: World, seconds: str) -> None:

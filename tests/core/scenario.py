@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
+from tests.core.edits import ask, change, policy, remove_tiers
 from tests.core.given import (
-    ask,
     brake,
-    change,
     checkpoint,
     container_ended,
     controller,
@@ -33,12 +32,10 @@ from tests.core.given import (
     over,
     passes,
     phase,
-    policy,
     ready,
     refuse,
     release,
     remove,
-    remove_tiers,
     request,
     run,
     runs,
