@@ -12,7 +12,7 @@ from typing import Final
 
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
 from gangctl.api.status import Status
-from gangctl.cluster.errors import Conflict, Retryable, Terminal
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NoAnswer, NotFound, Rejected
 from gangctl.cluster.kube.watch.decoding import kind_of
@@ -58,9 +58,8 @@ class GangWriter:
             self.failures["Terminal"] += 1
             raise Terminal(f"the status of gang {metadata.name} can't be stored: {error.message}") from error
         except Retryable as error:
-            # The status may have been stored all the same.
-            stored = await self._read_again(job)
-            if stored is not None and stored.status == status:
+            stored = await self._stored_all_the_same(job, status)
+            if stored is not None:
                 return stored
             too_large = len(content) > LARGE_BYTES and not isinstance(error, NoAnswer)  # etcd has no code for this
             self.failures["Terminal" if too_large else "Retryable"] += 1
@@ -83,8 +82,9 @@ class GangWriter:
         path = paths.gang(metadata.namespace, metadata.name)
         try:
             answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
-        except (NotFound, Conflict):
-            self._gangs.drop(metadata.uid)
+        except (NotFound, Conflict) as error:
+            if await self._read_again(job) is not None:
+                raise Retryable(f"gang {metadata.name} is still there: {error}") from error
             return
         if kind_of(answer) == KIND:
             self._stored(answer)
@@ -98,6 +98,14 @@ class GangWriter:
             raise Terminal(f"the API server's answer isn't a GangJob: {'' if item is None else item.unreadable}")
         self._gangs.put(item)
         return item.job
+
+    async def _stored_all_the_same(self, job: GangJob, status: Status) -> GangJob | None:
+        """The stored object, if it has this status by now; None also if that can't be found out."""
+        try:
+            stored = await self._read_again(job)
+        except ClusterError:
+            return None
+        return stored if stored is not None and stored.status == status else None
 
     async def _read_again(self, job: GangJob) -> GangJob | None:
         """Read the stored object and give it to the informer; None if it is gone."""

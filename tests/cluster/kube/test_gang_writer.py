@@ -96,6 +96,30 @@ async def test_a_failed_write_leaves_the_stored_object() -> None:
         assert one.job.status.attempt == 0
 
 
+async def test_a_failed_write_is_counted_though_the_gang_cannot_be_read_either() -> None:
+    async with live_cluster(GANG) as one:
+
+        async def fail(request: web.Request) -> web.Response | None:
+            return status(503, "ServiceUnavailable", "etcd is away") if request.path.count("/gangjobs/") else None
+
+        one.api.faults.append(fail)
+        with pytest.raises(Retryable, match="failed at PUT"):
+            await one.cluster.write_status(one.job, Status(attempt=1))
+        assert one.cluster.status_write_failures["Retryable"] == 1
+
+
+async def test_a_gang_whose_deletion_is_refused_stays() -> None:
+    async with live_cluster(GANG) as one:
+
+        async def refuse(request: web.Request) -> web.Response | None:
+            return status(409, "Conflict", "a webhook keeps it") if request.method == "DELETE" else None
+
+        one.api.faults.append(refuse)
+        with pytest.raises(Retryable, match="a webhook keeps it"):
+            await one.cluster.delete_gang(one.job)
+        assert one.cluster.gang(UID) is not None
+
+
 async def test_a_rejected_status_is_terminal_with_the_api_servers_message() -> None:
     async with live_cluster(GANG) as one:
 

@@ -1,7 +1,8 @@
 """Writes of pods: creation, dry run and deletion.
 
 The rule: a write is done only when the informer has the pod that the write returned, so the next decision sees it. A
-pod that has the right name but another owner must never be taken for the gang's pod.
+pod that has the right name but another owner must never be taken for the gang's pod. A pod that is there must never
+look gone, whatever a request for it is answered: its worker may run.
 """
 
 from __future__ import annotations
@@ -65,11 +66,22 @@ class PodWriter:
         path = paths.pod(job.metadata.namespace, delete.name)
         try:
             answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
-        except (NotFound, Conflict):  # It is gone, or another pod has its name by now.
-            self._pods.drop(delete.uid)
+        except (NotFound, Conflict) as error:
+            await self._read_again(path, delete.uid, error)
             return
         if kind_of(answer) == "Pod":
             self._put(answer)
+
+    async def _read_again(self, path: str, uid: str, refusal: Exception) -> None:
+        """Drop the pod from the reads if it is gone or another has its name. A webhook may have refused with a 409."""
+        try:
+            found = PODS.item(await self._client.request("GET", path))
+        except NotFound:
+            found = None
+        if found is not None and found.uid == uid:
+            self._pods.put(found)
+            raise Retryable(f"the pod is still there: {refusal}")
+        self._pods.drop(uid)
 
     async def dry_run(self, job: GangJob, role: str) -> str:
         """Why the API server rejects a pod of this role, in a sentence; empty = it admits it.

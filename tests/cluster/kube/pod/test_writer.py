@@ -78,3 +78,19 @@ async def test_a_terminating_pod_is_read_as_such_at_once() -> None:
         one.api.faults.append(graceful)
         await one.cluster.delete_pod(one.job, DeletePod("g-worker-0-0", "uid-g-worker-0-0", 5))
         assert [found.deleting for found in one.cluster.pods(UID)] == [True]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (404, "NotFound")])
+async def test_a_pod_whose_deletion_is_refused_does_not_look_gone(code: int, reason: str) -> None:
+    """A webhook may refuse with any code; a pod that looks gone counts as lost after a while."""
+    async with live_cluster(GANG) as one:
+        await one.cluster.create_pod(one.job, FIRST)
+        (pod,) = one.cluster.pods(UID)
+
+        async def refuse(request: web.Request) -> web.Response | None:
+            return status(code, reason, "a webhook keeps it") if request.method == "DELETE" else None
+
+        one.api.faults.append(refuse)
+        with pytest.raises(Retryable, match="a webhook keeps it"):
+            await one.cluster.delete_pod(one.job, DeletePod(pod.name, pod.uid))
+        assert one.names() == [pod.name]
