@@ -65,11 +65,22 @@ def test_any_text_is_read(text: str) -> None:
         '{"attempt":1,"ends":[1,{},{"local_rank":0},{"local_rank":0,"age_ms":-1,"exit_code":0}]}',
         '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1}]}',
         '{"attempt":1,"ends":{"local_rank":0}}',
+        '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1,"exit_code":99999999999999999999}]}',
+        '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1,"exit_code":-1},{"local_rank":0,"age_ms":1,"exit_code":256}]}',
+        '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1,"signal":0},{"local_rank":0,"age_ms":1,"signal":65}]}',
+        '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1,"exit_code":1,"signal":9}]}',
+        '{"attempt":99999999999999999999,"finished":"0"}',
         "[" * 100_000,
     ],
 )
 def test_what_is_malformed_tells_of_no_end(body: str) -> None:
     assert from_words(f"gangctl: {body}") == ()
+
+
+def test_a_rank_that_no_process_has_is_skipped() -> None:
+    """Whatever it is, the status that names it must be stored."""
+    body = '{"attempt":1,"ends":[{"local_rank":0,"age_ms":1,"exit_code":1,"rank":99999999999999999999}]}'
+    assert from_words(f"gangctl: {body}") == (End(1, 0, 1, exit_code=1),)
 
 
 def test_what_a_newer_release_adds_is_skipped() -> None:

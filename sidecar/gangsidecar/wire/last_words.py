@@ -24,8 +24,14 @@ LINE = 1_000
 """Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
 MESSAGE = 100
 _PROCESSES = 4_096
-_INTEGERS = ("local_rank", "age_ms", "rank", "exit_code", "signal")
-_TYPES = {**dict.fromkeys(_INTEGERS, int), **dict.fromkeys(("stopped", "oom", "hidden"), bool), "message": str}
+_RANGES = {
+    "local_rank": range(_PROCESSES),
+    "age_ms": range(MAX_MS + 1),
+    "rank": range(2**31),
+    "exit_code": range(256),
+    "signal": range(1, 65),
+}
+_FLAGS = ("stopped", "oom", "hidden")
 
 
 def to_words(ends: Iterable[End]) -> str:
@@ -73,7 +79,7 @@ def _object(text: str) -> Optional[Dict[str, Any]]:
         body = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return body if isinstance(body, dict) and _is_number(body.get("attempt")) else None
+    return body if isinstance(body, dict) and _is_in(body.get("attempt"), range(2**31)) else None
 
 
 def _ends(body: Dict[str, Any]) -> Tuple[End, ...]:
@@ -81,11 +87,18 @@ def _ends(body: Dict[str, Any]) -> Tuple[End, ...]:
     ranks = from_ranges(finished, _PROCESSES) if isinstance(finished, str) else ()
     found = [End(attempt, rank, 0, exit_code=0) for rank in sorted(ranks)]
     for one in others if isinstance(others, list) else ():
-        if isinstance(one, dict) and _is_number(one.get("local_rank")) and _is_number(one.get("age_ms")):
-            values: Dict[str, Any] = {name: one[name] for name, kind in _TYPES.items() if type(one.get(name)) is kind}
+        values = _known(one) if isinstance(one, dict) else {}
+        if "local_rank" in values and "age_ms" in values and ("exit_code" in values) != ("signal" in values):
             found.append(End(attempt=attempt, **values))
-    return tuple(end for end in found if end.exit_code is not None or end.signal is not None)
+    return tuple(found)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_MS
+def _known(one: Dict[str, Any]) -> Dict[str, Any]:
+    """What an end can have: any text may stand there, and a number that no process has could not be stored."""
+    known: Dict[str, Any] = {name: one[name] for name, allowed in _RANGES.items() if _is_in(one.get(name), allowed)}
+    known.update({name: one[name] for name in _FLAGS if type(one.get(name)) is bool})
+    return {**known, "message": one["message"][:MESSAGE]} if isinstance(one.get("message"), str) else known
+
+
+def _is_in(value: Any, allowed: range) -> bool:
+    return type(value) is int and value in allowed
