@@ -135,7 +135,7 @@ def think(u: Universe, number: int) -> None:
     plan = u.engine.decide(u.clock(leader), leader, u.job_of)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     looked = frozenset(pod.uid for pod in leader.pods)
-    reached = frozenset(one.report.pod for one in leader.heard if one.connected)
+    reached = frozenset(one.report.session for one in leader.heard if one.connected)
     thought = leader._replace(dirty=False, wake_at=wake, looked=looked, reached=reached, thought_at=u.now)
     if plan.status is not None and plan.status != leader.status:
         u.leaders[number] = thought._replace(plan=plan)

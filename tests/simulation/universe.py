@@ -13,7 +13,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders
+from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
@@ -130,6 +130,10 @@ class Universe:
                 heard=(),
                 unbound=self.ghost.unbound | {uid for uid, box in self.boxes.items() if _is_unbound(leader, box)},
             )
+            current = {(member, incarnation(status, member)) for _, member in held}
+            boxes = [box for box in self.boxes.values() if (box.member, box.incarnation) in current]
+            if not all(_is_known(leader, box) for box in boxes):
+                self.ghost = self.ghost._replace(excused=status.attempt)
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
@@ -297,10 +301,7 @@ class Universe:
             inbox=(),
             ending=False,
         )
-        starts = any(leader.plan is not None for leader in self.leaders.values())  # It decided without seeing this.
-        if (starts or self.status.phase is GangPhase.RUNNING) and box.member in holders(
-            self.spec, self.status
-        ).values():
+        if self.status.phase is GangPhase.RUNNING and box.member in holders(self.spec, self.status).values():
             self.ghost = self.ghost._replace(excused=self.status.attempt)
         sidecars.report(self, uid)
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
@@ -310,7 +311,12 @@ class Universe:
 
 def _is_unbound(leader: Leader, box: Box) -> bool:
     """Whether a process runs in it that no timer binds, and the controller did not reach it as it decided."""
-    return box.pod not in leader.reached and any(proc.stuck for proc in box.procs)
+    return not _is_known(leader, box) and any(proc.stuck for proc in box.procs)
+
+
+def _is_known(leader: Leader, box: Box) -> bool:
+    """Whether the controller was connected to the session that runs now as it decided."""
+    return box.machine is not None and box.machine.session in leader.reached
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:

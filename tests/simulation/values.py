@@ -177,7 +177,7 @@ class Leader(NamedTuple):
     looked: frozenset[str] = frozenset()
     """The pods that it saw when it decided last."""
     reached: frozenset[str] = frozenset()
-    """The pods that were connected when it decided what it is about to write."""
+    """The sessions that were connected when it decided what it is about to write."""
     ends: tuple[tuple[Ended, int], ...] = ()
     """Which processes it knows to have finished, and since when: for the invariants, not for the core."""
 
