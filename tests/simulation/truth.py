@@ -157,8 +157,7 @@ def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
     done = set() if isinstance(u.spec.success_policy, NeverSucceeds) else ended
     alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
     if len(alive | done) == processes_of(u.members[box.member].role):
-        silent = alive and _is_start_unheard(u, leader, state.session)
-        return f"{box.pod} was not heard to start" if silent else ""
+        return f"{box.pod} was not heard to start" if _is_start_unheard(u, leader, state.session) else ""
     key = (state.session, attempt)
     waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY
     if waits and state.missing_step is None and u.now < u.ghost.started_at + START_MS:
