@@ -9,6 +9,7 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.run_mutants import BEGIN, DOCS, END, NO_MUTATION, ROOT, judge
 
+pytestmark = pytest.mark.timeout(900)  # A minute of work; other work on the machine may multiply it.
 FEW = {
     "members are told before the status is stored",
     "the barrier is short by one pod",
