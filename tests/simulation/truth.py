@@ -71,6 +71,27 @@ def is_complete(u: Universe) -> bool:
 # What may end an attempt
 
 
+def started(u: Universe, leader: Leader, status: Status) -> None:
+    """An attempt has started. What its controller did not know as it decided may cost the next one."""
+    held = tuple(holders(leader.spec, status).items())
+    current = {(member, incarnation(status, member)) for _, member in held}
+    boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) in current]
+    unbound = {uid for uid, box in u.boxes.items() if not _is_known(leader, box) and any(p.stuck for p in box.procs)}
+    u.ghost = u.ghost._replace(
+        ran=(status.attempt, held),
+        started_at=u.phase_at,
+        trained_at=u.phase_at,
+        heard=(),
+        unbound=u.ghost.unbound | unbound,
+        excused=u.ghost.excused if all(_is_known(leader, box) for box in boxes) else status.attempt,
+    )
+
+
+def _is_known(leader: Leader, box: Box) -> bool:
+    """Whether the controller was connected to the session that runs now as it decided."""
+    return box.machine is not None and box.machine.session in leader.reached
+
+
 def fault(u: Universe, leader: Leader, old: Status) -> str:
     """What really is wrong with the attempt that runs, or who asks for its end; empty: it is healthy."""
     if u.spec.restart_token != old.observed_restart_token:

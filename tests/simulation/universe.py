@@ -13,7 +13,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders, incarnation
+from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
@@ -122,18 +122,7 @@ class Universe:
         if stored not in self.ghost.stored:
             self.ghost = self.ghost._replace(stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
-            held = tuple(holders(leader.spec, status).items())
-            self.ghost = self.ghost._replace(
-                ran=(status.attempt, held),
-                started_at=self.phase_at,
-                trained_at=self.phase_at,
-                heard=(),
-                unbound=self.ghost.unbound | {uid for uid, box in self.boxes.items() if _is_unbound(leader, box)},
-            )
-            current = {(member, incarnation(status, member)) for _, member in held}
-            boxes = [box for box in self.boxes.values() if (box.member, box.incarnation) in current]
-            if not all(_is_known(leader, box) for box in boxes):
-                self.ghost = self.ghost._replace(excused=status.attempt)
+            truth.started(self, leader, status)
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
@@ -307,16 +296,6 @@ class Universe:
         kept = tuple(message for message in (box.kept, box.kept_scan) if message is not None)
         if kept:
             self.boxes[uid] = self.boxes[uid]._replace(down=(*kept, *self.boxes[uid].down))
-
-
-def _is_unbound(leader: Leader, box: Box) -> bool:
-    """Whether a process runs in it that no timer binds, and the controller did not reach it as it decided."""
-    return not _is_known(leader, box) and any(proc.stuck for proc in box.procs)
-
-
-def _is_known(leader: Leader, box: Box) -> bool:
-    """Whether the controller was connected to the session that runs now as it decided."""
-    return box.machine is not None and box.machine.session in leader.reached
 
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
