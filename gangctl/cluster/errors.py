@@ -10,6 +10,9 @@ class ClusterError(Exception):
 class Retryable(ClusterError):  # noqa: N818 - it names what the caller does next
     """The same request may succeed later without a change of the job: a full disk, an unreachable API server."""
 
+    after = 0.0
+    """Seconds that the API server asks to wait before that."""
+
 
 class Conflict(ClusterError):  # noqa: N818 - as above
     """Another process wrote first. The reads are fresh when this is raised: decide again."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
 from gangctl.core.lifecycle.plan import DeleteGang
@@ -134,7 +134,7 @@ class Actions:
                     await self._cluster.delete_gang(job)
         except ClusterError as error:
             log.warning("%s failed and will be retried: %s", name, error)
-            self._failed(action, began)
+            self._failed(action, began, error.after if isinstance(error, Retryable) else 0.0)
         except Exception:
             log.exception("%s crashed, which is a bug; it will be retried", name)
             self._failed(action, began)
@@ -145,9 +145,9 @@ class Actions:
             self._under_way.discard(target)
             self._done()
 
-    def _failed(self, action: ClusterAction, began: float) -> None:
+    def _failed(self, action: ClusterAction, began: float, at_least: float = 0.0) -> None:
         now = time.monotonic()
-        self._backoff.failed(action, now)
+        self._backoff.failed(action, now, at_least)
         self._telemetry.action_finished(type(action).__name__, now - began, done=False)
 
 

@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
-from gangctl.cluster.errors import ClusterError, Conflict
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable
 from gangctl.cluster.port import Cluster, UnreadableGang
 from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
@@ -70,7 +70,7 @@ class Loop:
         while self._cluster.exists(uid):
             pause: float | None = None
             async for attempt in AsyncRetrying(
-                wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
+                wait=_pause,
                 before_sleep=_log_failure,
             ):
                 with attempt:
@@ -159,6 +159,15 @@ class Loop:
             listening_since=self._cluster.listening_since,
             refused=self._cluster.pod_rejections(uid),
         )
+
+
+_exponential: Final = wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+
+
+def _pause(state: RetryCallState) -> float:
+    """Seconds until a round is repeated: what the API server asks for, and a random time on top."""
+    error = None if state.outcome is None else state.outcome.exception()
+    return _exponential(state) + (error.after if isinstance(error, Retryable) else 0.0)
 
 
 def _log_failure(state: RetryCallState) -> None:

@@ -28,3 +28,9 @@ def test_an_action_that_succeeded_or_is_not_wanted_any_more_does_not_wait() -> N
     backoff.keep({"a"})
     assert backoff.next_in(0.0) is None
     assert backoff.is_due("b", 0.0)
+
+
+def test_an_action_waits_as_long_as_the_api_server_asks() -> None:
+    backoff = Backoff()
+    backoff.failed("a", 0.0, 20.0)
+    assert backoff.next_in(0.0) == 20.0

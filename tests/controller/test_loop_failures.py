@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -63,6 +64,22 @@ async def test_a_failed_status_write_is_retried_and_delays_no_other_gang(
     assert caplog.text.count("nothing is done until the status can be written: the disk is full") == 4
     begun = [vars(entry)["gang"] for entry in caplog.records if entry.message == "Gathering: it begins"]
     assert begun == ["h", "g"]
+
+
+async def test_a_status_write_is_repeated_when_the_api_server_asks_for_it() -> None:
+    world, writes = FakeCluster(), list[float]()
+
+    def fail(_stored: GangJob) -> None:
+        writes.append(time.monotonic())
+        if len(writes) == 1:
+            error = Retryable("too many requests")
+            error.after = 0.5
+            raise error
+
+    world.before_write = fail
+    async with running(world, once):
+        await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
+    assert writes[1] - writes[0] >= 0.5
 
 
 async def test_a_crashed_round_is_logged_with_its_traceback_and_affects_no_other_gang(

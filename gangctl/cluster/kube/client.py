@@ -23,6 +23,8 @@ from gangctl.cluster.kube.credentials import Credentials
 
 USER_AGENT: Final = f"gangctl/{__version__}"
 REQUEST_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Of what an answer may ask for with Retry-After."""
 SILENCE_SECONDS: Final = 75.0
 """A watch without any event for this time is closed: bookmarks come about once a minute."""
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -241,7 +243,10 @@ class Client:
                 if answer.status != 401 or renewed:  # noqa: PLR2004
                     async with asyncio.timeout(REQUEST_SECONDS):  # Also for a stream: an error is short.
                         refusal = await answer.read()
-                    raise status_error(answer.status, refusal, f"{method} {path}")
+                    error = status_error(answer.status, refusal, f"{method} {path}")
+                    if isinstance(error, Retryable):
+                        error.after = _seconds(answer.headers.get("Retry-After", ""))
+                    raise error
             await self._access.renew()
 
     async def _on_send(self, _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
@@ -300,6 +305,11 @@ def _reason_and_message(body: bytes) -> tuple[str, str]:
     if not isinstance(parsed, dict):
         return "", ""
     return str(parsed.get("reason") or ""), str(parsed.get("message") or "")
+
+
+def _seconds(retry_after: str) -> float:
+    """What the header asks for; 0 if it is a date, which the API server never sends."""
+    return min(float(retry_after), LONGEST_PAUSE_SECONDS) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
 def _network(error: Exception) -> str:

@@ -52,6 +52,23 @@ async def test_each_status_code_raises_its_kind_of_error(code: int, reason: str,
         assert type(found.value) is kind
 
 
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("2", 2.0), ("9999999999", 30.0), ("", 0.0), ("-1", 0.0), ("soon", 0.0)]
+)
+async def test_an_overloaded_api_server_names_the_time_to_wait(header: str, seconds: float) -> None:
+    async with serving() as (api, client):
+
+        async def refuse(_request: web.Request) -> web.Response:
+            answer = status(429, "TooManyRequests", "later")
+            answer.headers["Retry-After"] = header
+            return answer
+
+        api.faults.append(refuse)
+        with pytest.raises(Retryable) as refused:
+            await client.request("GET", POD)
+        assert refused.value.after == seconds
+
+
 async def test_a_rejection_keeps_the_api_servers_message() -> None:
     async with serving() as (api, client):
 
