@@ -25,12 +25,12 @@ kubectl events --for gangjob/NAME
 kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Warning --all-namespaces
 ```
 
-The controller emits an Event only after the status with the same message is stored. It emits Events in the background
-and, within a namespace, in order. Events are for people; programs read the conditions. If the API server does not
-accept an Event, the controller retries for about ten seconds (a minute if the server does not answer), then drops the
-Event and logs it. Decisions never wait for an Event, and neither do the Events of other namespaces. Events that a
-leader decided on just before it ended may be missing: the next leader continues from the status and does not repeat
-them.
+The controller emits an Event only after the status with the same message is stored; `{Reason.UNREADABLE}` and
+`{Reason.ACTION_FAILS}` are in no status. It emits Events in the background and, within a namespace, in order. Events
+are for people; programs read the conditions. If the API server does not accept an Event, the controller retries for
+about ten seconds (a minute if the server does not answer), then drops the Event and logs it. Decisions never wait for
+an Event, and neither do the Events of other namespaces. Events that a leader decided on just before it ended may be
+missing: the next leader continues from the status and does not repeat them.
 
 - `regarding` is the GangJob. `related` is the pod that the Event is about, if any: the pod of that incarnation. It may
   already be gone; then it has no UID.

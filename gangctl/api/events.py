@@ -96,6 +96,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.UNREADABLE: Told(
             "LeaveGang", "Upgrade the controller, or correct the field that the note names.", is_warning=True
         ),
+        Reason.ACTION_FAILS: Told(
+            "Retry",
+            "Mend what the note names: another pod with that name, a webhook, a quota, the API server.",
+            is_warning=True,
+        ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",

@@ -99,6 +99,9 @@ class Reason(StrEnum):
     UNREADABLE = "Unreadable"
     """The controller's release cannot read the gang, so it leaves it alone: workers train on, and nothing is restarted
     or replaced."""
+    ACTION_FAILS = "ActionFails"
+    """A pod of the gang, or the gang itself, can't be created or deleted. The controller tries again, up to a minute
+    apart."""
     LAUNCHER_FLAGS = "LauncherFlags"
     """The worker's command has torchrun flags that override the environment and break restarts of the gang."""
     CAUSE_CORRECTED = "CauseCorrected"

@@ -21,7 +21,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
-from gangctl.core.lifecycle.plan import DeleteGang
+from gangctl.core.lifecycle.failing import failing
+from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import Telemetry
@@ -134,7 +135,8 @@ class Actions:
                     await self._cluster.delete_gang(job)
         except ClusterError as error:
             log.warning("%s failed and will be retried: %s", name, error)
-            self._failed(action, began, error.after if isinstance(error, Retryable) else 0.0)
+            failures = self._failed(action, began, error.after if isinstance(error, Retryable) else 0.0)
+            await self._tell(job, failing(job, action, failures, str(error)))
         except Exception:
             log.exception("%s crashed, which is a bug; it will be retried", name)
             self._failed(action, began)
@@ -145,10 +147,19 @@ class Actions:
             self._under_way.discard(target)
             self._done()
 
-    def _failed(self, action: ClusterAction, began: float, at_least: float = 0.0) -> None:
+    def _failed(self, action: ClusterAction, began: float, at_least: float = 0.0) -> int:
+        """Note the failure; returns how many there were in a row."""
         now = time.monotonic()
-        self._backoff.failed(action, now, at_least)
         self._telemetry.action_finished(type(action).__name__, now - began, done=False)
+        return self._backoff.failed(action, now, at_least)
+
+    async def _tell(self, job: GangJob, event: Event | None) -> None:
+        if event is None:
+            return
+        try:
+            await self._cluster.emit(job, event)
+        except ClusterError as error:
+            log.warning("an event is lost: %s", error)
 
 
 def _target(action: ClusterAction) -> Hashable:

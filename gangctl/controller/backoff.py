@@ -20,11 +20,12 @@ class Backoff:
         """Whether it may be tried now."""
         return action not in self._failed or now >= self._failed[action][1]
 
-    def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> None:
-        """The action failed. ``at_least``: so many seconds it must not be tried again."""
+    def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
+        """The action failed; returns how many times in a row. ``at_least``: seconds in which it is not tried again."""
         failures = self._failed.get(action, (0, 0.0))[0] + 1
         pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(failures - 1, 16))
         self._failed[action] = failures, now + max(pause, at_least)
+        return failures
 
     def keep(self, wanted: set[Hashable]) -> None:
         """Forget the failures of all other actions: only these are still wanted."""

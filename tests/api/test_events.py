@@ -17,6 +17,7 @@ from gangctl.core.record.conditions import PHASE_REASONS
 ROOT = Path(__file__).parents[2]
 STABLE = {
     "Warning": {
+        "ActionFails",
         "BarrierTimeout",
         "Braked",
         "BudgetExhausted",

@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.lifecycle.plan import Event, Plan
 from gangctl.core.policy.pods import CreatePod
 from gangctl.telemetry import logs
 from tests.controller.fake_cluster import FakeCluster, running
@@ -130,3 +130,23 @@ async def test_a_failed_pod_creation_is_retried_later_and_delays_nothing_else() 
         await until_async("the pod of worker-0 is created", lambda: CREATE in world.done)
         assert tried.count("worker-0") == 3
         assert world.done.count(CreatePod("worker-1", 0)) == 1
+
+
+async def test_an_action_that_fails_again_and_again_is_told_once() -> None:
+    failures = iter([Retryable(f"another pod has the name g-worker-0-0 ({at})") for at in range(4)])
+
+    def fail(_create: CreatePod) -> None:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
+        return Plan("pods", next_attempt, () if observed.pods else (CREATE,))
+
+    world = FakeCluster(before_create=fail)
+    async with running(world, decide):
+        await until_async("the pod is created", lambda: CREATE in world.done)
+    told = [(one.reason, one.member, one.message) for one in world.done if isinstance(one, Event)]
+    text = "pod g-worker-0-0 can't be created, and it is tried again: another pod has the name g-worker-0-0 (2)"
+    assert told == [("ActionFails", "worker-0", text)]

@@ -1,0 +1,34 @@
+"""Failing actions: what is told of one that fails again and again. Nothing else is decided about it: it is repeated.
+
+The rule: it is told once for each row of failures, so that a user sees what a gang waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.model import sentence
+from gangctl.api.names import pod_name
+from gangctl.api.reasons import Reason
+from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
+from gangctl.core.policy.pods import CreatePod, DeletePod
+
+TOLD_AFTER: Final = 3
+"""Failures in a row: a few seconds. What is over by then is not told."""
+
+
+def failing(job: GangJob, action: CreatePod | DeletePod | DeleteGang, failures: int, why: str) -> Event | None:
+    """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
+    if failures != TOLD_AFTER:
+        return None
+    member = pod = ""
+    match action:
+        case CreatePod():
+            member, pod = action.member, pod_name(job.metadata.name, action.member, action.incarnation)
+            what = f"pod {pod} can't be created"
+        case DeletePod():
+            pod, what = action.name, f"pod {action.name} can't be deleted"
+        case DeleteGang():
+            what = "the gang can't be deleted"
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, sentence(f"{what}, and it is tried again: {why}"), member, pod)
