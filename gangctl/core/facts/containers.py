@@ -15,7 +15,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Pod
-from gangsidecar.wire import Level
+from gangsidecar.wire import Level, Phase
 
 WHOLE_SECOND: Final = 1.0
 """The kubelet's times are cut to whole seconds: what has happened may be as much later."""
@@ -41,8 +41,20 @@ def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
     incidents = gang.status.incidents
     if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
         return
-    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time:
+    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _ran_to_its_stop(gang, pod):
         yield container_end(pod, pod.ended_at)
+
+
+def _ran_to_its_stop(gang: Gang, pod: Pod) -> bool:
+    """Whether the supervisor of now had a worker of the failed attempt to stop: its container ended before it.
+
+    The clock of the leader that started the attempt may have been behind, so that the end seems to have come later.
+    """
+    heard = gang.heard.get(pod.uid)
+    if heard is None:
+        return False
+    is_busy = heard.connected and heard.report.phase in {Phase.RUNNING, Phase.STOPPING}
+    return is_busy or any(end.stopped and end.attempt == gang.status.attempt - 1 for end in heard.report.ends)
 
 
 def container_end(pod: Pod, time: float) -> Fault:
