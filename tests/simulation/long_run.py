@@ -52,10 +52,10 @@ def simulate(arguments: argparse.Namespace) -> int:
         reached += run.universe.power
         struck += run.universe.struck
         seed += 1
-    for change, times in changes.most_common():
-        print(f"{times:8} {change}")
     held = f"{seed - first} lives, {moves} moves, all invariants held (seeds {first} to {seed - 1})"
-    shown = power.table(reached, struck, DRAWN)
+    stored = ("| change of the lifecycle | stored |", "| --- | ---: |")
+    rows = [f"| {change} | {times} |" for change, times in changes.most_common()]
+    shown = [*stored, *rows, "", *power.table(reached, struck, DRAWN)]
     print("\n".join(shown) + f"\n{held}")
     if arguments.write:
         power.write([f"`make simulate`: {held}.", "", *shown])

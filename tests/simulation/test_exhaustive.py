@@ -25,7 +25,7 @@ ACTS = (pods.CreatePod, pods.DeletePod)
 def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
     found = explore(search)
     with capsys.disabled():
-        print(f"\n  {found.text()} ", end="")
+        print(f"\n{search.name()}: {found.text()} ", end="")
     assert found.complete
     assert found.rests
 
@@ -37,7 +37,7 @@ def test_the_invariants_hold_in_every_state_when_awaited_pods_are_not_named(
     monkeypatch.setattr(awaiting, "MAX_AWAITED", 0)
     found = explore(search)
     with capsys.disabled():
-        print(f"\n  {found.text()} ", end="")
+        print(f"\n{search.name()}: {found.text()} ", end="")
     assert found.complete
     assert found.rests
 
