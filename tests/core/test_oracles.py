@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,11 +11,14 @@ from gangctl.api.incident import Cause
 from gangctl.core.facts import barrier, ranks
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy import cause, ladder
+from gangsidecar.wire import Phase, Report
 from tests.core import oracles
 from tests.core.arbitrary import jobs, worlds
 from tests.core.oracles import Facts
-from tests.core.world import START
+from tests.core.scenario import sentence
+from tests.core.world import START, World
 
 STATES = settings(
     max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -33,6 +37,27 @@ def test_the_core_agrees_with_its_oracles(data: st.DataObject) -> None:
         seen = [cause.judged(gang.spec, fault) for fault in faults(gang)]
         if seen:
             the_incident_has_the_same_cause_and_outcome(_put_down_to(gang, data.draw(st.sampled_from(seen)), data))
+
+
+@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("started_at", [None, START])
+def test_a_superseded_pod_blocks_once_something_of_it_has_started(
+    *, started_at: float | None, restarts: int, heard: bool
+) -> None:
+    world = World()
+    sentence(world, "the gang runs")
+    sentence(world, "worker-0 ends with 1")
+    world.decide()
+    old = Pod("g-worker-1-7", "old", "worker-1", 7, started_at=started_at, restarts=restarts)
+    world.pods["old"] = old
+    if heard:
+        world.heard["old"] = Heard(
+            Report("uid-g", "worker-1", 7, "old", "old/1", 1, 0, Phase.IDLE), world.now, world.now
+        )
+    gang = Gang(world.now, world.job, world.observed())
+    assert ("worker-1.7" in barrier.blocking(gang)) is (started_at is not None or restarts > 0 or heard)
+    the_barrier_blocks_the_same_pods(gang)
 
 
 def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
