@@ -93,8 +93,8 @@ MUTANTS = (
     one(
         "Ready for an attempt that runs proves that nothing runs",
         "gangctl/core/facts/gang.py",
-        "        return report.attempt >= coming_attempt(status)\n",
-        "        return report.attempt >= status.attempt\n",
+        "one.ready_for >= coming or",
+        "one.ready_for >= attempt or",
     ),
     one(
         "two pods of one incarnation may speak",

@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.awaiting import GivenUp
-from gangctl.core.facts.gang import Gang, is_stopped, once
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
@@ -85,7 +85,7 @@ def awaits(gang: Gang, member: str) -> GivenUp | None:
     incarnation = gang.incarnation(member)
     reports = (heard.report for heard in gang.heard_of_pods.get(member, ()))
     vanished = next((report for report in reports if report.incarnation == incarnation), None)
-    if vanished is not None and is_stopped(vanished, gang.status):
+    if vanished is not None and vanished.pod in gang.stopped:
         return None
     return GivenUp(member, incarnation, "" if vanished is None else vanished.pod, vanished_time=gang.now)
 

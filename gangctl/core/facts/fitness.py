@@ -59,9 +59,8 @@ def ready(gang: Gang) -> frozenset[str]:
         [
             member
             for member, heard in gang.heard_by_member.items()
-            if heard.connected
-            and heard.report.phase is Phase.READY
-            and heard.report.attempt == attempt
+            if heard.ready_for == attempt
+            and heard.connected
             and (member not in conspicuous or defect(gang, member) is None)
         ]
     )

@@ -17,7 +17,7 @@ from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.status import GangPhase, ProgressStatus, Replaced, Status
 from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Heard, Observed, Pod
-from gangsidecar.wire import Phase, Report
+from gangsidecar.wire import Report
 
 _T = TypeVar("_T")
 
@@ -36,17 +36,17 @@ class Gang:
         """The same look with another status. What only the world tells isn't looked for again."""
         other = Gang(self.now, changed(self.job, status=status), self.observed)
         known, kept = vars(self), _OF_WORLD
-        if (status.base_incarnation, status.replaced) == (self.status.base_incarnation, self.status.replaced):
+        if _incarnations(status) == _incarnations(self.status):
             kept = (*_OF_WORLD, *_OF_PODS)
         vars(other).update({name: known[name] for name in kept if name in known})
         return other
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         """What the user wants."""
         return self.job.spec
 
-    @property
+    @cached_property
     def status(self) -> Status:
         """The stored status."""
         return self.job.status
@@ -148,8 +148,9 @@ class Gang:
     @cached_property
     def stopped(self) -> frozenset[str]:
         """UIDs of the pods under whose supervisors no worker can be that was told to run so far."""
-        status = self.status
-        return frozenset([uid for uid, heard in self.heard.items() if is_stopped(heard.report, status)])
+        attempt, coming = self.status.attempt, coming_attempt(self.status)
+        # Ready for an attempt that already runs proves nothing: Run may be on its way.
+        return frozenset([uid for uid, one in self.heard.items() if one.ready_for >= coming or one.done_in >= attempt])
 
     @cached_property
     def conspicuous(self) -> frozenset[str]:
@@ -246,6 +247,10 @@ def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
     return known
 
 
+def _incarnations(status: Status) -> tuple[int, dict[str, int]]:
+    return status.base_incarnation, raised_incarnations(status)
+
+
 def raised_incarnations(status: Status) -> dict[str, int]:
     """Member -> its incarnation, where that isn't ``base_incarnation``."""
     return {entry.member: entry.incarnation for entry in status.replaced}
@@ -291,15 +296,3 @@ def holders(spec: Spec, status: Status) -> dict[str, str]:
 def processes_of(role: Role) -> int:
     """How many processes the supervisor starts in one pod of the role."""
     return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
-
-
-def is_stopped(report: Report, status: Status) -> bool:
-    """Whether no worker that was told to run so far can be under this supervisor, now or later.
-
-    Ready for an attempt that already runs proves nothing: Run may be on its way.
-    """
-    if report.attempt < status.attempt:
-        return False
-    if report.phase is Phase.READY:
-        return report.attempt >= coming_attempt(status)
-    return report.phase is Phase.DONE

@@ -120,6 +120,10 @@ class Heard:
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
     phase_since: float = field(init=False, compare=False, repr=False)
     """When the supervisor's phase began."""
+    ready_for: int = field(init=False, compare=False, repr=False)
+    """The attempt that it is ready to run; -1 if it isn't ready."""
+    done_in: int = field(init=False, compare=False, repr=False)
+    """The attempt in which it came to its end; -1 if it goes on."""
     running: int = field(init=False, compare=False, repr=False)
     """The attempt that it runs and of which no process has ended; -1 if there is none."""
     step_attempt: int = field(init=False, compare=False, repr=False)
@@ -140,6 +144,8 @@ class Heard:
         object.__setattr__(self, "is_quiet", quiet)
         object.__setattr__(self, "registered", _registered(one) if one.checkpoints else _NONE)
         object.__setattr__(self, "phase_since", self.ago(one.phase_age_ms))
+        object.__setattr__(self, "ready_for", one.attempt if one.phase is Phase.READY else -1)
+        object.__setattr__(self, "done_in", one.attempt if one.phase is Phase.DONE else -1)
         newest_end = max((end.attempt for end in one.ends), default=-1)
         runs = one.phase is Phase.RUNNING and newest_end < one.attempt
         object.__setattr__(self, "running", one.attempt if runs else -1)

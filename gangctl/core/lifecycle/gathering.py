@@ -29,7 +29,7 @@ from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
 from gangctl.core.policy import checkpoints, pods, replacement, requests, restart_backoff, scheduling
-from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle
+from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
@@ -40,7 +40,7 @@ from gangsidecar.wire import Level
 
 def gathering(gang: Gang) -> Plan:
     """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
-    settlement = settle(gang) if incidents.is_open(gang) else None
+    settlement = settle(gang, strongest(gang)) if incidents.is_open(gang) else None
     ending = settlement is not None and settlement.outcome != "Restarted"
     if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
         return _take_request(gang)

@@ -26,7 +26,7 @@ from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import admission, checkpoints, pods, replacement, requests
-from gangctl.core.policy.cause import describe, first_cause, requested, settle
+from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import conditions, warned_of
@@ -67,16 +67,16 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     gentle = all(is_gentle(gang, fault) for fault in found)
     opened = incidents.opened(gang.with_status(status), cause, level(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
-    return _gathering(gang, status, describe(cause), events)
+    return _gathering(gang, status, found, describe(cause), events)
 
 
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
-    found = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
-    status = requests.taken(gang.spec, changed(status, incidents=found))
+    opened = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
+    status = requests.taken(gang.spec, changed(status, incidents=opened))
     where = requests.described(gang.spec, gang.status, status)
-    return _gathering(gang, status, "restartToken was changed", where=where)
+    return _gathering(gang, status, (), "restartToken was changed", where=where)
 
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
@@ -109,7 +109,9 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     return wait(gang, text, times, pods.actions(gang, status))
 
 
-def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] = (), where: str = "") -> Plan:
+def _gathering(
+    gang: Gang, status: Status, found: tuple[Fault, ...], what: str, events: tuple[Event, ...] = (), where: str = ""
+) -> Plan:
     unfit = replacement.unfit(gang)
     more = ""
     if replacement.most(gang, unfit):
@@ -123,7 +125,8 @@ def _gathering(gang: Gang, status: Status, what: str, events: tuple[Event, ...] 
             more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
     gathers = f"attempt {status.attempt} gathers{where}{more}"
     because = f"attempt {gang.status.attempt} ends: {what}; all workers stop, and {gathers}"
-    goes_on = settle(gang.with_status(status)).outcome == "Restarted"  # A provisional end creates no pods.
+    evidence = Finding(status.incidents[0].cause, status.incidents[0].level, found)
+    goes_on = settle(gang.with_status(status), evidence).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 

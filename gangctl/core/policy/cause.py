@@ -119,10 +119,9 @@ def noted(gang: Gang, status: Status) -> Status:
     return changed(status, incidents=(first, *status.incidents[1:]))
 
 
-def settle(gang: Gang) -> Settlement:
+def settle(gang: Gang, finding: Finding) -> Settlement:
     """Cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
-    finding = strongest(gang)
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
     not_before = max(incident.time, gang.observed.listening_since) + gang.spec.recovery.evidence_window_seconds

@@ -127,7 +127,8 @@ def _avoiding_few(gang: Gang, entries: Iterable[Replaced]) -> tuple[Replaced, ..
     base, coming = gang.status.base_incarnation, coming_attempt(gang.status)
     until = gang.now - gang.spec.recovery.avoid_node_seconds
     left, kept = MAX_AVOIDED, []
-    for entry in sorted(entries, key=lambda one: -one.time):
+    by_time = sorted(entries, key=lambda one: one.time)
+    for entry in reversed(by_time):
         left -= len(entry.avoid)
         if entry.incarnation != base or entry.attempt >= coming or entry.time > until:
             kept.append(entry if left >= 0 else changed(entry, avoid=(), required=False))
