@@ -60,7 +60,11 @@ def test_a_superseded_pod_blocks_once_something_of_it_has_started(
 
 def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
     """The barrier's rule."""
-    assert list(barrier.blocking(gang)) == oracles.blocking(facts(gang))
+    found = barrier.blocking(gang)
+    names = [f"{member}.{gang.incarnation(member)}" for member in found.certain]
+    names += [f"{one.member}.{one.incarnation}" for one in found.doubtful]
+    rest = [] if found.rest is None else [f"of incarnation {found.rest.incarnation} or before"]
+    assert sorted([*names, *rest]) == oracles.blocking(facts(gang))
 
 
 def the_same_members_get_the_ranks(gang: Gang) -> None:

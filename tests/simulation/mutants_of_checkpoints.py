@@ -20,9 +20,9 @@ MUTANTS = (
     one(
         "a shared step needs only one process group",
         "gangctl/core/policy/checkpoints.py",
-        "    for place, own in numbered(gang.spec).ranks.items():\n        told",
+        "    for place, own in numbered(gang.spec).ranks.items():\n        heard",
         "    for place in next(iter(numbered(gang.spec).groups.values())):\n"
-        "        own = numbered(gang.spec).ranks[place]\n        told",
+        "        own = numbered(gang.spec).ranks[place]\n        heard",
     ),
     one(
         "what a restart has undone exists",

@@ -144,8 +144,8 @@ MUTANTS = (
     one(
         "the Ready of a spare for an older attempt counts for a place",
         "gangctl/core/facts/fitness.py",
-        "            and heard.report.attempt == attempt\n",
-        "            and (heard.report.attempt == attempt or gang.members[member].is_spare)\n",
+        "            if heard.ready_for == attempt\n",
+        "            if (heard.ready_for == attempt or (gang.members[member].is_spare and heard.ready_for >= 0))\n",
     ),
     one(
         "more members are replaced than a status can name",

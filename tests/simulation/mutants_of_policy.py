@@ -22,8 +22,8 @@ MUTANTS = (
     one(
         "an unseen pod that is stopping does not block",
         BARRIER,
-        "        if uid not in shown and heard.connected and",
-        '        if uid not in shown and heard.connected and heard.report.phase.name != "STOPPING" and',
+        "        for uid, heard in gang.absent.items()\n",
+        '        for uid, heard in gang.absent.items() if heard.report.phase.name != "STOPPING"\n',
     ),
     one(
         "a pod that is being deleted counts as terminated",

@@ -140,14 +140,14 @@ MUTANTS = (
     one(
         "a container that was started before and is not now is taken for one that never ran",
         "gangctl/core/facts/barrier.py",
-        " or p.shown.restarts > 0",
+        " or pod.restarts > 0",
         "",
     ),
     one(
         "a member that only falls silent gives its place to a spare",
         "gangctl/core/facts/ranks.py",
-        "or gang.is_fresh(holder)):\n",
-        "or gang.is_fresh(holder) or not gang.connected(holder)):\n",
+        "or gang.is_fresh(holder):\n",
+        "or gang.is_fresh(holder) or not gang.connected(holder):\n",
     ),
     one(
         "among equal faults the latest becomes the cause",

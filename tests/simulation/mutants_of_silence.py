@@ -45,8 +45,8 @@ MUTANTS = (
     one(
         "a new leader counts as silent whose sidecars had no time to connect",
         SILENCE,
-        "        return max(pod.started_at or pod.created_at, gang.observed.listening_since)\n",
-        "        return pod.started_at or pod.created_at\n",
+        "    return max(pod.started_at or pod.created_at, gang.observed.listening_since)\n",
+        "    return pod.started_at or pod.created_at\n",
     ),
     one(
         "silent members hang",

@@ -28,7 +28,8 @@ as terminated. A pod that was given up must never be forgotten before it is stop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
@@ -59,19 +60,29 @@ class Suspect(NamedTuple):
     """Its entry in ``status.awaited``."""
 
 
-def blocking(gang: Gang) -> tuple[str, ...]:
-    """The pods that may still run a worker of an older attempt, as ``member.incarnation``, in order."""
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The pods that may still run a worker of an older attempt."""
+
+    certain: list[str]
+    """Members whose current pods run one beyond doubt."""
+    doubtful: tuple[Suspect, ...]
+    rest: AwaitedAll | None = None
+    """All that it stands for, if they aren't lost."""
+
+    def __len__(self) -> int:
+        return len(self.certain) + len(self.doubtful) + (self.rest is not None)
+
+
+def blocking(gang: Gang) -> Blocking:
+    """The pods that may still run a worker of an older attempt."""
     awaited = {entry.pod for entry in gang.status.awaited}
-    rest = gang.status.awaited_all
-    rest_is_lost = rest is not None and _is_rest_lost(gang, rest)
-    names = [f"{pod.member}.{pod.incarnation}" for pod in _certain(gang).values() if pod.uid not in awaited]
-    suspects: Iterable[Suspect] = _suspects(gang)
-    if rest is not None and rest_is_lost:
-        suspects = (one for one in suspects if one.entry is not None or not _is_lost_with(gang, rest, one))
-    names += [f"{one.member}.{one.incarnation}" for one in suspects if not is_lost(gang, one)]
-    if rest is not None and not rest_is_lost:
-        names.append(f"of incarnation {rest.incarnation} or before")
-    return tuple(sorted(names))
+    certain = [member for member, pod in _certain(gang).items() if pod.uid not in awaited]
+    rest, suspects = gang.status.awaited_all, _suspects(gang)
+    if rest is not None and _is_rest_lost(gang, rest):
+        lost, rest = rest, None
+        suspects = (one for one in suspects if one.entry is not None or not _is_lost_with(gang, lost, one))
+    return Blocking(certain, tuple([one for one in suspects if not is_lost(gang, one)]), rest)
 
 
 def awaits(gang: Gang, member: str) -> GivenUp | None:
@@ -96,7 +107,8 @@ def still_awaited(gang: Gang) -> tuple[Awaited, ...]:
     A lost pod that the cluster still shows is kept: its object stays there until its node is back, and would block the
     next attempt anew.
     """
-    return tuple(_timed(gang, one) for one in _awaited(gang) if _blocks(gang, one) or _is_shown_vanished(gang, one))
+    kept = [p for p in _awaited(gang) if _is_shown_vanished(gang, p) or (_may_run(gang, p) and not is_lost(gang, p))]
+    return tuple(_timed(gang, p) for p in kept)
 
 
 def still_awaited_all(gang: Gang) -> AwaitedAll | None:
@@ -161,18 +173,14 @@ def _certain(gang: Gang) -> Mapping[str, Pod]:
 @once
 def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
     """The other pods in which a worker may run: those shown, and those of connected supervisors that are not shown."""
-    told, current, all_heard = told_to_run(gang), gang.pods, gang.heard
     known = gang.stopped.union([pod.uid for pod in _certain(gang).values()])
-    found = [
-        Suspect(pod.member, pod.incarnation, pod.uid, pod, all_heard.get(pod.uid))
-        for pod in gang.observed.pods
-        if pod.uid not in known and (pod.member in told or current.get(pod.member) is not pod)
+    found = [_shown(gang, pod) for pod in gang.observed.pods if pod.uid not in known and _is_older(gang, pod)]
+    found += [
+        Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)
+        for uid, heard in gang.absent.items()
+        if uid not in known
     ]
-    shown = {pod.uid for pod in gang.observed.pods}
-    for uid, heard in all_heard.items():
-        if uid not in shown and heard.connected and uid not in known:
-            found.append(Suspect(heard.report.member, heard.report.incarnation, uid, None, heard))
-    return tuple([one for one in found if not _is_terminated(one) and _is_older(gang, one)])
+    return tuple([one for one in found if not _is_terminated(one)])
 
 
 def _suspects(gang: Gang) -> Iterator[Suspect]:
@@ -188,31 +196,28 @@ def _shown(gang: Gang, pod: Pod) -> Suspect:
 
 def _awaited(gang: Gang) -> Iterator[Suspect]:
     """Yield the pods that ``status.awaited`` names."""
-    shown = {pod.uid: pod for pod in gang.observed.pods}
+    awaited = {entry.pod for entry in gang.status.awaited}
+    shown = {pod.uid: pod for pod in gang.observed.pods if pod.uid in awaited} if awaited else {}
     for entry in gang.status.awaited:
-        yield Suspect(
-            entry.member, entry.incarnation, entry.pod, shown.get(entry.pod), gang.heard.get(entry.pod), entry
-        )
+        pod = entry.pod
+        yield Suspect(entry.member, entry.incarnation, pod, shown.get(pod), gang.heard.get(pod), entry)
 
 
 # The terms of the formula
 
 
-def _blocks(gang: Gang, p: Suspect) -> bool:
-    return _may_run(gang, p) and not is_lost(gang, p)
-
-
 def _may_run(gang: Gang, p: Suspect) -> bool:
     """older(p) and not (stopped(p) or terminated(p)): the cheap terms first."""
-    return p.uid not in gang.stopped and not _is_terminated(p) and _is_older(gang, p)
+    if p.uid in gang.stopped or _is_terminated(p):
+        return False
+    return p.entry is not None or p.shown is None or _is_older(gang, p.shown)
 
 
-def _is_older(gang: Gang, p: Suspect) -> bool:
-    if p.entry is not None or p.shown is None:
-        return True
-    if p.member in gang.members and p.incarnation == gang.incarnation(p.member):
-        return p.member in told_to_run(gang)
-    return p.shown.started_at is not None or p.shown.restarts > 0 or p.heard is not None
+def _is_older(gang: Gang, pod: Pod) -> bool:
+    """older(p), where the cluster shows it and no entry names it."""
+    if gang.is_current(pod.member, pod.incarnation):
+        return pod.member in told_to_run(gang)
+    return pod.started_at is not None or pod.restarts > 0 or pod.uid in gang.heard
 
 
 @once

@@ -10,6 +10,7 @@ wherever it happens (``policy/replacement.py``). A pod that is only disrupted so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -40,13 +41,12 @@ class Defect:
 @once
 def starting(gang: Gang) -> frozenset[str]:
     """The members that are not heard yet, and of which nothing else is to be said: they have time left for it."""
-    heard, lost, now = gang.heard_by_member, gang.observed.lost_nodes, gang.now
-    times = must_report(gang)
+    lost, now, times = gang.observed.lost_nodes, gang.now, must_report(gang)
     return frozenset(
         [
-            name
-            for name, pod in gang.pods.items()
-            if name not in heard and pod.is_sound and pod.node not in lost and (name not in times or now < times[name])
+            pod.member
+            for pod in gang.never_heard
+            if pod.is_sound and pod.node not in lost and now < times.get(pod.member, math.inf)
         ]
     )
 
@@ -124,8 +124,7 @@ def must_report_by(gang: Gang, member: str) -> float | None:
 @once
 def must_report(gang: Gang) -> Mapping[str, float]:
     """The same for each member for which it is counted now."""
-    heard = gang.heard_by_member
-    times = {name: _must_report_by(gang, pod) for name, pod in gang.pods.items() if name not in heard}
+    times = {pod.member: _must_report_by(gang, pod) for pod in gang.never_heard}
     return {name: time for name, time in times.items() if time is not None}
 
 

@@ -35,9 +35,8 @@ class Gang:
     def with_status(self, status: Status) -> Gang:
         """The same look with another status. What only the world tells isn't looked for again."""
         other = Gang(self.now, changed(self.job, status=status), self.observed)
-        known, kept = vars(self), _OF_WORLD
-        if _incarnations(status) == _incarnations(self.status):
-            kept = (*_OF_WORLD, *_OF_PODS)
+        same = (other.raised, status.base_incarnation) == (self.raised, self.status.base_incarnation)
+        known, kept = vars(self), (*_OF_WORLD, *(_OF_PODS if same else ()))
         vars(other).update({name: known[name] for name in kept if name in known})
         return other
 
@@ -74,7 +73,7 @@ class Gang:
     @cached_property
     def pods(self) -> dict[str, Pod]:
         """Member -> the pod of its current incarnation, where there is one."""
-        members, raised, base = self.members, raised_incarnations(self.status), self.status.base_incarnation
+        members, raised, base = self.members, self.raised, self.status.base_incarnation
         return {
             pod.member: pod
             for pod in self.observed.pods
@@ -99,9 +98,14 @@ class Gang:
         return tuple([pod for name, pod in self.pods.items() if name not in self.speaking])
 
     @cached_property
+    def never_heard(self) -> tuple[Pod, ...]:
+        """Those of them that this leader has never heard."""
+        return tuple([pod for pod in self.unheard if pod.uid not in self.heard])
+
+    @cached_property
     def hearing_since(self) -> float | None:
         """Since when this leader has heard a pod of the gang, whichever; None while it hears none."""
-        return min((heard.since for heard in self.heard.values() if heard.connected), default=None)
+        return min([heard.since for heard in self.heard.values() if heard.connected], default=None)
 
     @cached_property
     def heard_of_pods(self) -> dict[str, list[Heard]]:
@@ -134,11 +138,15 @@ class Gang:
         return highest
 
     @cached_property
+    def absent(self) -> dict[str, Heard]:
+        """Pod UID -> the newest report of a connected supervisor, where the cluster doesn't show the pod."""
+        uids = self.heard.keys() - {pod.uid for pod in self.observed.pods}
+        return {uid: self.heard[uid] for uid in sorted(uids) if self.heard[uid].connected}
+
+    @cached_property
     def unseen(self) -> frozenset[tuple[str, int]]:
-        """(member, incarnation) of supervisors that speak though the cluster doesn't show their pods."""
-        absent = self.heard.keys() - {pod.uid for pod in self.observed.pods}
-        speaking = [heard for heard in (self.heard[uid] for uid in absent) if heard.connected]
-        return frozenset((heard.report.member, heard.report.incarnation) for heard in speaking)
+        """(member, incarnation) of these supervisors."""
+        return frozenset([(one.report.member, one.report.incarnation) for one in self.absent.values()])
 
     @cached_property
     def speaking(self) -> frozenset[str]:
@@ -185,10 +193,18 @@ class Gang:
         """Member -> its entry in ``status.replaced``."""
         return {entry.member: entry for entry in self.status.replaced}
 
+    @cached_property
+    def raised(self) -> dict[str, int]:
+        """Member -> its incarnation, where that isn't ``base_incarnation``."""
+        return raised_incarnations(self.status)
+
     def incarnation(self, member: str) -> int:
         """How many times the member's pod has been replaced, as the status has it."""
-        entry = self.replaced.get(member)
-        return self.status.base_incarnation if entry is None else entry.incarnation
+        return self.raised.get(member, self.status.base_incarnation)
+
+    def is_current(self, member: str, incarnation: int) -> bool:
+        """Whether it is the incarnation of a member of the gang."""
+        return member in self.members and incarnation == self.incarnation(member)
 
     def was_there(self, member: str) -> bool:
         """Whether the member has a pod, or is one of those that the status knows.
@@ -227,10 +243,11 @@ _OF_WORLD: Final[tuple[str, ...]] = (
     "hearing_since",
     "by_progress",
     "highest_steps",
+    "absent",
     "unseen",
 )
 """What is known of a look whatever the status is."""
-_OF_PODS: Final = ("pods", "heard_by_member", "unheard", "speaking")
+_OF_PODS: Final = ("pods", "heard_by_member", "unheard", "never_heard", "speaking")
 """What is known as long as the members' incarnations are the same."""
 
 
@@ -245,10 +262,6 @@ def once(function: Callable[[Gang], _T]) -> Callable[[Gang], _T]:
         return answer
 
     return known
-
-
-def _incarnations(status: Status) -> tuple[int, dict[str, int]]:
-    return status.base_incarnation, raised_incarnations(status)
 
 
 def raised_incarnations(status: Status) -> dict[str, int]:

@@ -26,13 +26,15 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
     """
     those_ready = ready(gang)
     given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
-    spares = those_ready - gang.holding
+    lacking = [place for place, holder in given.items() if holder is None]
+    spares = those_ready - gang.holding if lacking else None
     if not spares:
         return given
     free: dict[str, Iterator[str]] = {}
     room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
-    for place, holder in gang.holders.items():
-        if given[place] is None and (holder not in gang.pods or gang.is_fresh(holder)):
+    for place in lacking:
+        holder = gang.holders[place]
+        if holder not in gang.pods or gang.is_fresh(holder):
             role = gang.places[place].role.name
             may_take = room > 0 or place != holder
             given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
@@ -43,11 +45,6 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
 def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
     """Those of the role, in order."""
     return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
-
-
-def stored(assignment: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
-    """The complete assignment, places with the members that hold them."""
-    return tuple([(place, member) for place, member in assignment.items() if member is not None])
 
 
 def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:

@@ -22,7 +22,6 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Pod
-from gangsidecar.wire import Phase
 
 NODE_GRACE_SECONDS: Final = 30.0
 """A sidecar connects again within 5 s, a kubelet that was restarted posts its node's status within 10 s."""
@@ -36,8 +35,12 @@ def silent_since(gang: Gang, pod: Pod) -> float | None:
     """Since when its supervisor has not been heard; None while it is connected."""
     heard = gang.heard.get(pod.uid)
     if heard is None:
-        return max(pod.started_at or pod.created_at, gang.observed.listening_since)
+        return _since_start(gang, pod)
     return None if heard.connected else heard.at
+
+
+def _since_start(gang: Gang, pod: Pod) -> float:
+    return max(pod.started_at or pod.created_at, gang.observed.listening_since)
 
 
 def lost_at(gang: Gang, pod: Pod) -> float | None:
@@ -65,9 +68,13 @@ def next_loss(gang: Gang) -> float | None:
 
 def counts_since(gang: Gang, pod: Pod) -> float | None:
     """Since when it counts that the pod's supervisor is silent; None = it doesn't count."""
+    return gang.observed.listening_since if pod.uid in gang.heard else never_heard_counts_since(gang)
+
+
+@once
+def never_heard_counts_since(gang: Gang) -> float | None:
+    """The same of each pod that this leader has never heard."""
     began = gang.observed.listening_since
-    if pod.uid in gang.heard:
-        return began
     return None if gang.hearing_since is None else max(began, gang.hearing_since)
 
 
@@ -84,7 +91,7 @@ def silent(gang: Gang) -> list[tuple[float, str]]:
     """
     if gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
         return []
-    lost, done = gang.observed.lost_nodes, need_no_pod(gang)
+    lost, done, heard = gang.observed.lost_nodes, need_no_pod(gang), gang.heard
     alive = [
         pod
         for pod in gang.unheard
@@ -92,10 +99,7 @@ def silent(gang: Gang) -> list[tuple[float, str]]:
         and not (pod.terminated or pod.deleting or pod.node in lost)
         and pod.member not in done
     ]
-    found = [(silent_since(gang, pod), pod.member) for pod in alive if _should_be_heard(gang, pod)]
-    return sorted([(since, member) for since, member in found if since is not None])
-
-
-def _should_be_heard(gang: Gang, pod: Pod) -> bool:
-    heard = gang.heard.get(pod.uid)
-    return not ends_again_and_again(gang, pod) if heard is None else heard.report.phase is not Phase.DONE
+    never_heard = [pod for pod in alive if pod.uid not in heard and not ends_again_and_again(gang, pod)]
+    found = [(_since_start(gang, pod), pod.member) for pod in never_heard]
+    found += [(one.at, pod.member) for pod in alive if (one := heard.get(pod.uid)) is not None and one.done_in < 0]
+    return sorted(found)

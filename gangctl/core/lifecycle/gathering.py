@@ -15,11 +15,12 @@ from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
+from gangctl.core.facts.barrier import Blocking
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
-from gangctl.core.facts.gang import Gang, raised_incarnations
-from gangctl.core.facts.ranks import assign, stored
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.text import clock_time, counted, listed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import fail
@@ -62,7 +63,7 @@ def gathering(gang: Gang) -> Plan:
             return _end(gang, settlement)
     refreshed = replacement.refreshed(gang, gang.status)
     assignment = assign(gang)
-    missing = sorted(place for place, member in assignment.items() if member is None)
+    missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
     if settlement is not None and awaits_end_reason(gang, settlement):
@@ -73,7 +74,8 @@ def gathering(gang: Gang) -> Plan:
         more = _level(gang, settlement) or _back_off(gang, refreshed, settlement)
         if more is not None:
             return more
-    return start(gang, refreshed, settlement, dict(stored(assignment)))
+    complete = {place: member for place, member in assignment.items() if member is not None}
+    return start(gang, refreshed, settlement, complete)
 
 
 def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:
@@ -109,12 +111,15 @@ def _wait(
     gang: Gang,
     refreshed: Status,
     ending: Settlement | None,
-    blocking: tuple[str, ...],
+    blocking: Blocking,
     missing: list[str],
     timeout: float | None,
 ) -> Plan:
-    """The barrier isn't complete: say what it waits for, keep the strongest evidence so far, watch the deadlines."""
-    deadline = barrier_deadline(gang, [gang.holders[place] for place in missing])
+    """The barrier isn't complete: say what it waits for, keep the strongest evidence so far, watch the deadlines.
+
+    ``missing``: those who hold the places without a ready member.
+    """
+    deadline = barrier_deadline(gang, missing)
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
@@ -144,39 +149,36 @@ def _wait(
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
-def _awaited(gang: Gang, blocking: tuple[str, ...], missing: list[str]) -> str:
+def _awaited(gang: Gang, blocking: Blocking, missing: list[str]) -> str:
     """What the barrier waits for: each member is named once."""
     stopping = _stopping(gang, blocking)
-    starting = _without(_holders(gang, missing), stopping)
+    starting = _without(missing, stopping)
     parts = [(stopping, "to stop"), (starting, "to be ready")]
     return " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
 
 
-def _stopping(gang: Gang, blocking: tuple[str, ...]) -> list[str]:
+def _stopping(gang: Gang, blocking: Blocking) -> list[str]:
     """The pods that may still run a worker, in words: a member stands for its current pod."""
-    current: list[str] = []
-    earlier: set[str] = set()
-    unnamed: list[str] = []
-    members, raised, base = gang.members, raised_incarnations(gang.status), gang.status.base_incarnation
-    for name in blocking:
-        member, dot, number = name.rpartition(".")
-        if not dot:
-            unnamed.append(f"every pod {name}")
-        elif member in members and int(number) == raised.get(member, base):
-            current.append(member)
-        else:
-            earlier.add(member)
-    before = f"{'an earlier pod' if len(earlier) == 1 else 'earlier pods'} of {listed(sorted(earlier))}"
-    return [*current, *([before] if earlier else []), *unnamed]
+    current, earlier = set(blocking.certain), set[str]()
+    for one in blocking.doubtful:
+        (current if gang.is_current(one.member, one.incarnation) else earlier).add(one.member)
+    named = _in_order(gang, current)
+    if earlier:
+        which = "an earlier pod" if len(earlier) == 1 else "earlier pods"
+        named.append(f"{which} of {listed(_in_order(gang, earlier))}")
+    if blocking.rest is not None:
+        named.append(f"every pod of incarnation {blocking.rest.incarnation} or before")
+    return named
+
+
+def _in_order(gang: Gang, names: set[str]) -> list[str]:
+    """In the order of roles and indexes; those that are no members any more come last."""
+    return [*[name for name in gang.members if name in names], *sorted(names - gang.members.keys())]
 
 
 def _without(names: list[str], others: list[str]) -> list[str]:
     known = frozenset(others)
     return [name for name in names if name not in known]
-
-
-def _holders(gang: Gang, missing: list[str]) -> list[str]:
-    return [gang.holders[place] for place in missing]
 
 
 def _give_up_replacing(gang: Gang) -> Plan:
@@ -247,16 +249,16 @@ def _asks(gang: Gang, fault: Fault) -> bool:
     return RuleLevel.PROCESS is not verdict(gang.spec, fault).level or fault.level in {Level.POD, Level.GANG}
 
 
-def _deadline_passed(gang: Gang, missing: list[str], blocking: tuple[str, ...]) -> Plan:
+def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan:
     """Past the first deadline the missing members are replaced, past the next the gang, past the last it ends."""
     status = gang.status
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
     late = _stopping(gang, blocking)
-    who = listed([*late, *_without(_holders(gang, missing), late)]) or "the gang"
+    who = listed([*late, *_without(missing, late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
-    unready = {gang.holders[place]: why for place in missing}
+    unready = dict.fromkeys(missing, why)
     room = replacement.has_room(status, unready)
     if count == 1 and room:
         status = replacement.replaced(gang, status, unready)

@@ -54,7 +54,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     status = transitions.start(
         gang,
         status,
-        ranks=held_ranks(dict(assignment)),
+        ranks=held_ranks(assignment),
         masters=_masters(gang, assignment),
         hosts=_hosts(gang, assignment),
         restore_point=point,
@@ -177,8 +177,9 @@ def _is_address(text: str) -> bool:
 
 def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
     """Who runs a place that another member ran before."""
+    holders = gang.holders
     for place, member in assignment.items():
-        before = gang.holders[place]
+        before = holders[place]
         if member != before:
             text = f"{member} takes the rank of {place}" + ("" if before == place else f", which {before} had")
             yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)

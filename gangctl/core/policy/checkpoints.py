@@ -141,10 +141,11 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
     alike: set[frozenset[tuple[Part, ...]]] = set()
     kinds: set[tuple[Part, ...]] = set()
     for place, own in numbered(gang.spec).ranks.items():
-        told = alone[place].registered.get(name) if place in alone else None
+        heard = alone.get(place)
+        told = None if heard is None else heard.registered.get(name)
         if told is not None and told.ranks == own:
             alike.add(told.kinds)
-        elif told is None and (place in alone or place not in sources.several):
+        elif told is None and (heard is not None or place not in sources.several):
             kinds.add(())
         else:
             kinds.update(_parts(name, rank, sources.of(place)) for rank in own)

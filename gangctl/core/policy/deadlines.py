@@ -21,8 +21,7 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.silence import counts_since
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.silence import counts_since, never_heard_counts_since
 from gangctl.core.policy import admission
 
 
@@ -36,18 +35,17 @@ def active_deadline(gang: Gang) -> float | None:
 
 def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     """When the barrier's next deadline passes. ``members``: those that are waited for."""
-    started: list[float] = []
-    for member in members:
-        pod = gang.pods.get(member)
-        counts = None if pod is None else _waits_since(gang, pod)
-        if pod is None or pod.started_at is None or counts is None:
-            return None
-        started.append(max(pod.started_at, counts))
+    pods, waited = gang.pods, frozenset(members)
+    started = [at for member in waited if member in pods and (at := pods[member].started_at) is not None]
+    silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
+    if len(started) < len(waited) or silence is None:
+        return None
     since = max(
         gang.status.phase_time,
         gang.status.deadline_time or 0.0,
         _back_off_time(gang),
         gang.observed.listening_since + SETTLING_SECONDS,
+        silence,
         *started,
     )
     return since + gang.spec.recovery.barrier_timeout_seconds
@@ -70,11 +68,12 @@ def replacement_timeout(gang: Gang) -> float | None:
     late = [gang.holders[place] for place, member in assign(gang).items() if member is None]
     for holder in late if gang.status.recreated is not None else [name for name in late if name in gang.replaced]:
         entry = gang.replaced.get(holder, gang.status.recreated)
-        waits = entry is not None and (gathers or entry.failures > 0) and gang.is_fresh(holder)
+        waits = entry is not None and (gathers or entry.failures > 0) and holder in gang.fresh
         if entry is None or not waits:
             continue
         pod = gang.pods.get(holder)
-        counts = 0.0 if pod is None or pod.started_at is None else _waits_since(gang, pod)
+        runs_silent = pod is not None and pod.started_at is not None and holder not in gang.speaking
+        counts = counts_since(gang, pod) if pod is not None and runs_silent else 0.0
         if counts is not None:
             since.append(max(entry.since or entry.time, counts))
     if not since:
@@ -87,9 +86,3 @@ def hold_timeout(gang: Gang) -> float | None:
     """When a held gang fails."""
     limit = gang.spec.recovery.hold_timeout_seconds
     return None if limit is None else gang.status.phase_time + limit
-
-
-def _waits_since(gang: Gang, pod: Pod) -> float | None:
-    """Since when it counts that the member isn't ready; None while it runs, is silent, and that doesn't count."""
-    heard = gang.heard.get(pod.uid)
-    return 0.0 if heard is not None and heard.connected else counts_since(gang, pod)

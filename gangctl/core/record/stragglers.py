@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from gangctl.api.incident import Incident, IncidentMember
 from gangctl.core.facts.gang import Gang
@@ -32,50 +32,61 @@ Part = Literal["Cause", "Replaced", "Slowest"]
 What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
-Gathered = tuple[str, bool, float]
-"""A member, whether its pod is new in this attempt, and until when it was waited for."""
+Waited = tuple[float, str]
+"""Until when, and for which member: the same."""
 
 
-def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> list[Gathered]:
+class Gathered(NamedTuple):
+    """The members that the gang waited for."""
+
+    stopped: list[Waited]
+    """They kept their pods."""
+    replaced: list[Waited]
+    """Their pods are new in this attempt."""
+
+
+def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> Gathered:
     """The members that the gang waited for in the status' attempt, in order of places.
 
     ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
-    found: list[Gathered] = []
+    found = Gathered([], [])
     pods, heard, fresh, holders = gang.pods, gang.heard_by_member, gang.fresh, gang.holders
     for place, member in assignment.items():
         name = holders[place] if member is None else member
         if name in pods or gang.was_there(name):
             last = None if member is None else heard.get(name)
-            found.append((name, name in fresh, gang.now if last is None else last.phase_since))
+            waited = found.replaced if name in fresh else found.stopped
+            waited.append((gang.now if last is None else last.phase_since, name))
     return found
 
 
-def settled(gang: Gang, incident: Incident, gathered: list[Gathered]) -> tuple[IncidentMember, ...]:
+def settled(gang: Gang, incident: Incident, gathered: Gathered) -> tuple[IncidentMember, ...]:
     """Who matters until write 2. The incident has its settled cause."""
     cause = incident.cause
-    stops: list[Took] = []
-    replaced: list[Took] = []
-    for name, is_fresh, until in gathered:
-        if is_fresh:
-            replaced.append((until, _replaced_at(gang, name), name))
-        else:
-            stops.append((until, incident.time, name))
-    both: list[tuple[What, list[Took]]] = [("Stop", stops), ("Replace", replaced)]
+    both: list[tuple[What, list[Waited]]] = [("Stop", gathered.stopped), ("Replace", gathered.replaced)]
     found = [
-        _entry(gang, incident, "Cause", what, took) for what, tooks in both for took in tooks if took[2] == cause.member
+        _entry(gang, incident, "Cause", what, _took(gang, incident, what, one))
+        for what, waited in both
+        for one in waited
+        if one[1] == cause.member
     ]
     if cause.member and not found:
         found = [_own_stop(gang, incident)]
-    rest: list[tuple[Part, What, list[Took], int]] = [
-        ("Slowest", "Stop", stops, EACH),
-        ("Replaced", "Replace", replaced, LISTED),
+    rest: list[tuple[Part, What, list[Waited], int]] = [
+        ("Slowest", "Stop", gathered.stopped, EACH),
+        ("Replaced", "Replace", gathered.replaced, LISTED),
     ]
-    for part, what, tooks, most in rest:
+    for part, what, waited, most in rest:
         room = min(most, AT_SETTLING - len(found))
-        others = [took for took in _last(tooks, room + 1) if took[2] != cause.member]
-        found += [_entry(gang, incident, part, what, took) for took in others[:room]]
+        others = [one for one in heapq.nlargest(room + 1, waited) if one[1] != cause.member]
+        found += [_entry(gang, incident, part, what, _took(gang, incident, what, one)) for one in others[:room]]
     return tuple(found)
+
+
+def _took(gang: Gang, incident: Incident, what: What, waited: Waited) -> Took:
+    until, name = waited
+    return until, incident.time if what == "Stop" else _replaced_at(gang, name), name
 
 
 def started(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:

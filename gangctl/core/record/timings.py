@@ -26,22 +26,20 @@ def milliseconds(seconds: float) -> int:
     return max(0, round(seconds * 1000))
 
 
-def settled(gang: Gang, incident: Incident, gathered: list[stragglers.Gathered]) -> PhaseMilliseconds:
+def settled(gang: Gang, incident: Incident, gathered: stragglers.Gathered) -> PhaseMilliseconds:
     """Stop: until the last process of the kept pods was gone. Replace: until the last new pod was ready after that.
 
     Back-off: from then until the time that was set for it. Barrier: what was waited for beyond all three. Who isn't
     ready is waited for until now.
     """
-    stops = [until for _, is_fresh, until in gathered if not is_fresh]
-    replaced = [until for _, is_fresh, until in gathered if is_fresh]
-    stopped = min(max([incident.time, *stops]), max(gang.now, incident.time))
-    ready_again = min(max([stopped, *replaced]), max(gang.now, stopped))
+    stopped = min(max([incident.time, *[until for until, _ in gathered.stopped]]), max(gang.now, incident.time))
+    ready_again = min(max([stopped, *[until for until, _ in gathered.replaced]]), max(gang.now, stopped))
     until = incident.back_off_time
     over = ready_again if until is None else min(max(until, ready_again), max(gang.now, ready_again))
     return changed(
         incident.milliseconds,
         stop=milliseconds(stopped - incident.time),
-        replace=milliseconds(ready_again - stopped) if replaced else None,
+        replace=milliseconds(ready_again - stopped) if gathered.replaced else None,
         back_off=None if until is None else milliseconds(over - ready_again),
         barrier=milliseconds(gang.now - over),
     )
