@@ -137,6 +137,14 @@ def test_more_bad_pods_than_a_status_can_name_recreate_the_gang_and_back_off() -
     assert len(fleet.turn().actions) == replacement.MAX_REPLACED + 1
 
 
+def test_members_that_are_replaced_at_one_moment_keep_their_order() -> None:
+    made = world(3)
+    entries = tuple(Replaced(member=f"worker-{at}", incarnation=1, attempt=1, time=START) for at in range(3))
+    made.job = changed(made.job, status=changed(made.job.status, replaced=entries))
+    gang = Gang(START, made.job, Observed())
+    assert replacement.replaced(gang, gang.status, {}).replaced == entries
+
+
 def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -> None:
     fleet = Fleet({"roles": [{"replicas": 600, "spares": 220}]})
     fleet.settle()

@@ -32,8 +32,11 @@ def awaiting(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
 
     An entry is known by all of its names, since the UID of a pod that was never seen is empty.
     """
+    found = [one for one in given_up if one is not None]
+    if len(found) > MAX_AWAITED:
+        return awaiting_as_one(status, max([one.incarnation for one in found]))
     known = {(entry.member, entry.incarnation, entry.pod) for entry in status.awaited}
-    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}
+    more = {one[:3]: one for one in found if one[:3] not in known}
     if len(known) + len(more) > MAX_AWAITED:
         return awaiting_as_one(status, max((one.incarnation for one in more.values()), default=-1))
     entries = (

@@ -173,8 +173,12 @@ def _certain(gang: Gang) -> Mapping[str, Pod]:
 @once
 def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
     """The other pods in which a worker may run: those shown, and those of connected supervisors that are not shown."""
-    known = gang.stopped.union([pod.uid for pod in _certain(gang).values()])
-    found = [_shown(gang, pod) for pod in gang.observed.pods if pod.uid not in known and _is_older(gang, pod)]
+    known, heard_of = gang.stopped.union([pod.uid for pod in _certain(gang).values()]), gang.heard
+    found = [
+        Suspect(pod.member, pod.incarnation, pod.uid, pod, heard_of.get(pod.uid))
+        for pod in gang.observed.pods
+        if pod.uid not in known and _is_older(gang, pod)
+    ]
     found += [
         Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)
         for uid, heard in gang.absent.items()

@@ -204,7 +204,7 @@ class Gang:
 
     def is_current(self, member: str, incarnation: int) -> bool:
         """Whether it is the incarnation of a member of the gang."""
-        return member in self.members and incarnation == self.incarnation(member)
+        return member in self.members and incarnation == self.raised.get(member, self.status.base_incarnation)
 
     def was_there(self, member: str) -> bool:
         """Whether the member has a pod, or is one of those that the status knows.
@@ -301,9 +301,8 @@ def stop_grace(spec: Spec, status: Status) -> int:
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:
     """Place -> the member that runs it."""
-    places = layout(spec.roles).places
-    held = {entry.place: entry.member for entry in status.ranks if entry.place in places}
-    return {**dict(zip(places, places, strict=True)), **held}
+    own = layout(spec.roles).own
+    return {**own, **{entry.place: entry.member for entry in status.ranks if entry.place in own}}
 
 
 def processes_of(role: Role) -> int:

@@ -41,6 +41,8 @@ class Layout:
     """By name, in the order of roles and indexes; spares come last in their role."""
     places: Mapping[str, Member]
     """The needed members by name: the places that must be filled."""
+    own: Mapping[str, str]
+    """Place -> the member of the same name: its holder by default."""
     places_of: Mapping[str, frozenset[str]]
     """Role -> its places."""
 
@@ -73,7 +75,7 @@ def layout(roles: tuple[Role, ...]) -> Layout:
     members = {member.name: member for role in roles for member in members_of(role)}
     places = {name: member for name, member in members.items() if not member.is_spare}
     of_roles = {role.name: frozenset(name for name in places if places[name].role is role) for role in roles}
-    return Layout(members, places, of_roles)
+    return Layout(members, places, {name: name for name in places}, of_roles)
 
 
 def members_of(role: Role) -> tuple[Member, ...]:

@@ -27,27 +27,28 @@ def first_step(gang: Gang) -> ProgressStatus | None:
     stored = status.first_step
     if status.phase is not GangPhase.RUNNING or (stored is not None and stored.attempt == status.attempt):
         return stored
-    firsts = [
+    firsts = (
         (heard.ago(one.first_age_ms), one.first_step)
         for heard in gang.by_progress.get(status.attempt, ())
         if (one := heard.report.progress) is not None and one.first_step is not None and one.first_age_ms is not None
-    ]
-    if not firsts:
+    )
+    earliest = min(firsts, default=None)
+    if earliest is None:
         return stored
-    time, step = min(firsts)
+    time, step = earliest
     return ProgressStatus(attempt=status.attempt, step=step, time=time)
 
 
 def pace(gang: Gang, attempt: int) -> float | None:
     """Seconds a step in the attempt, between the first and the newest step that were reported."""
     status = gang.status
-    found = [
+    found = (
         (one.step - one.first_step, (one.first_age_ms - one.age_ms) / 1000)
         for heard in gang.by_progress.get(attempt, ())
         if (one := heard.report.progress) is not None and one.first_step is not None and one.first_age_ms is not None
-    ]
+    )
+    made, took = max(found, default=(0, 0.0))
     first, last = status.first_step, status.progress
     if first is not None and last is not None and first.attempt == last.attempt == attempt:
-        found.append((last.step - first.step, last.time - first.time))  # Its rank may be gone by now.
-    made, took = max(found, default=(0, 0.0))
+        made, took = max((made, took), (last.step - first.step, last.time - first.time))  # Its rank may be gone by now.
     return took / made if made > 0 and took >= 0 else None

@@ -35,8 +35,8 @@ def active_deadline(gang: Gang) -> float | None:
 
 def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     """When the barrier's next deadline passes. ``members``: those that are waited for."""
-    pods, waited = gang.pods, frozenset(members)
-    started = [at for member in waited if member in pods and (at := pods[member].started_at) is not None]
+    waited = frozenset(members)
+    started = [pod.started_at for name, pod in gang.pods.items() if name in waited and pod.started_at is not None]
     silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
     if len(started) < len(waited) or silence is None:
         return None

@@ -64,6 +64,6 @@ def _all_go_by(gang: Gang, after: Status, revision: int) -> bool:
     """Whether every pod that may run a worker has said that it goes by this revision; those given up now among them."""
     if after.awaited_all is not None:
         return False
-    gang = Gang(gang.now, changed(gang.job, status=after), gang.observed)
+    gang = gang.with_status(after)
     running = (one for one in barrier.may_run(gang) if not barrier.is_lost(gang, one))
     return all(one.heard is not None and one.heard.report.fencing >= revision for one in running)

@@ -28,8 +28,8 @@ def gives_up_at(gang: Gang) -> float | None:
         return None
     waiting = [
         pod.created_at
-        for holder in gang.holders.values()
-        if (pod := gang.pods.get(holder)) is not None and pod.scheduled_at is None and not pod.terminated
+        for member, pod in gang.pods.items()
+        if pod.scheduled_at is None and not pod.terminated and member in gang.holding
     ]
     if not waiting:
         return None
@@ -39,19 +39,15 @@ def gives_up_at(gang: Gang) -> float | None:
 @once
 def trouble(gang: Gang) -> str:
     """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
-    found = [
-        (holder, _SAME.get(pod.reason, pod.reason))
-        for holder in gang.holders.values()
-        if (pod := gang.pods.get(holder)) is not None
-        and pod.reason
-        and pod.started_at is None
-        and not pod.terminated
-        and not pod.deleting
-    ]
-    if not found:
+    kept = {
+        member: _SAME.get(pod.reason, pod.reason)
+        for member, pod in gang.pods.items()
+        if pod.reason and pod.started_at is None and not pod.terminated and not pod.deleting
+    }
+    needed = [holder for holder in gang.holders.values() if holder in kept] if kept else []
+    if not needed:
         return ""
-    member, reason = found[0]
-    return escaped(f"{member} {'and others ' if len(found) > 1 else ''}{_SAID}{reason}")
+    return escaped(f"{needed[0]} {'and others ' if len(needed) > 1 else ''}{_SAID}{kept[needed[0]]}")
 
 
 def is_to_be_said(gang: Gang, text: str) -> bool:

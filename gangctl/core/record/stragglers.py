@@ -32,61 +32,59 @@ Part = Literal["Cause", "Replaced", "Slowest"]
 What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
-Waited = tuple[float, str]
-"""Until when, and for which member: the same."""
 
 
 class Gathered(NamedTuple):
-    """The members that the gang waited for."""
+    """The members that the gang waited for, each with the time until which it did."""
 
-    stopped: list[Waited]
+    stopped: Mapping[str, float]
     """They kept their pods."""
-    replaced: list[Waited]
+    replaced: Mapping[str, float]
     """Their pods are new in this attempt."""
 
 
 def gathering(gang: Gang, assignment: Mapping[str, str | None]) -> Gathered:
-    """The members that the gang waited for in the status' attempt, in order of places.
+    """The members that the gang waited for in the status' attempt.
 
     ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
-    found = Gathered([], [])
-    pods, heard, fresh, holders = gang.pods, gang.heard_by_member, gang.fresh, gang.holders
-    for place, member in assignment.items():
-        name = holders[place] if member is None else member
-        if name in pods or gang.was_there(name):
-            last = None if member is None else heard.get(name)
-            waited = found.replaced if name in fresh else found.stopped
-            waited.append((gang.now if last is None else last.phase_since, name))
-    return found
+    pods, heard, fresh, now = gang.pods, gang.heard_by_member, gang.fresh, gang.now
+    unready = {gang.holders[place] for place, member in assignment.items() if member is None}
+    members = unready.union([member for member in assignment.values() if member is not None])
+    waited = {
+        name: now if name in unready else heard[name].phase_since
+        for name in members
+        if name in pods or gang.was_there(name)
+    }
+    replaced = {name: waited.pop(name) for name in fresh.intersection(waited)}
+    return Gathered(waited, replaced)
 
 
 def settled(gang: Gang, incident: Incident, gathered: Gathered) -> tuple[IncidentMember, ...]:
     """Who matters until write 2. The incident has its settled cause."""
     cause = incident.cause
-    both: list[tuple[What, list[Waited]]] = [("Stop", gathered.stopped), ("Replace", gathered.replaced)]
+    both: list[tuple[What, Mapping[str, float]]] = [("Stop", gathered.stopped), ("Replace", gathered.replaced)]
     found = [
-        _entry(gang, incident, "Cause", what, _took(gang, incident, what, one))
+        _entry(gang, incident, "Cause", what, _took(gang, incident, what, cause.member, waited))
         for what, waited in both
-        for one in waited
-        if one[1] == cause.member
+        if cause.member in waited
     ]
     if cause.member and not found:
         found = [_own_stop(gang, incident)]
-    rest: list[tuple[Part, What, list[Waited], int]] = [
+    rest: list[tuple[Part, What, Mapping[str, float], int]] = [
         ("Slowest", "Stop", gathered.stopped, EACH),
         ("Replaced", "Replace", gathered.replaced, LISTED),
     ]
     for part, what, waited, most in rest:
         room = min(most, AT_SETTLING - len(found))
-        others = [one for one in heapq.nlargest(room + 1, waited) if one[1] != cause.member]
-        found += [_entry(gang, incident, part, what, _took(gang, incident, what, one)) for one in others[:room]]
+        slowest = heapq.nlargest(room + 1, ((until, name) for name, until in waited.items()))
+        others = [name for _, name in slowest if name != cause.member][:room]
+        found += [_entry(gang, incident, part, what, _took(gang, incident, what, name, waited)) for name in others]
     return tuple(found)
 
 
-def _took(gang: Gang, incident: Incident, what: What, waited: Waited) -> Took:
-    until, name = waited
-    return until, incident.time if what == "Stop" else _replaced_at(gang, name), name
+def _took(gang: Gang, incident: Incident, what: What, name: str, waited: Mapping[str, float]) -> Took:
+    return waited[name], incident.time if what == "Stop" else _replaced_at(gang, name), name
 
 
 def started(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:

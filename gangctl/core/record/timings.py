@@ -32,8 +32,8 @@ def settled(gang: Gang, incident: Incident, gathered: stragglers.Gathered) -> Ph
     Back-off: from then until the time that was set for it. Barrier: what was waited for beyond all three. Who isn't
     ready is waited for until now.
     """
-    stopped = min(max([incident.time, *[until for until, _ in gathered.stopped]]), max(gang.now, incident.time))
-    ready_again = min(max([stopped, *[until for until, _ in gathered.replaced]]), max(gang.now, stopped))
+    stopped = min(max([incident.time, *gathered.stopped.values()]), max(gang.now, incident.time))
+    ready_again = min(max([stopped, *gathered.replaced.values()]), max(gang.now, stopped))
     until = incident.back_off_time
     over = ready_again if until is None else min(max(until, ready_again), max(gang.now, ready_again))
     return changed(
