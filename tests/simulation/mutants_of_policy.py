@@ -22,8 +22,8 @@ MUTANTS = (
     one(
         "an unseen pod that is stopping does not block",
         BARRIER,
-        "        for uid, heard in gang.absent.items()\n",
-        '        for uid, heard in gang.absent.items() if heard.report.phase.name != "STOPPING"\n',
+        "gang.absent.items() if uid not in known]",
+        'gang.absent.items() if uid not in known and one.report.phase.name != "STOPPING"]',
     ),
     one(
         "a pod that is being deleted counts as terminated",

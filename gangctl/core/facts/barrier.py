@@ -179,11 +179,8 @@ def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
         for pod in gang.observed.pods
         if pod.uid not in known and _is_older(gang, pod)
     ]
-    found += [
-        Suspect(heard.report.member, heard.report.incarnation, uid, None, heard)
-        for uid, heard in gang.absent.items()
-        if uid not in known
-    ]
+    unseen = [(uid, one) for uid, one in gang.absent.items() if uid not in known]
+    found += [Suspect(one.report.member, one.report.incarnation, uid, None, one) for uid, one in unseen]
     return tuple([one for one in found if not _is_terminated(one)])
 
 
