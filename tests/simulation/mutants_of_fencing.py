@@ -60,9 +60,9 @@ MUTANTS = (
     one(
         "pods of unknown UID are taken for one another",
         "gangctl/core/facts/awaiting.py",
-        "    more = {one[:3]: one for one in given_up if one is not None and one[:3] not in known}\n",
+        "    more = {one[:3]: one for one in found if one[:3] not in known}\n",
         "    uids = {entry.pod for entry in status.awaited}\n"
-        "    more = {one[:3]: one for one in given_up if one is not None and one.pod not in uids}\n",
+        "    more = {one[:3]: one for one in found if one.pod not in uids}\n",
     ),
     one(
         "a pod that may have run a worker is made again under its name",
@@ -73,7 +73,7 @@ MUTANTS = (
     one(
         "a pod that is given up now need not go by what is told",
         FENCING,
-        "    gang = Gang(gang.now, changed(gang.job, status=after), gang.observed)\n",
+        "    gang = gang.with_status(after)\n",
         "",
     ),
     one(
