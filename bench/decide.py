@@ -4,7 +4,7 @@
     python bench/decide.py --members 10000
 
 The gang is in memory, without a cluster. CPU time in milliseconds, on one core, the least of several decisions: other
-programs on the machine only add to it.
+programs on the machine only add to it. The last row is a yardstick for the machine at that moment.
 """
 
 from __future__ import annotations
@@ -210,12 +210,12 @@ CASES: dict[str, Callable[[int], Case]] = {
 }
 
 
-def milliseconds(what: Callable[[float, GangJob, Observed], object], given: GangJob, world: Observed) -> float:
+def milliseconds(what: Callable[..., object], *arguments: object) -> float:
     """The least of several times."""
     times = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        what(NOW, given, world)
+        what(*arguments)
         times.append(time.process_time() - began)
     return min(times) * 1000
 
@@ -237,8 +237,17 @@ def table(sizes: Sequence[int]) -> None:
         for size in sizes:
             given, world = case(size)
             gc.collect()
-            row.append(f"{milliseconds(what, given, world):.1f}")
+            row.append(f"{milliseconds(what, NOW, given, world):.1f}")
         print(f"| {name} | {' | '.join(row)} |", flush=True)
+    yardstick = f"{milliseconds(_add):.1f}"
+    print(f"| A million additions in a loop, for comparison | {' | '.join([yardstick] * len(sizes))} |")
+
+
+def _add() -> int:
+    total = 0
+    for one in range(1_000_000):
+        total += one
+    return total
 
 
 def main() -> None:
