@@ -151,7 +151,7 @@ def _said(error: Exception) -> str:
 
 def _oracles() -> Iterator[Objection]:
     agrees = test_oracles.test_the_core_agrees_with_its_oracles.hypothesis.inner_test  # type: ignore[attr-defined]
-    unshrunk = settings(test_oracles.STATES, phases=[Phase.generate])
+    unshrunk = settings(test_oracles.STATES, phases=[Phase.generate], max_examples=400)
     try:
         unshrunk(given(st.data())(agrees))()
     except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
