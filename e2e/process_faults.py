@@ -7,6 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
+from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY
+from gangctl.cluster.local.worker_ranks import worker_ranks
+from gangsidecar.wire import WORKERS_FILE
 from tests.wait import until
 
 
@@ -35,8 +38,14 @@ def worker(pod: str) -> Process:
 
 
 def workers(pod: str) -> list[Process]:
-    """The children of the pod's supervisor."""
-    return [child for one in supervisors(pod) for child in one.children]
+    """The processes that the pod's supervisor has started, as it says: a template of theirs is none of them."""
+    return [
+        child
+        for one in supervisors(pod)
+        for ranks in (worker_ranks(f"/proc/{one.pid}/root{DIRECTORY}/{WORKERS_FILE}"),)
+        for child in one.children
+        if child.inner_pid in ranks
+    ]
 
 
 def sidecar(pod: str) -> Process:

@@ -10,7 +10,15 @@ from gangctl.api.checkpoint_status import LineageEntry, RecordedStep, RejectedSt
 from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.gangjob import GangJob, Metadata, Spec
-from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
+from gangctl.api.incident import (
+    Cause,
+    Incident,
+    IncidentLevel,
+    IncidentMember,
+    LedgerEntry,
+    PhaseMilliseconds,
+    WarmStart,
+)
 from gangctl.api.model import Model
 from gangctl.api.placement import Network, NoPlacement, Placement
 from gangctl.api.policy import Action, AllRoles, NeverSucceeds, PodFailurePolicy, Roles
@@ -152,6 +160,7 @@ class IncidentChanges(TypedDict, total=False):
     back_off_time: float | None
     planned: bool
     milliseconds: PhaseMilliseconds
+    warm_start: WarmStart | None
     restored_step: int | None
     lost_steps: int | None
     lost_seconds: float | None
@@ -195,6 +204,16 @@ class PhaseMillisecondsChanges(TypedDict, total=False):
     barrier: int | None
     start: int | None
     first_step: int | None
+
+
+class WarmStartChanges(TypedDict, total=False):
+    """Fields of WarmStart."""
+
+    forked: int
+    executed: int
+    member: str
+    obstacle: str
+    template_bytes: int
 
 
 class EndpointChanges(TypedDict, total=False):
@@ -430,6 +449,10 @@ def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> Ledger
 
 @overload
 def changed(value: PhaseMilliseconds, **changes: Unpack[PhaseMillisecondsChanges]) -> PhaseMilliseconds: ...
+
+
+@overload
+def changed(value: WarmStart, **changes: Unpack[WarmStartChanges]) -> WarmStart: ...
 
 
 @overload

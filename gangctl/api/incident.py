@@ -100,6 +100,21 @@ class IncidentMember(Model):
     """Duration in milliseconds."""
 
 
+class WarmStart(Model):
+    """How the worker processes of an attempt were started, in roles whose start has the type Fork."""
+
+    forked: int = 0
+    """Number of processes that were forked from a template."""
+    executed: int = 0
+    """Number of processes for which the command was executed instead."""
+    member: Label = ""
+    """A member whose processes were executed; empty if all were forked."""
+    obstacle: Sentence = ""
+    """Why they were executed."""
+    template_bytes: int = 0
+    """Memory of the largest template in bytes, before processes were forked from it."""
+
+
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
@@ -125,6 +140,8 @@ class Incident(Model):
     """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
     """Duration of each phase."""
+    warm_start: WarmStart | None = None
+    """How the worker processes were started. Absent if the roles execute their commands, or while it is unknown."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None

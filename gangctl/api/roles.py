@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from gangctl.api.model import Constraint, Model, Reserved, RoleName
+from gangctl.api.start import ExecStart, Start
 from gangctl.api.templates import Container, Template
 
 
@@ -68,6 +69,12 @@ class Role(Model):
             "self.launch != 'Torchrun' || !has(self.processGroup) || self.processGroup != ''",
             ("processGroup", "launch"),
         ),
+        Constraint(
+            "start Fork needs launch Command or PerProcess, because torchrun starts its processes itself",
+            lambda role: role.start.type != "Fork" or role.launch is not Launch.TORCHRUN,
+            "!has(self.start) || self.start.type != 'Fork' || !has(self.launch) || self.launch != 'Torchrun'",
+            ("start", "launch"),
+        ),
     )
     reserved: ClassVar[Mapping[str, Reserved]] = {
         "minReplicas": Reserved({"type": "integer", "format": "int32"}, "elastic gangs; a gang runs with all members"),
@@ -102,6 +109,10 @@ class Role(Model):
     """How processes are started from the command. Command: once in each pod; the command starts further processes
     itself. PerProcess: processesPerPod times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with
     torchrun's PET_ variables; gangctl reads the error file of its child."""
+    start: Start = Field(default_factory=ExecStart)
+    """How the processes are started. Exec: the command is executed. Fork: each process is forked from a template, which
+    has imported what the worker imports, so that a restart imports nothing: for commands such as python train.py and
+    python -m train. If there is no template that can be forked, the command is executed."""
     worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of the container whose command is the worker. If absent, the first container."""
     template: Template

@@ -46,7 +46,8 @@ def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float
 
 def paragraph(incident: Incident, spans: Sequence[Span], now: float) -> str:
     """Sentences for people; ``now`` in seconds since the epoch."""
-    parts = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), *_unfinished(spans, now)]
+    parts = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), _starts(incident)]
+    parts += _unfinished(spans, now)
     return " ".join(clean(part) for part in parts if part)
 
 
@@ -102,6 +103,15 @@ def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
             )
     if waits:
         yield f"The gang waited for {_listed(waits)}."
+
+
+def _starts(incident: Incident) -> str:
+    """Whether the processes were forked, as the role asks for; why not, if they were not."""
+    warm = incident.warm_start
+    if warm is None:
+        return ""
+    text = f"Processes forked from a template: {warm.forked} of {warm.forked + warm.executed}"
+    return f"{text}; {warm.member} executed its command: {warm.obstacle}." if warm.executed else f"{text}."
 
 
 def _unfinished(spans: Sequence[Span], now: float) -> Iterator[str]:

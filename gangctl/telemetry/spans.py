@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentMember
+from gangctl.api.incident import Incident, IncidentMember, WarmStart
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import (
@@ -279,8 +279,19 @@ def _root_attributes(job: GangJob, incident: Incident) -> Attributes:
             ("gang.restored_step", incident.restored_step),
             ("gang.lost_steps", incident.lost_steps),
             ("gang.lost_seconds", incident.lost_seconds),
+            *_start_attributes(incident.warm_start),
         ]
     )
+
+
+def _start_attributes(warm: WarmStart | None) -> list[tuple[str, Value | None]]:
+    if warm is None:
+        return []
+    return [
+        ("gang.start.forked", warm.forked),
+        ("gang.start.executed", warm.executed),
+        ("gang.start.obstacle", warm.obstacle or None),
+    ]
 
 
 def _known(attributes: list[tuple[str, Value | None]]) -> Attributes:

@@ -9,7 +9,7 @@ import os
 import zipfile
 from pathlib import Path
 
-FOLDERS = ("common", "supervisor", "wire")
+FOLDERS = ("common", "start", "supervisor", "wire")
 """All that is in it. No file of these folders imports anything but these folders and the standard library."""
 ENTRY = """\
 import os

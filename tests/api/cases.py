@@ -48,6 +48,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "a probe beside the worker": with_role(
         template={"spec": {"containers": [{"name": "a", "command": ["x"]}, {"name": "b", "livenessProbe": {}}]}}
     ),
+    "forked workers": with_role(start={"type": "Fork"}, launch="PerProcess", processesPerPod=2),
+    "forked workers with modules": with_role(
+        start={"type": "Fork", "preload": {"type": "Modules", "modules": ["torch", "torch.optim"]}}
+    ),
+    "a start of its default kind without a type": with_role(start={}),
     "two torchrun roles in one world": manifest(
         roles=[
             role("a", launch="Torchrun", processGroup="g", processesPerPod=2),
@@ -73,6 +78,29 @@ BAD = (
     Bad("a bool for a number", with_role(replicas=True), "spec.roles[0].replicas", "found true", Check.SCHEMA),
     Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Check.SCHEMA),
     Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Check.SCHEMA),
+    Bad(
+        "torchrun forked",
+        with_role(start={"type": "Fork"}, launch="Torchrun"),
+        "spec.roles[0].start",
+        "start Fork needs launch Command or PerProcess",
+        Check.CEL,
+        "start Fork needs launch Command or PerProcess",
+    ),
+    Bad(
+        "no modules to preload",
+        with_role(start={"type": "Fork", "preload": {"type": "Modules"}}),
+        "spec.roles[0].start.preload.modules",
+        "found nothing, expected a list of 1 to 64 items",
+        Check.CEL,
+        "type Modules needs modules",
+    ),
+    Bad(
+        "a file to preload",
+        with_role(start={"type": "Fork", "preload": {"type": "Modules", "modules": ["train.py", "a-b"]}}),
+        "spec.roles[0].start.preload.modules[1]",
+        "matches",
+        Check.SCHEMA,
+    ),
     Bad("no role", manifest(roles=[]), "spec.roles", "a list of 1 to 8 items", Check.SCHEMA),
     Bad("a role's name with a dash", with_role(name="a-b"), "spec.roles[0].name", "matches", Check.SCHEMA),
     Bad(

@@ -15,13 +15,16 @@ from gangctl.cluster.local.pod_processes import PodProcess
 
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 SUPERVISOR = """
-import os, signal, subprocess, sys
+import json, os, signal, subprocess, sys
 def report(*words):  # at once: others write there, too
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 signal.signal(signal.SIGALRM, lambda *_: sys.exit())
 for number in (signal.SIGCHLD, signal.SIGUSR1):
     signal.signal(number, lambda number, _: report("caught", number))
-workers = {subprocess.Popen(["sleep", "60"], env={"RANK": str(rank)}).pid: rank for rank in (0, 1)}
+workers = {subprocess.Popen(["sleep", "60"]).pid: rank for rank in (0, 1)}
+template = subprocess.Popen(["sleep", "60"]).pid
+with open(os.path.dirname(sys.argv[0]) + "/workers.json", "w") as file:
+    json.dump({**workers, 9999: 2}, file)
 if os.fork() == 0:
     os.execvp(sys.executable, [sys.executable, "-IS", *sys.argv[1:]])
 harming = True
@@ -29,6 +32,8 @@ while workers or harming:
     pid, how = os.wait()
     if pid in workers:
         report("rank", workers.pop(pid), "ended by", os.waitstatus_to_exitcode(how))
+    elif pid == template:
+        report("the template ended")
     else:
         harming = False
         report("injection ended with", os.waitstatus_to_exitcode(how))
@@ -48,7 +53,7 @@ def container(tmp_path: Path) -> Path:
 
 
 def inject(container: Path, before: str = "", **wanted: Any) -> subprocess.CompletedProcess[str]:
-    program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}))
+    program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}), str(container))
     (container / "program").write_text(before + program)
     command = [*UNSHARE, sys.executable, str(container / "supervisor.pyz"), str(container / "program")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -59,6 +64,7 @@ def test_a_signal_reaches_every_worker_process_or_that_of_one_rank(container: Pa
     assert "rank 0 ended by -9" in said
     assert "rank 1 ended by -9" in said
     assert "injection ended with 0" in said
+    assert "the template ended" not in said
     said = inject(container, signal=("SIGTERM", 15), rank=1).stdout
     assert "rank 1 ended by -15" in said
     assert "rank 0" not in said

@@ -70,9 +70,10 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
     async with machine(tmp_path) as here, here.controlled():
         pod = await here.create()
         assert pod_of(here.folder, "worker-0") == pod
-        assert processes(pod, PodProcess.SUPERVISOR) == (pod.supervisor,)
-        assert processes(pod, PodProcess.SIDECAR) == (pod.sidecar,)
-        assert processes(pod, PodProcess.WORKER) == (), "none was started yet"
+        files = here.folder.pod(pod.name)
+        assert processes(pod, files, PodProcess.SUPERVISOR) == {pod.supervisor: None}
+        assert processes(pod, files, PodProcess.SIDECAR) == {pod.sidecar: None}
+        assert processes(pod, files, PodProcess.WORKER) == {}, "none was started yet"
         with pytest.raises(Terminal, match="no pod of member worker-9 runs; members with pods: worker-0"):
             pod_of(here.folder, "worker-9")
 

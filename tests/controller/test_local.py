@@ -46,7 +46,8 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
         status = here.store.read().status
         if (status.phase, status.attempt) != (GangPhase.RUNNING, attempt):
             return None
-        found = [processes(pod_of(here.folder, f"worker-{at}"), PodProcess.WORKER) for at in range(replicas)]
+        pods = [pod_of(here.folder, f"worker-{at}") for at in range(replicas)]
+        found = [list(processes(pod, here.folder.pod(pod.name), PodProcess.WORKER)) for pod in pods]
         return [one[0] for one in found] if all(len(one) == 1 for one in found) else None
 
     found: list[Process] = await until_async(f"attempt {attempt} runs", workers)

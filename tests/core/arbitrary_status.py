@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.fencing import Fencing
 from gangctl.api.gangjob import Action
-from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, LedgerEntry, PhaseMilliseconds
+from gangctl.api.incident import (
+    Cause,
+    Incident,
+    IncidentLevel,
+    IncidentMember,
+    LedgerEntry,
+    PhaseMilliseconds,
+    WarmStart,
+)
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
@@ -107,6 +115,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         restored_step=st.none() | steps,
         lost_steps=st.none() | some,
         lost_seconds=st.none() | st.just(1.5),
+        warm_start=st.none() | of(WarmStart, forked=some, executed=some, obstacle=st.just("a thread")),
         members=few(_MEMBERS, most=8),
         trace_id=traces,
         linked_trace_id=traces,

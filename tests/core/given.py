@@ -13,7 +13,6 @@ from gangsidecar.wire import (
     Dropped,
     Found,
     Level,
-    Loaded,
     Phase,
     Progress,
     Request,
@@ -98,19 +97,6 @@ def steps(world: World, member: str, step: str, first: str | None) -> None:
     known = old is not None and old.attempt == report.attempt and old.first_step is not None
     begun, age = (old.first_step, old.first_age_ms) if old is not None and known else (int(first or step), 0)
     world.again(member, progress=Progress(report.attempt, int(step), 0, first_step=begun, first_age_ms=age))
-
-
-def loaded(world: World, member: str, milliseconds: str) -> None:
-    """A rank of it says how long it took to load the restore point, a moment ago."""
-    attempt = world.heard[world.newest(member)].report.attempt
-    world.again(member, loaded=Loaded(attempt, 0, int(milliseconds)))
-
-
-def phase(world: World, member: str, name: str) -> None:
-    """It reported that it does something else now."""
-    report = world.heard[world.newest(member)].report
-    step = 0 if report.progress is None else report.progress.step
-    world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
 
 
 def vanish(world: World, member: str) -> None:

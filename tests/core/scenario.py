@@ -23,7 +23,6 @@ from tests.core.given import (
     ended,
     goes,
     heard,
-    loaded,
     lose_node,
     missing,
     new_session,
@@ -31,7 +30,6 @@ from tests.core.given import (
     node_of,
     over,
     passes,
-    phase,
     ready,
     refuse,
     release,
@@ -47,6 +45,7 @@ from tests.core.given import (
     vanish,
     wave,
 )
+from tests.core.given_measured import loaded, phase, warm
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
@@ -128,6 +127,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
+    (rf"{M} has (forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.fencing import Fencing
+from gangctl.api.incident import Incident
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
@@ -69,6 +70,7 @@ def changes(before: Status, after: Status) -> list[str]:
         links = [one.attempt for one in after.incidents if one.trace_id == incident.linked_trace_id]
         if links and before.attempt != after.attempt:
             lines.append(f"it followed incident {links[0]} at once")
+        lines += _start(incident)
     old = next(
         (one for one in after.incidents[1:] if before.incidents and one.attempt == before.incidents[0].attempt), None
     )
@@ -100,6 +102,14 @@ def changes(before: Status, after: Status) -> list[str]:
     if after.barrier_timeouts > before.barrier_timeouts:
         lines.append(f"deadline {after.barrier_timeouts} has passed")
     return lines
+
+
+def _start(incident: Incident) -> list[str]:
+    warm = incident.warm_start
+    if warm is None:
+        return []
+    why = f"; {warm.member} executed: {warm.obstacle}" if warm.executed else ""
+    return [f"forked: {warm.forked}, executed: {warm.executed}{why}"]
 
 
 def _isolates(fencing: Fencing | None) -> bool:

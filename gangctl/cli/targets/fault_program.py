@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.ptrace import exit_with
+from gangctl.cluster.local.worker_ranks import worker_ranks
 
 _EXIT_CODE_OF_KILL: Final = 128 + int(signal.SIGKILL)
 _DEATH_SECONDS: Final = 3.0
@@ -37,6 +38,8 @@ class Request(NamedTuple):
     number: int
     exit_code: int | None
     tree: bool
+    workers: str
+    """File in which the supervisor says which process of the worker has which rank."""
 
 
 def main(arguments: dict[str, Any]) -> int:
@@ -68,11 +71,11 @@ def _chosen(request: Request) -> list[int]:
         raise Terminal(f"no {owner} process is visible in this container")
     if request.process != "worker":
         return [first]
-    found = [pid for pid in _pids() if _parent(pid) == first and pid != os.getpid()]
+    ranks = {pid: rank for pid, rank in worker_ranks(request.workers).items() if _parent(pid) == first}
+    found = list(ranks)
     if not found:
         raise Terminal("no worker process is running; gangctl status shows the state of the gang")
     if request.rank is not None:
-        ranks = {pid: _rank(pid) for pid in found}
         found = [pid for pid in found if ranks[pid] == request.rank]
         if not found:
             known = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
@@ -161,12 +164,6 @@ def _tree(pid: int) -> list[int]:
     for one in order:
         order.extend(each for each in _pids() if _parent(each) == one)
     return order
-
-
-def _rank(pid: int) -> int | None:
-    entries = _read(pid, "environ").split(b"\0")
-    value = next((entry[len(b"RANK=") :] for entry in entries if entry.startswith(b"RANK=")), b"")
-    return int(value) if value.isdigit() else None
 
 
 def _parent(pid: int) -> int | None:

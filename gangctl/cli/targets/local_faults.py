@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gangctl.cli.errors import UserError
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
-from gangctl.cluster.local.layout import GangFolder
+from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
@@ -23,7 +21,7 @@ def inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
         Terminal: no such process runs, or the system forbids it.
     """
     pod = pod_of(folder, member)
-    found = _chosen(pod, fault.process, fault.rank)
+    found = _chosen(pod, folder.pod(pod.name), fault.process, fault.rank)
     subject = f"{pod.member} (pod {pod.name}): {fault.process}"
     if fault.exit_code is not None:
         for one in found:
@@ -42,24 +40,14 @@ def inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
     return [f"{subject} process {one.pid} was sent {name}" for one in sent]
 
 
-def _chosen(pod: PodRecord, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
-    found = processes(pod, kind)
+def _chosen(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
+    found = processes(pod, files, kind)
     if not found:
         raise Terminal(f"no {kind} process is running in pod {pod.name}; gangctl status shows the state of the gang")
     if rank is None:
-        return found
-    ranks = {one: _rank(one) for one in found}
-    matching = tuple(one for one, its in ranks.items() if its == rank)
+        return tuple(found)
+    matching = tuple(one for one, its in found.items() if its == rank)
     if not matching:
-        known = ", ".join(str(its) for its in sorted(its for its in ranks.values() if its is not None))
+        known = ", ".join(str(its) for its in sorted(its for its in found.values() if its is not None))
         raise UserError(f"no process of {pod.member} has rank {rank}; its ranks: {known or 'none'}")
     return matching
-
-
-def _rank(one: Process) -> int | None:
-    try:
-        entries = Path(f"/proc/{one.pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    value = next((entry[len(b"RANK=") :] for entry in entries if entry.startswith(b"RANK=")), b"")
-    return int(value) if value.isdigit() else None

@@ -10,9 +10,10 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.targets.pod_exec import Execution, run_python
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
-from gangsidecar.wire import SUPERVISOR_PROGRAM
+from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
 
 AGENT_MODULE: Final = "gangsidecar.agent"
 INJECTION_SECONDS: Final = 30.0
@@ -22,6 +23,7 @@ process in the container for the restart. So it prints each fault just before it
 _SOURCES: Final = (
     ("gangctl.cluster", "errors"),
     ("gangctl.cluster.local", "ptrace"),
+    ("gangctl.cluster.local", "worker_ranks"),
     ("gangctl.cli.targets", "fault_program"),
 )
 _START: Final = """\
@@ -42,7 +44,9 @@ async def inject(client: Client, pod: KubePod, worker: str, fault: InjectedFault
         ClusterError: the program could not run in the container.
     """
     container = SIDECAR if fault.process is PodProcess.SIDECAR else worker
-    done = await run_python(client, pod.namespace, pod.pod.name, container, program_for(fault), INJECTION_SECONDS)
+    done = await run_python(
+        client, pod.namespace, pod.pod.name, container, program_for(fault, DIRECTORY), INJECTION_SECONDS
+    )
     subject = f"{pod.pod.member} (pod {pod.pod.name})"
     lines = [f"{subject}: {line}" for line in done.out.splitlines()]
     if done.code == 0 or (done.code in {_KILLED, None} and lines):
@@ -50,8 +54,11 @@ async def inject(client: Client, pod: KubePod, worker: str, fault: InjectedFault
     raise UserError(f"{subject}: {_reason(done, container)}")
 
 
-def program_for(fault: InjectedFault) -> str:
-    """The program that runs in the container; it needs only Python's standard library."""
+def program_for(fault: InjectedFault, directory: str) -> str:
+    """The program that runs in the container; it needs only Python's standard library.
+
+    ``directory``: that of the supervisor's state file.
+    """
     name, number = fault.signal or ("", 0)
     arguments = {
         "process": str(fault.process),
@@ -61,6 +68,7 @@ def program_for(fault: InjectedFault) -> str:
         "number": int(number),
         "exit_code": fault.exit_code,
         "tree": fault.tree,
+        "workers": f"{directory}/{WORKERS_FILE}",
     }
     sources = {
         f"{package}.{module}": files(package).joinpath(f"{module}.py").read_text() for package, module in _SOURCES

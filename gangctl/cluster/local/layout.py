@@ -2,8 +2,8 @@
 
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl
-    gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  termination-log  sidecar.log
-                           worker.log
+    gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
+                           termination-log  sidecar.log  worker.log
 
 Sockets are elsewhere, because their whole path must fit in 107 bytes.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.errors import Terminal
-from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM
+from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM, WORKERS_FILE
 
 DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -50,6 +50,11 @@ class PodFolder:
     def state_file(self) -> Path:
         """What the supervisor keeps for its next session."""
         return self.path / "supervisor.json"
+
+    @property
+    def workers(self) -> Path:
+        """Which process of the worker has which rank, as its supervisor says."""
+        return self.path / WORKERS_FILE
 
     @property
     def termination_log(self) -> Path:

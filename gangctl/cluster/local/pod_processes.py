@@ -6,9 +6,10 @@ from enum import StrEnum
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import pod_record, process
-from gangctl.cluster.local.layout import GangFolder, StateDirectory
+from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.worker_ranks import worker_ranks
 
 
 class PodProcess(StrEnum):
@@ -32,12 +33,18 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     return max(found, key=lambda one: one.incarnation)
 
 
-def processes(pod: PodRecord, target: PodProcess) -> tuple[Process, ...]:
-    """The running processes of a kind. For the worker: those that the supervisor started, without their children."""
+def processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[Process, int | None]:
+    """The running processes of a kind, with their ranks.
+
+    For the worker: those that the supervisor started, without their children.
+    """
     one = pod.sidecar if target is PodProcess.SIDECAR else pod.supervisor
     if one is None or not process.is_alive(one):
-        return ()
-    return process.children(one) if target is PodProcess.WORKER else (one,)
+        return {}
+    if target is not PodProcess.WORKER:
+        return {one: None}
+    ranks = worker_ranks(str(files.workers))
+    return {child: ranks[child.pid] for child in process.children(one) if child.pid in ranks}
 
 
 def controller_pid(state: StateDirectory) -> int:

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, Role
 from gangctl.api.names import parse_member_name
+from gangctl.api.start import preloaded
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
+from gangsidecar.wire import PRELOAD_VARIABLE
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _WITHOUT_EFFECT: Final = ("volumes", "nodeSelector", "affinity", "tolerations", "securityContext", "resourceClaims")
@@ -50,10 +52,15 @@ def command(job: GangJob, member: str, inherited: Mapping[str, str]) -> Command:
     pod = role.template.spec.model_extra or {}
     return Command(
         words=(*role.worker.command, *container.get("args", ())),
-        environment=_environment(container.get("env", ()), inherited),
+        environment=_environment(container.get("env", ()), inherited) | _start(role),
         directory=here / container.get("workingDir", ""),
         grace_seconds=pod.get("terminationGracePeriodSeconds", 30),
     )
+
+
+def _start(role: Role) -> dict[str, str]:
+    preload = preloaded(role.start)
+    return {PRELOAD_VARIABLE: preload} if preload else {}
 
 
 def refusals(job: GangJob) -> tuple[str, ...]:

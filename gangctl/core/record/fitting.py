@@ -54,7 +54,8 @@ def _without_members(status: Status) -> Status:
 
 def _in_short(status: Status) -> Status:
     def short(one: Incident) -> Incident:
-        return changed(one, cause=changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT]))
+        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT])
+        return changed(one, cause=cause, warm_start=None)
 
     return _earlier(status, short)
 

@@ -14,6 +14,7 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard
 from gangctl.core.record import stragglers
+from gangctl.core.record.warm_starts import warm_start
 from gangsidecar.wire import Phase
 
 REPORT_SECONDS: Final = 10.0
@@ -65,6 +66,7 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
         started = max(heard.phase_since for heard in runs.values())
         took = changed(took, start=milliseconds(started - began))
         members = stragglers.started(gang, last, runs)
+        last = changed(last, warm_start=warm_start(last, runs))
     firsts = _firsts(reports)
     heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + REPORT_SECONDS
     waits = more and not (firsts and heard_out)

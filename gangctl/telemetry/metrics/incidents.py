@@ -18,6 +18,8 @@ from gangctl.telemetry.metrics.labels import reason_of
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 PHASES: Final = tuple(PhaseMilliseconds.model_fields)
+STARTS: Final = ("Fork", "Exec")
+"""How a process was started."""
 TOTAL: Final = "total"
 """The whole incident, from the fault to the first training step; only if the framework reports steps."""
 
@@ -58,6 +60,12 @@ class IncidentMetrics:
             ["namespace", "reason"],
             registry=registry,
         )
+        self._starts = Counter(
+            "gangctl_warm_starts",
+            "Processes that restarts have started in roles with start type Fork: forked, or executed instead.",
+            ["namespace", "type"],
+            registry=registry,
+        )
         for phase, level in product((*PHASES, TOTAL), IncidentLevel):
             self._phases.labels(phase, level.value)
 
@@ -65,6 +73,8 @@ class IncidentMetrics:
         """Start the series of a namespace at zero, since Prometheus sees no increase in a series that is new."""
         self._incidents.labels(namespace)
         self._corrected.labels(namespace)
+        for kind in STARTS:
+            self._starts.labels(namespace, kind)
 
     def count(self, namespace: str, before: GangJob, after: GangJob) -> None:
         """Count what is new in the second of two stored objects of a gang."""
@@ -93,6 +103,9 @@ class IncidentMetrics:
             self._lost_steps.labels(namespace, reason).inc(max(0, new.lost_steps))
         if new.lost_seconds is not None and (old is None or old.lost_seconds is None):
             self._lost_seconds.labels(namespace, reason).inc(max(0.0, new.lost_seconds))
+        if new.warm_start is not None and (old is None or old.warm_start is None):
+            for kind, count in zip(STARTS, (new.warm_start.forked, new.warm_start.executed), strict=True):
+                self._starts.labels(namespace, kind).inc(max(0, count))
         self._time(PhaseMilliseconds() if old is None else old.milliseconds, new)
 
     def _time(self, known: PhaseMilliseconds, incident: Incident) -> None:

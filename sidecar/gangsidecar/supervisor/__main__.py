@@ -7,9 +7,10 @@ import sys
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.driver import Driver, SupervisorSettings
+from gangsidecar.supervisor.driver import Driver
 from gangsidecar.supervisor.machine import Identity
-from gangsidecar.wire import CLIENT_FOLDER
+from gangsidecar.supervisor.settings import SupervisorSettings
+from gangsidecar.wire import CLIENT_FOLDER, PRELOAD_VARIABLE
 
 
 class _Flag(NamedTuple):
@@ -29,6 +30,7 @@ _FLAGS = {
     "--address": _Flag("GANG_POD_IP", "", "address at which peers reach this pod"),
     "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after so long without controller and live worker"),
     "--termination-log": _Flag("GANG_TERMINATION_LOG", "termination-log beside --state", "file for the last words"),
+    "--preload": _Flag(PRELOAD_VARIABLE, "nothing", "Auto or modules, a comma between: fork workers from a template"),
     "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder with gangclient, for PYTHONPATH"),
 }
 
@@ -118,6 +120,7 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
         state=given["--state"],
         termination_log=words,
         client=client if os.path.isdir(client) else "",
+        preload="" if given["--preload"] == _FLAGS["--preload"].default else given["--preload"],
         orphan_ms=1000 * _natural(given, "--orphan-seconds"),
     )
 

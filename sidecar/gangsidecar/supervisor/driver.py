@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Deque, Dict, Optional, Tuple, get_args
+from typing import TYPE_CHECKING, Deque, Optional, get_args
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import checkpoints, launch, machine, orphans, ports, processes, state_file
+from gangsidecar.supervisor import checkpoints, machine, orphans, ports, processes, state_file
 from gangsidecar.supervisor.channel import Channel
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 from gangsidecar.supervisor.forked_helpers import ForkedHelpers
 from gangsidecar.supervisor.keeper import Keeper
 from gangsidecar.supervisor.scans import Scans
+from gangsidecar.supervisor.settings import SupervisorSettings
+from gangsidecar.supervisor.workers import Workers
 
 if TYPE_CHECKING:
     import socket
@@ -32,8 +33,6 @@ LAST_REPORT_MS = 1_000
 RESTORE_LOOK_MS = 2_000
 LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take a moment to appear here."""
-HOSTFILE = "hostfile"
-"""Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
 """SIGKILL is repeated after waits that double from the first to the last."""
@@ -41,23 +40,6 @@ LAST_KILL_AGAIN_MS = 1_000
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
 _RECEIVED = {wire.Directive, wire.Ping, wire.Scan, *get_args(wire.FrameworkMessage)}
-
-
-@dataclass(frozen=True)
-class SupervisorSettings:
-    """What the pod sets for its supervisor."""
-
-    identity: machine.Identity
-    command: Tuple[str, ...]
-    socket: str
-    """The unix socket on which the sidecar listens."""
-    state: str
-    """The file that outlives this process."""
-    termination_log: str
-    """The file that becomes the termination message of the container."""
-    client: str = ""
-    """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
-    orphan_ms: int = 600_000
 
 
 class Driver:
@@ -73,8 +55,8 @@ class Driver:
         self._state = self._begin()
         self._pending: Deque[machine.Event] = deque()
         self._draining = False
-        self._mains: Dict[int, launch.MainProcess] = {}
         self._helpers = ForkedHelpers(self._loop)
+        self._workers = Workers(self._loop, settings, self._helpers.pids)
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
@@ -86,6 +68,7 @@ class Driver:
     def run(self) -> int:
         """Supervise until the machine's Quit; returns the exit code."""
         self._loop.catch(_CAUGHT, self._on_signal)
+        self._workers.begin()
         self._connect()
         self._keep_alive()
         self._send_news()
@@ -95,6 +78,7 @@ class Driver:
             due = machine.deadline(self._state)
             self._feed(*([machine.Tick()] if due is not None and due <= now_ms() else []))
             self._send_news()
+        self._workers.end()
         log("info", "the supervisor ends", session=self._state.session)
         return 0
 
@@ -150,7 +134,7 @@ class Driver:
 
     def _carry_out(self, effect: machine.Effect) -> None:
         if isinstance(effect, machine.Spawn):
-            self._spawn(effect)
+            self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
             processes.signal_tree(effect.signum, self._helpers.pids)
         elif isinstance(effect, machine.KillTree):
@@ -170,25 +154,6 @@ class Driver:
 
     # The worker.
 
-    def _spawn(self, effect: machine.Spawn) -> None:
-        settings = self._settings
-        hostfile = os.path.join(os.path.dirname(settings.socket), HOSTFILE)
-        try:
-            launch.write_hosts(hostfile, effect.run.hosts)
-        except OSError as error:
-            log("warning", "the host file can't be written", file=hostfile, reason=error)
-        for process in effect.run.processes:
-            env = launch.environment(dict(os.environ), process, settings.identity.pod, settings.client)
-            try:
-                pid, started = launch.start(settings.command, env, process.local_rank)
-            except (OSError, ValueError) as error:
-                failed = launch.failed(settings.command[0], process.local_rank, error)
-                log("error", "the worker could not be executed", attempt=effect.attempt, reason=failed.message)
-                self._pending.append(failed)
-                continue
-            self._mains[pid] = started
-        self._pending.append(machine.Started())
-
     def _kill(self) -> None:
         """SIGKILL what is left, and again, as a process may fork between the look and the signal."""
         stop = self._state.stop
@@ -201,9 +166,8 @@ class Driver:
     def _reap(self) -> None:
         for pid, status in processes.reap():
             self._helpers.pids.discard(pid)
-            started = self._mains.pop(pid, None)
-            if started is not None:
-                exited = launch.ended(started, status)
+            exited = self._workers.ended(pid, status)
+            if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
         if self._state.alive and processes.only_children(self._helpers.pids):
@@ -214,7 +178,7 @@ class Driver:
             log("info", "the pod is to end", signal=signum)
             self._feed(machine.Terminate())
         elif signum in _FORWARDED:
-            processes.send(self._mains, signum)
+            processes.send(self._workers.pids, signum)
 
     def _look(self, effect: machine.LookForRestore, give_up: int, before: str = checkpoints.UNKNOWN) -> None:
         """Look for the restore point, and a few times again before it counts as missing. ``before``: the last."""
@@ -272,6 +236,8 @@ class Driver:
         if isinstance(message, wire.Scan):
             self._scans.take(message)
         else:
+            if isinstance(message, wire.Progress):
+                self._workers.progressed(message)
             self._feed(message)
         return True
 

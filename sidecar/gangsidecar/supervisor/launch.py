@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from typing import NamedTuple, Sequence
+from typing import Callable, Dict, List, NamedTuple, Sequence
 
 from gangsidecar import wire
 from gangsidecar.supervisor import processes
@@ -18,6 +18,10 @@ NOT_EXECUTABLE = 126
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+
+
+Spawn = Callable[[List[str], Dict[str, str]], int]
+"""Starts a command with an environment; returns its pid."""
 
 
 class MainProcess(NamedTuple):
@@ -61,7 +65,7 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     os.replace(temporary, path)
 
 
-def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple[int, MainProcess]:
+def start(command: Sequence[str], env: dict[str, str], local_rank: int, spawn: Spawn) -> tuple[int, MainProcess]:
     """Start one process; returns its pid.
 
     Raises:
@@ -70,7 +74,7 @@ def start(command: Sequence[str], env: dict[str, str], local_rank: int) -> tuple
     error_file = env.get(ERROR_FILE, "")
     if error_file:
         _delete(error_file)
-    pid = processes.spawn([expand(part, env) for part in command], env)
+    pid = spawn([expand(part, env) for part in command], env)
     return pid, MainProcess(local_rank, error_file, processes.oom_kills())
 
 

@@ -13,6 +13,8 @@ import os
 import signal
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
+from gangsidecar.supervisor import cgroup
+
 MARK = "GANG_SUPERVISED"
 """With GANG_POD_UID it marks each process of a worker, so that the next supervisor finds what a killed one left."""
 
@@ -136,15 +138,16 @@ def children(pid: int) -> List[int]:
     return found
 
 
-def _children_by_parent(parent: int) -> List[int]:
-    return [pid for pid in _pids() if _parent(pid) == parent]
+def _children_by_parent(of: int) -> List[int]:
+    return [pid for pid in _pids() if parent(pid) == of]
 
 
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _parent(pid: int) -> Optional[int]:
+def parent(pid: int) -> Optional[int]:
+    """The parent of a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # After the name, which is in parentheses and may hold anything: the state and the parent.
@@ -191,18 +194,22 @@ def signal_tree(signum: int, helpers: Set[int]) -> None:
 def kill_tree(helpers: Set[int]) -> None:
     """SIGKILL everything below this process but its helpers. A tree that forks all the time may need another call.
 
-    PID 1 reaches its whole namespace in one call, helpers too, and no fork escapes it.
+    PID 1 reaches its whole namespace, also what was put into it from outside. No fork escapes its last resort, one call
+    that ends its helpers too.
     """
     me = os.getpid()
-    if me == 1:
-        send([-1], signal.SIGKILL)
-        return
     killed: Set[int] = set()
-    for _ in range(_ROUNDS):
-        found = [pid for pid in descendants(me, helpers, signal.SIGKILL) if pid not in killed]
+    for _ in range(_ROUNDS if helpers or me != 1 else 0):
+        if me == 1:
+            found = [pid for pid in _pids() if pid not in killed and pid != me and pid not in helpers]
+            send(found, signal.SIGKILL)
+        else:
+            found = [pid for pid in descendants(me, helpers, signal.SIGKILL) if pid not in killed]
         if not found:
             return
         killed.update(found)
+    if me == 1:
+        send([-1], signal.SIGKILL)
 
 
 def marked(pod: str) -> List[int]:
@@ -237,7 +244,8 @@ def _environment(pid: int) -> List[bytes]:
 
 def oom_kills() -> int:
     """How many processes of this cgroup the kernel has killed for lack of memory; 0 if that is unknown."""
-    for path in _oom_files():
+    names = ("memory.events", "memory.oom_control")
+    for path in (f"{folder}/{name}" for folder in cgroup.memory_folders() for name in names):
         try:
             with open(path, encoding="ascii") as file:
                 for line in file:
@@ -247,21 +255,3 @@ def oom_kills() -> int:
         except (OSError, ValueError):
             continue
     return 0
-
-
-def _oom_files() -> Iterator[str]:
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        # In a container the path may be the host's, while what is mounted is the container's own group.
-        if controllers == "":
-            yield f"/sys/fs/cgroup{path}/memory.events"
-            yield "/sys/fs/cgroup/memory.events"
-        elif "memory" in controllers.split(","):
-            yield f"/sys/fs/cgroup/memory{path}/memory.oom_control"
-            yield "/sys/fs/cgroup/memory/memory.oom_control"

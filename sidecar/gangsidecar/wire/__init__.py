@@ -38,11 +38,19 @@ from gangsidecar.wire.messages import (
     Restore,
     Run,
     Verb,
+    WarmStart,
     aged,
 )
 from gangsidecar.wire.ranges import from_ranges, to_ranges
 from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
-from gangsidecar.wire.shared_folder import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
+from gangsidecar.wire.shared_folder import (
+    CLIENT_FOLDER,
+    FRAMEWORK_SOCKET,
+    PRELOAD_VARIABLE,
+    SUPERVISOR_PROGRAM,
+    SUPERVISOR_SOCKET,
+    WORKERS_FILE,
+)
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
     LEADER_HEADER,
@@ -64,11 +72,13 @@ __all__ = [
     "MAX_ITEMS",
     "MAX_MS",
     "MAX_STRING",
+    "PRELOAD_VARIABLE",
     "REVISION",
     "REVISION_HEADER",
     "SUPERVISOR_PROGRAM",
     "SUPERVISOR_SOCKET",
     "VERSION",
+    "WORKERS_FILE",
     "Checkpoint",
     "Directive",
     "Dropped",
@@ -90,6 +100,7 @@ __all__ = [
     "Scanned",
     "Tier",
     "Verb",
+    "WarmStart",
     "WireError",
     "aged",
     "decode",

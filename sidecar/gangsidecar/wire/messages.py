@@ -123,6 +123,20 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """How the processes of an attempt were started, where the role starts them with Fork. From revision 4."""
+
+    attempt: int
+    forked: int
+    """How many were forked from the template."""
+    executed: int
+    obstacle: str = ""
+    """Why the newest of the others were executed, in a sentence."""
+    template_bytes: int = 0
+    """Memory that the template alone used."""
+
+
+@dataclass(frozen=True)
 class Request:
     """A framework asks for a restart of the gang."""
 
@@ -179,6 +193,8 @@ class Report:
     """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it. From revision 3."""
     dropped: Tuple[Dropped, ...] = ()
     """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
+    warm_start: Optional[WarmStart] = None
+    """Of the newest worker; absent if the role executes its command. From revision 4."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from gangsidecar import bundle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 from tests.sidecar.supervisor.supervised import Member
+from tests.sidecar.supervisor.warm import Warm
 
 
 @pytest.fixture
@@ -27,6 +28,8 @@ def small_group() -> Iterator[Path]:
     except OSError:
         pytest.skip("no right to make a memory cgroup of version 1")
     yield group
+    for pid in (group / "cgroup.procs").read_text().split():  # of a supervisor that another fixture ends
+        (group.parent / "cgroup.procs").write_text(pid)
     group.rmdir()
 
 
@@ -42,3 +45,8 @@ def member(archive: Path, tmp_path: Path) -> Iterator[Member]:
     one = Member(archive, tmp_path)
     yield one
     one.clean_up()
+
+
+@pytest.fixture
+def warm(member: Member, tmp_path: Path) -> Warm:
+    return Warm(member, tmp_path)

@@ -30,6 +30,7 @@ from gangctl.api.names import (
     pod_name,
 )
 from gangctl.api.roles_hash import roles_hash
+from gangctl.api.start import preloaded
 from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
@@ -71,6 +72,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,
         create=create,
+        preload=preloaded(role.start),
         restart_all=restart_all,
     )
     changes = {

@@ -19,7 +19,13 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.fields import as_list, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, SHARED_MOUNT
 from gangctl.core.policy.pods import CreatePod
-from gangsidecar.wire import CLIENT_FOLDER, FRAMEWORK_SOCKET, SUPERVISOR_PROGRAM, SUPERVISOR_SOCKET
+from gangsidecar.wire import (
+    CLIENT_FOLDER,
+    FRAMEWORK_SOCKET,
+    PRELOAD_VARIABLE,
+    SUPERVISOR_PROGRAM,
+    SUPERVISOR_SOCKET,
+)
 
 SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/{SUPERVISOR_PROGRAM}", "run", "--")
 """``-IS``: isolated and without site packages; otherwise the archive would restart itself with these flags."""
@@ -35,6 +41,7 @@ RESERVED_VARIABLES: Final = frozenset(
         "GANG_TERMINATION_LOG",
         "GANG_CLIENT_DIR",
         "GANG_SOCKET",
+        PRELOAD_VARIABLE,
     }
 )
 TERMINATION_LOG: Final = "/dev/termination-log"
@@ -49,7 +56,7 @@ def escape_dollars(text: str) -> str:
 
 
 def supervised_container(
-    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, restart_all: bool
+    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, preload: str, restart_all: bool
 ) -> dict[str, Any]:
     """The worker's container with the supervisor as its entry point.
 
@@ -58,6 +65,7 @@ def supervised_container(
         path: Path of it in the job, for errors.
         uid: UID of the gang.
         create: The pod's member and incarnation.
+        preload: What a template imports; empty if the worker is executed.
         restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
@@ -68,7 +76,13 @@ def supervised_container(
     if container.get("args") is not None:
         made["args"] = _arguments(container["args"], f"{path}.args")
     termination_log = str(container.get("terminationMessagePath") or TERMINATION_LOG)
-    made["env"] = [*_environment(uid, create, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
+    plain = {
+        "GANG_UID": uid,
+        "GANG_MEMBER": create.member,
+        "GANG_INCARNATION": str(create.incarnation),
+        **({PRELOAD_VARIABLE: preload} if preload else {}),
+    }
+    made["env"] = [*_environment(plain, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
     made["volumeMounts"] = [*_mounts(container.get("volumeMounts"), f"{path}.volumeMounts"), dict(SHARED_MOUNT)]
     if restart_all:
         made |= {"restartPolicy": "Never", "restartPolicyRules": [dict(RESTART_ALL)]}
@@ -83,8 +97,7 @@ def _arguments(written: Any, path: str) -> list[str]:
     return [escape_dollars(word) for word in words]
 
 
-def _environment(uid: str, create: CreatePod, termination_log: str) -> list[dict[str, Any]]:
-    plain = {"GANG_UID": uid, "GANG_MEMBER": create.member, "GANG_INCARNATION": str(create.incarnation)}
+def _environment(plain: dict[str, str], termination_log: str) -> list[dict[str, Any]]:
     downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
     paths = {
         "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/{SUPERVISOR_SOCKET}",

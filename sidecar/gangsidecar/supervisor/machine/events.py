@@ -41,7 +41,10 @@ class TreeGone:
 
 @dataclass(frozen=True)
 class Started:
-    """Every process of the newest Spawn was executed."""
+    """Every process of the newest Spawn was started."""
+
+    warm_start: Optional[wire.WarmStart] = None
+    """How, where they may be forks of a template."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ class State:
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
     """Between LookForRestore and its answer."""
+    warm_start: Optional[wire.WarmStart] = None
+    """How the newest worker was started."""
     missing_step: Optional[int] = None
     missing_attempt: int = 0
     missing_folder: bool = False
@@ -139,6 +141,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         loaded=histories.loaded(state.history, now_ms),
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,
+        warm_start=state.warm_start,
     )
 
 

@@ -15,11 +15,11 @@ from gangsidecar.supervisor.machine.state import Result, State
 from gangsidecar.wire import Phase
 
 
-def started(state: State, now_ms: int, _event: Started) -> Result:
-    """The age of Running counts from the last exec."""
+def started(state: State, now_ms: int, event: Started) -> Result:
+    """The age of Running counts from the last start of a process."""
     if state.phase is not Phase.RUNNING:
         return state, ()
-    return replace(state, phase_since=now_ms), (Send(),)
+    return replace(state, phase_since=now_ms, warm_start=event.warm_start), (Send(),)
 
 
 def exited(state: State, now_ms: int, event: Exited) -> Result:

@@ -121,6 +121,7 @@ VARIABLES = f"""
         - {{name: GANG_ORPHAN_SECONDS, value: "60"}}
         {CONTAINED}
 """
+FORK = "{type: Fork, preload: {type: Modules, modules: [torch, torch.optim]}}"
 SPARES = MINIMAL.replace("replicas: 2", "replicas: 2\n  spares: 1")
 REPLACED = {
     "phase": "Gathering",
@@ -139,6 +140,11 @@ CASES = {
     "minimal": Case("A role with one container.", job(MINIMAL), CreatePod("worker-1", 0)),
     "onfailure": Case(
         "The same on nodes without RestartAllContainers.", job(MINIMAL), CreatePod("worker-1", 0), restart_all=False
+    ),
+    "forked": Case(
+        "The supervisor gets the modules that the template of the worker imports.",
+        job(MINIMAL.replace("replicas: 2", f"replicas: 2\n  start: {FORK}")),
+        CreatePod("worker-1", 0),
     ),
     "spare": Case("The pod of a spare is like any other pod.", job(SPARES), CreatePod("worker-2", 0)),
     "torchrun": Case(

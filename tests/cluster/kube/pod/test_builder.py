@@ -17,6 +17,7 @@ from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
+from gangsidecar.wire import PRELOAD_VARIABLE
 from tests.cluster.kube.pod.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"
@@ -126,8 +127,9 @@ def test_reserved_variables_win_and_come_first() -> None:
     env = built(CASES["variables"])["spec"]["containers"][0]["env"]
     names = [one["name"] for one in env]
     assert len(names) == len(set(names))
-    assert set(names[: len(RESERVED_VARIABLES)]) == RESERVED_VARIABLES
-    assert names[len(RESERVED_VARIABLES) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
+    ours = RESERVED_VARIABLES - {PRELOAD_VARIABLE}
+    assert set(names[: len(ours)]) == ours
+    assert names[len(ours) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
     assert env[-3]["value"] == "$(GANG_POD_IP)/$(HOST)"
 
 

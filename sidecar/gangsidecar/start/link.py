@@ -1,0 +1,53 @@
+"""Lines of JSON over a unix socket, with files."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+from typing import Any
+
+_PIECE = 1 << 16
+
+
+def send(link: socket.socket, **message: Any) -> None:
+    """Send one line.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    link.sendall(json.dumps(message).encode() + b"\n")
+
+
+def send_with(link: socket.socket, file: int, **message: Any) -> None:
+    """Send one line with a file.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    data = json.dumps(message).encode() + b"\n"
+    sent = link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))])
+    link.sendall(data[sent:])
+
+
+def receive(link: socket.socket) -> tuple[str, list[int]]:
+    """The next line, and the files that came with it. An empty line means that the other side is gone.
+
+    A side sends its next line only after the answer, so nothing of it can be in the last piece.
+    """
+    pieces: list[bytes] = []
+    files = array.array("i")
+    while not pieces or not pieces[-1].endswith(b"\n"):
+        try:
+            piece, ancillary, _, _ = link.recvmsg(_PIECE, socket.CMSG_LEN(files.itemsize), socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            piece, ancillary = b"", []
+        for _level, _kind, data in ancillary:
+            files.frombytes(data[: len(data) - len(data) % files.itemsize])
+        if not piece:
+            for file in files:
+                os.close(file)
+            return "", []
+        pieces.append(piece)
+    return b"".join(pieces).decode(), list(files)

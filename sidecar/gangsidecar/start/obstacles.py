@@ -1,0 +1,184 @@
+"""What keeps a template from being forked: each would make the child differ from a process that was just started.
+
+A thread that the child does not have may hold a lock that is never released; a device's driver, a connection and a
+shared mapping belong to one process. The answer is a sentence that names what was found, and says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from importlib.machinery import all_suffixes
+from typing import NamedTuple, Tuple
+
+DEVICES = (
+    "/dev/nvidia",
+    "/dev/kfd",
+    "/dev/dri/",
+    "/dev/accel",
+    "/dev/neuron",
+    "/dev/habanalabs",
+    "/dev/vfio/",
+    "/dev/dxg",
+)
+ADVICE = "start it with Exec, or name the modules without this one in preload"
+
+
+Version = Tuple[str, int, int]
+"""File, time of change in ns, and size."""
+
+
+class Surroundings(NamedTuple):
+    """What a start would find, taken before anything was preloaded."""
+
+    folder: str
+    umask: int
+    files: AbstractSet[int]
+    shared: int
+    """How many mappings are shared and can be written."""
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """Those of this process."""
+        return cls(os.getcwd(), _umask(), {number for number, _ in _files()}, _shared_mappings())
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a preloaded module") -> str:
+    """The first thing that a child can't share or does not have; empty if there is none.
+
+    Args:
+        before: the surroundings when the template began.
+        ours: files that the template itself has opened since.
+        by: what has caused it.
+    """
+    known = {*before.files, *ours}
+    found = (
+        _thread()
+        or _child()
+        or next(filter(None, (_file(number, path) for number, path in _files() if number not in known)), "")
+        or _changed_surroundings(before)
+    )
+    return f"{by} {found}: {ADVICE}" if found else ""
+
+
+def shares_memory(before: Surroundings) -> str:
+    """Whether a module has mapped memory that all children would write to; empty if none has."""
+    found = _shared_mappings() > before.shared
+    return f"a preloaded module has mapped memory that processes share: {ADVICE}" if found else ""
+
+
+def _thread() -> str:
+    threads = os.listdir("/proc/self/task")
+    if len(threads) == 1:
+        return ""
+    named = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
+    others = [_comm(thread) for thread in threads if int(thread) != os.getpid()]
+    what = f"Python thread {named[0]!r}" if named else f"thread {others[0] if others else '?'!r} of a library"
+    return f"has started a thread ({what})"
+
+
+def _comm(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"
+
+
+def _child() -> str:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return ""
+    return "has started a process"
+
+
+def _files() -> list[tuple[int, str]]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append((int(name), os.readlink(f"/proc/self/fd/{name}")))
+        except OSError:
+            continue  # The one with which the folder was listed.
+    return found
+
+
+def _file(number: int, path: str) -> str:
+    """Ordinary files and /dev/null may stay open: a child reads on from where the template was."""
+    if path.startswith(DEVICES):
+        return f"has opened the device {path}"
+    try:
+        mode = os.fstat(number).st_mode
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(mode) or stat.S_ISCHR(mode) else f"has opened a connection or a pipe ({path})"
+
+
+def _shared_mappings() -> int:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        return sum(line.split(None, 2)[1] in {"rw-s", "rwxs", "-w-s"} for line in file)
+
+
+def _changed_surroundings(before: Surroundings) -> str:
+    if os.getcwd() != before.folder:
+        return f"has changed the working directory to {os.getcwd()}"
+    return "" if _umask() == before.umask else f"has set the umask to {_umask():04o}"
+
+
+def versions(names: Sequence[str]) -> dict[str, Version]:
+    """The version of each of these modules that is a file."""
+    found = {}
+    for name in names:
+        path = getattr(sys.modules.get(name), "__file__", None)
+        version = _version(path) if isinstance(path, str) else None
+        if version is not None:
+            found[name] = version
+    return found
+
+
+def _version(path: str) -> Version | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
+
+
+def changed(modules: dict[str, Version]) -> str:
+    """The first of these modules whose file is no longer what it was; empty if there is none."""
+    for name, version in modules.items():
+        if _version(version[0]) != version:
+            return f"the file of the preloaded module {name} has changed: {version[0]}"
+    return ""
+
+
+def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
+    """The first preloaded module in place of which a start would import a file of the user; empty if there is none.
+
+    Args:
+        folder: what comes first in the worker's ``sys.path``.
+        loaded: the modules that Python itself has loaded: no start looks for them in the folder.
+    """
+    try:
+        entries = os.listdir(folder) if folder else []
+    except OSError:
+        return ""  # An archive: what is in it is seldom named as an installed module.
+    preloaded = {name for name in sys.modules if "." not in name and name not in loaded}
+    for entry in entries:
+        name, dot, suffix = entry.partition(".")
+        path = os.path.join(folder, entry)
+        if name not in preloaded or not (dot + suffix in all_suffixes() or os.path.isfile(f"{path}/__init__.py")):
+            continue
+        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(os.path.join(folder, "")):
+            return f"{path} hides the installed module {name}, which was preloaded: rename it, or start with Exec"
+    return ""

@@ -1,0 +1,73 @@
+"""Records what a worker imports, so that the next template can import it ahead.
+
+A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
+Only modules of the interpreter and of installed packages are recorded, never the user's own files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+MAX_BYTES = 4 << 20
+"""Each start that is executed appends its imports again; beyond this nothing is written."""
+
+
+class Recorder:
+    """Appends the name of each imported module to a file, a line each. Nothing that fails here reaches the worker."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._pending: list[str] = []
+        self._places = installed_places()
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
+        """Find nothing."""
+        found = {one: sys.modules[one] for one in self._pending if one in sys.modules}
+        done = [one for one, module in found.items() if not _is_loading(module)]
+        self._write([one for one in done if is_installed(found[one], self._places)])
+        self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
+        self._pending.append(name)
+        return None
+
+    def _write(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        try:
+            descriptor = os.open(self._file, FLAGS, 0o600)
+            try:
+                if os.fstat(descriptor).st_size < MAX_BYTES:
+                    os.write(descriptor, "".join(name + "\n" for name in names).encode())
+            finally:
+                os.close(descriptor)
+        except (OSError, UnicodeError):
+            return
+
+
+def _is_loading(module: Any) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def installed_places() -> tuple[str, ...]:
+    """The folders of the standard library and of installed packages."""
+    import site  # noqa: PLC0415 - also where Python was started with -S
+
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths.update(path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"})
+    if sys.flags.no_user_site == 0:
+        paths.add(site.getusersitepackages())
+    return tuple(os.path.join(path, "") for path in paths if path)
+
+
+def is_installed(module: Any, places: tuple[str, ...]) -> bool:
+    """Whether it is of the interpreter or of an installed package."""
+    spec = getattr(module, "__spec__", None)
+    origin = getattr(spec, "origin", None)
+    if origin in {"built-in", "frozen"}:
+        return True
+    return isinstance(origin, str) and origin.startswith(places)

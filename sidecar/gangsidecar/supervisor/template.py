@@ -1,0 +1,144 @@
+"""The supervisor's side of a template: it starts one, has it preload modules, and forks workers from it.
+
+The rule: nothing here is ever needed. When there is no template, when it is busy, says no or does not answer in time,
+the worker is executed, and ``obstacle`` says why. A template must never be taken for a worker: the caller keeps its pid
+among those that are left alone when a worker's tree is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from typing import Any, Dict, Optional, Sequence
+
+from gangsidecar.common.log import log
+from gangsidecar.start.child import ONLY_TEMPLATE
+from gangsidecar.start.link import receive, send, send_with
+from gangsidecar.supervisor import memory, processes
+from gangsidecar.supervisor.event_loop import READ, EventLoop
+
+IMPORTING = "the template is still importing"
+LONGEST = 500
+"""Characters of what a template says: what a module or a thread is called may have any length."""
+ANSWER_SECONDS = 2.0
+"""A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
+half a second on a busy machine, and the imports that an exec costs instead take several."""
+
+
+class Template:
+    """One process that has imported what the worker imports."""
+
+    def __init__(
+        self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: Dict[str, str]
+    ) -> None:
+        """Start it.
+
+        Args:
+            loop: calls back when it answers.
+            program: the command up to the descriptor of its socket.
+            target: what it will run in its children. It is only there to be seen in lists of processes.
+            environment: that of its children without what differs between them.
+
+        Raises:
+            OSError: it can't be started.
+        """
+        self._loop = loop
+        self._connection, its_end = socket.socketpair()
+        self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.
+        with its_end:
+            its_end.set_inheritable(True)
+            try:
+                self.pid = processes.spawn([*program, str(its_end.fileno()), *target], {**environment, **ONLY_TEMPLATE})
+            except OSError:
+                self._connection.close()
+                raise
+        self.pace = 1.0
+        """The share of the time that its imports may take."""
+        self.is_over = False
+        self.is_useless = False
+        """Another template would come to the same end."""
+        self.obstacle = IMPORTING
+        """Why it can't fork now; empty if it can."""
+        self.bytes = 0
+        """Memory that it alone uses."""
+        loop.watch(self._connection, READ, self._read)
+
+    def preload(self, modules: Sequence[str], pace: float) -> None:
+        """Have it import these. ``pace``: the share of the time that this may take, from 0 to 1."""
+        self.pace, self.obstacle = pace, IMPORTING
+        try:
+            send(self._connection, preload=list(modules), pace=pace)
+        except OSError as error:
+            self.end(f"the template is gone: {error}")
+
+    def fork(self, command: Sequence[str], environment: Dict[str, str]) -> Optional[int]:
+        """Fork a worker; returns its pid, or None with an ``obstacle``: then execute it.
+
+        When this returns, the child is a child of this process and may run.
+        """
+        if self.obstacle:
+            return None
+        link, its_end = socket.socketpair()
+        with link:
+            link.settimeout(ANSWER_SECONDS)
+            try:
+                with its_end:
+                    send_with(self._connection, its_end.fileno(), fork=environment, command=list(command))
+                answer = _parsed(receive(link)[0])
+                pid = int(answer.get("pid", 0))
+                wrong = str(answer.get("obstacle", "the template did not fork"))
+                if not wrong and processes.parent(pid) != os.getpid():
+                    wrong = "this supervisor can't adopt what the template forks"
+                if not wrong:
+                    send(link, go=True)
+                    return pid
+            except (OSError, ValueError, TypeError) as error:
+                wrong = f"the template did not answer within {ANSWER_SECONDS} s: {error or type(error).__name__}"
+        self.end(wrong)  # A child whose link is closed without a command ends by itself.
+        return None
+
+    def end(self, why: str, *, for_good: bool = False) -> None:
+        """Kill it. The caller reaps it. ``for_good``: another would come to the same end."""
+        if self.is_over:
+            return
+        self.is_over, self.is_useless, self.obstacle, self.bytes = True, for_good, why[:LONGEST], 0
+        log("info", "the template ends", pid=self.pid, reason=why)
+        self._loop.forget(self._connection)
+        self._connection.close()
+        processes.send([self.pid], signal.SIGKILL)
+
+    def gone(self) -> None:
+        """It has ended by itself."""
+        importing = self.obstacle == IMPORTING
+        self.end("the template was killed, or a preloaded module has ended it", for_good=importing)
+
+    def _read(self, _mask: int) -> None:
+        try:
+            text, _ = receive(self._connection)
+            answer = _parsed(text)
+            obstacle = str(answer["obstacle"]) if text else ""
+        except (OSError, ValueError, KeyError) as error:
+            self.end(f"the template can't be understood: {error!r}", for_good=True)
+            return
+        if not text:
+            self.gone()
+        elif obstacle:
+            self.end(obstacle, for_good=True)
+        else:
+            self.obstacle, self.bytes = "", memory.own(self.pid)
+            failed = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            log("info", "the template is ready", pid=self.pid, mebibytes=self.bytes >> 20, not_imported=failed)
+
+
+def _parsed(text: str) -> Dict[str, Any]:
+    """What the template says; nothing if it is gone.
+
+    Raises:
+        ValueError: it can't be understood.
+    """
+    answer = json.loads(text or "{}")
+    if not isinstance(answer, dict):
+        raise ValueError(f"a {type(answer).__name__}")  # noqa: TRY004 - as for all that is malformed
+    return answer

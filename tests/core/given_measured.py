@@ -1,0 +1,29 @@
+"""What a member says of its worker beside its steps: one function a sentence of a scenario file."""
+
+from __future__ import annotations
+
+from gangsidecar.wire import Loaded, Progress, WarmStart
+from tests.core.given import run
+from tests.core.world import World
+
+
+def loaded(world: World, member: str, milliseconds: str) -> None:
+    """A rank of it says how long it took to load the restore point, a moment ago."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    world.again(member, loaded=Loaded(attempt, 0, int(milliseconds)))
+
+
+def phase(world: World, member: str, name: str) -> None:
+    """It reported that it does something else now."""
+    report = world.heard[world.newest(member)].report
+    step = 0 if report.progress is None else report.progress.step
+    world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
+
+
+def warm(world: World, member: str, how: str) -> None:
+    """It runs, and says how its worker was started."""
+    run(world, member)
+    attempt = world.heard[world.newest(member)].report.attempt
+    _, _, obstacle = how.partition(" because ")
+    told = WarmStart(attempt, int(not obstacle), int(bool(obstacle)), obstacle, template_bytes=300 << 20)
+    world.again(member, warm_start=told)
