@@ -14,7 +14,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.world import Device, Heard, Observed, Pod
-from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned
+from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned, WarmStart
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times
 from tests.core.world import MANIFEST
 
@@ -153,6 +153,7 @@ def _pods() -> st.SearchStrategy[Pod]:
 def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
     """Reports of supervisors in no pod yet."""
     age = st.integers(0, 100_000)
+    anything = st.integers(-(2**63), 2**63 - 1)
     rank = st.none() | some
     by_itself = st.builds(
         End, some, some, age, rank, exit_code=codes, stopped=st.booleans(), oom=st.booleans(), hidden=st.booleans()
@@ -179,6 +180,7 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
             Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age, st.none() | age
         ),
         loaded=st.none() | st.builds(Loaded, some, age, age, rank),
+        warm_start=st.none() | st.builds(WarmStart, some, anything, anything, st.text(max_size=9), anything),
         request=st.none()
         | st.builds(Request, some, age, st.just("NaN"), rank, st.sampled_from(list(Level)), st.booleans()),
         address=st.just("10.0.0.1"),

@@ -139,11 +139,18 @@ def versions(names: Sequence[str]) -> dict[str, Version]:
     """The version of each of these modules that is a file."""
     found = {}
     for name in names:
-        path = getattr(sys.modules.get(name), "__file__", None)
-        version = _version(path) if isinstance(path, str) else None
+        version = _version(_file_of(name))
         if version is not None:
             found[name] = version
     return found
+
+
+def _file_of(name: str) -> str:
+    try:
+        path = getattr(sys.modules[name], "__file__", None)
+    except Exception:  # noqa: BLE001 - an object in sys.modules may be anything, and raise anything
+        return ""
+    return path if isinstance(path, str) else ""
 
 
 def _version(path: str) -> Version | None:
@@ -179,6 +186,6 @@ def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
         path = os.path.join(folder, entry)
         if name not in preloaded or not (dot + suffix in all_suffixes() or os.path.isfile(f"{path}/__init__.py")):
             continue
-        if not (getattr(sys.modules[name], "__file__", None) or "").startswith(os.path.join(folder, "")):
+        if not _file_of(name).startswith(os.path.join(folder, "")):
             return f"{path} hides the installed module {name}, which was preloaded: rename it, or start with Exec"
     return ""

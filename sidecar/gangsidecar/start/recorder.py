@@ -28,12 +28,18 @@ class Recorder:
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find nothing."""
+        try:  # noqa: SIM105 - contextlib would be imported into the worker
+            self._record(name)
+        except Exception:  # noqa: BLE001, S110 - an object in sys.modules may be anything, and raise anything
+            pass
+        return None
+
+    def _record(self, name: str) -> None:
         found = {one: sys.modules[one] for one in self._pending if one in sys.modules}
         done = [one for one, module in found.items() if not _is_loading(module)]
         self._write([one for one in done if is_installed(found[one], self._places)])
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
         self._pending.append(name)
-        return None
 
     def _write(self, names: Sequence[str]) -> None:
         if not names:

@@ -87,6 +87,7 @@ def test_an_import_that_can_not_be_forked_is_named(warm: Warm, code: str, said: 
         "import signal; signal.signal(signal.SIGTERM, lambda *_: None); signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
         "import sys; sys.meta_path[:] = list(sys.meta_path)",
         "import sys; sys.stdout = None",
+        "import sys\nclass Odd:\n def __getattr__(self, name): raise KeyError(name)\nsys.modules[__name__] = Odd()",
     ],
 )
 def test_what_a_module_does_at_import_does_not_reach_the_start(warm: Warm, code: str) -> None:
