@@ -178,6 +178,19 @@ def test_random_states_differ_between_forked_processes(warm: Warm) -> None:
     assert all(one != other for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("number", ["", "1", "2"])
+def test_a_library_uses_as_many_threads_as_after_a_start(warm: Warm, number: str) -> None:
+    multiplies = "import numpy, os; a = numpy.ones((600, 600)); total = float((a @ a).sum())"
+    warm.script.write_text(reporting(multiplies, '[total, len(os.listdir("/proc/self/task"))]'))
+    warm.start(sys.executable, str(warm.script), preload="numpy")
+    plain = {"OMP_NUM_THREADS": number} if number else {}
+    warm.ready()
+    warm.run(**plain)
+    assert warm.told.forked == 1
+    cores = len(os.sched_getaffinity(0))
+    assert warm.report() == [600.0**3, int(number or cores)]
+
+
 def test_processes_of_multiprocessing_find_the_script(warm: Warm) -> None:
     warm.script.write_text(
         "import multiprocessing, os, sys\n"
