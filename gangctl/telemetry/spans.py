@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentMember, WarmStart
+from gangctl.api.incident import Incident, IncidentMember
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import (
@@ -28,6 +28,7 @@ from gangctl.core.facts.trace_context import (
     settled_at,
     trace_of,
 )
+from gangctl.telemetry.span_attributes import Attributes, Value, known, root_attributes
 
 ROOT: Final = "gang.restart"
 QUIET_SECONDS: Final = 300.0
@@ -48,9 +49,6 @@ PARENTS: Final = {
 _ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 _PHASES: Final = ("detect", "stop", "replace", "back_off", "barrier", "start", "first_step")
-
-Value = str | int | float | bool
-Attributes = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
         "",
         began(incident),
         _end(job, incident, phases),
-        _root_attributes(job, incident),
+        root_attributes(job, incident),
         link=linked if is_trace_id(linked) and linked != trace else "",
         failed=_failure(incident) if incident.outcome in {"Failed", "Held"} else "",
     )
@@ -245,57 +243,13 @@ def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span)
         parent.span_id,
         begin,
         end,
-        _known(attributes),
+        known(attributes),
         failed=_failure(incident) if at_fault else "",
     )
 
 
 def _within(parent: Span, time: float) -> float:
     return max(parent.begin, time if parent.end is None else min(parent.end, time))
-
-
-def _root_attributes(job: GangJob, incident: Incident) -> Attributes:
-    cause = incident.cause
-    return _known(
-        [
-            ("gang.name", job.metadata.name),
-            ("gang.namespace", job.metadata.namespace),
-            ("gang.uid", job.metadata.uid),
-            ("gang.attempt.from", incident.attempt - 1),
-            ("gang.attempt.to", incident.attempt),
-            ("gang.cause.reason", cause.reason),
-            ("gang.cause.message", cause.message or None),
-            ("gang.cause.member", cause.member or None),
-            ("gang.cause.rank", cause.rank),
-            ("gang.cause.exit_code", cause.exit_code),
-            ("gang.cause.signal", cause.signal),
-            ("gang.cause.node", cause.node),
-            ("gang.cause.device", cause.device),
-            ("gang.cause.rule", cause.rule),
-            ("gang.level", str(incident.level)),
-            ("gang.outcome", incident.outcome),
-            ("gang.charged", incident.charged),
-            ("gang.planned", incident.planned),
-            ("gang.restored_step", incident.restored_step),
-            ("gang.lost_steps", incident.lost_steps),
-            ("gang.lost_seconds", incident.lost_seconds),
-            *_start_attributes(incident.warm_start),
-        ]
-    )
-
-
-def _start_attributes(warm: WarmStart | None) -> list[tuple[str, Value | None]]:
-    if warm is None:
-        return []
-    return [
-        ("gang.start.forked", warm.forked),
-        ("gang.start.executed", warm.executed),
-        ("gang.start.obstacle", warm.obstacle or None),
-    ]
-
-
-def _known(attributes: list[tuple[str, Value | None]]) -> Attributes:
-    return tuple((key, value) for key, value in attributes if value is not None)
 
 
 def _failure(incident: Incident) -> str:

@@ -52,7 +52,6 @@ GOOD: dict[str, dict[str, Any]] = {
     "forked workers with modules": with_role(
         start={"type": "Fork", "preload": {"type": "Modules", "modules": ["torch", "torch.optim"]}}
     ),
-    "a start of its default kind without a type": with_role(start={}),
     "two torchrun roles in one world": manifest(
         roles=[
             role("a", launch="Torchrun", processGroup="g", processesPerPod=2),

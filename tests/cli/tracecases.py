@@ -131,6 +131,11 @@ def unknown() -> GangJob:
     return GangJob.model_validate(made)
 
 
+def forked(**more: Any) -> GangJob:
+    """Workers that were forked from a template, or executed instead."""
+    return job(incident(warmStart={"forked": 4, "templateBytes": 200 << 20} | more))
+
+
 def eight() -> GangJob:
     """As many members as an incident lists."""
     replaced = [
@@ -182,6 +187,8 @@ def instant() -> GangJob:
 
 
 CASES = {
+    "forked": forked(),
+    "partly-forked": forked(forked=3, executed=1, member="worker-2", obstacle="the template was not ready in time"),
     "killed": job(incident()),
     "lost-node": lost_node(),
     "open": is_open(),

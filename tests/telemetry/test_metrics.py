@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
+from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, WarmStart
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.core.facts.world import Brake
 from gangctl.core.policy.brake import BrakeState
@@ -54,6 +55,21 @@ def test_values_stored_before_the_term_are_not_counted_again(metrics: Metrics) -
     assert value(metrics.registry, "gangctl_incidents_total") == 1
     for name in ("restarts", "lost_steps", "lost_seconds", "spent_seconds"):
         assert value(metrics.registry, f"gangctl_{name}_total") == 0, name
+
+
+def test_forked_and_executed_processes_are_counted_once() -> None:
+    metrics = FakeSources().metrics()
+    running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=FIRST_STEP)
+    restarted = later(running, attempt=2, incidents=(settled(incident(2)),))
+    warm = WarmStart(forked=3, executed=1, member="worker-2", obstacle="a thread")
+    started = later(restarted, incidents=(settled(incident(2), warm_start=warm),))
+    stepped = later(started, incidents=(settled(incident(2), warm_start=warm, lost_steps=7),))
+    metrics.round_began(running)
+    assert value(metrics.registry, "gangctl_warm_starts_total", type="Fork") == 0
+    for before, after in pairwise((running, restarted, started, stepped)):
+        metrics.status_written(before, after, 0.01)
+    assert value(metrics.registry, "gangctl_warm_starts_total", type="Fork") == 3
+    assert value(metrics.registry, "gangctl_warm_starts_total", type="Exec") == 1
 
 
 def test_the_counts_of_two_leaders_in_a_row_add_up() -> None:

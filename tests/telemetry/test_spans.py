@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds
+from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import root_span_id, trace_id, trace_parent
 from gangctl.telemetry.spans import Span, incident_spans, is_complete
@@ -93,6 +93,18 @@ def test_the_span_of_the_member_at_fault_has_failed_unless_the_restart_was_plann
     assert named(incident_spans(job(made), made))["member.stop"].failed == "exit code 3"
     planned = made.model_copy(update={"planned": True})
     assert not named(incident_spans(job(planned), planned))["member.stop"].failed
+
+
+def test_the_root_says_how_the_workers_were_started() -> None:
+    def told(made: Incident) -> dict[str, object]:
+        root = dict(incident_spans(job(made), made)[0].attributes)
+        return {key: value for key, value in root.items() if key.startswith("gang.start.")}
+
+    assert told(incident()) == {}
+    assert told(incident(warm_start=WarmStart(forked=4))) == {"gang.start.forked": 4, "gang.start.executed": 0}
+    warm = WarmStart(forked=3, executed=1, member="worker-2", obstacle="a thread")
+    expected = {"gang.start.forked": 3, "gang.start.executed": 1, "gang.start.obstacle": "a thread"}
+    assert told(incident(warm_start=warm)) == expected
 
 
 def test_a_linked_incident_links_to_the_trace_before_and_never_to_its_own() -> None:
