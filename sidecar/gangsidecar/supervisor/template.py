@@ -13,6 +13,7 @@ import signal
 import socket
 from typing import Any, Dict, Optional, Sequence
 
+from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
 from gangsidecar.start.child import ONLY_TEMPLATE
 from gangsidecar.start.link import receive, send, send_with
@@ -56,7 +57,10 @@ class Template:
                 raise
         self.pace = 1.0
         """The share of the time that its imports may take."""
+        self.asked_at = 0
+        """When it was last asked to import."""
         self.is_over = False
+        self._is_reaped = False
         self.is_useless = False
         """Another template would come to the same end."""
         self.obstacle = IMPORTING
@@ -67,7 +71,7 @@ class Template:
 
     def preload(self, modules: Sequence[str], pace: float) -> None:
         """Have it import these. ``pace``: the share of the time that this may take, from 0 to 1."""
-        self.pace, self.obstacle = pace, IMPORTING
+        self.pace, self.obstacle, self.asked_at = pace, IMPORTING, now_ms()
         try:
             send(self._connection, preload=list(modules), pace=pace)
         except OSError as error:
@@ -107,10 +111,15 @@ class Template:
         log("info", "the template ends", pid=self.pid, reason=why)
         self._loop.forget(self._connection)
         self._connection.close()
-        processes.send([self.pid], signal.SIGKILL)
+        if not self._is_reaped:  # Else the pid may belong to another process by now.
+            processes.send([self.pid], signal.SIGKILL)
 
-    def gone(self) -> None:
-        """It has ended by itself."""
+    def reaped(self) -> None:
+        """It has ended, and its pid is free."""
+        self._is_reaped = True
+        self._gone()
+
+    def _gone(self) -> None:
         importing = self.obstacle == IMPORTING
         self.end("the template was killed, or a preloaded module has ended it", for_good=importing)
 
@@ -123,7 +132,7 @@ class Template:
             self.end(f"the template can't be understood: {error!r}", for_good=True)
             return
         if not text:
-            self.gone()
+            self._gone()
         elif obstacle:
             self.end(obstacle, for_good=True)
         else:

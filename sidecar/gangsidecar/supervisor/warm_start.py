@@ -124,7 +124,7 @@ class WarmStart:
         template = self._template
         if template is None or template.pid != pid:
             return False
-        template.gone()
+        template.reaped()
         return True
 
     def end(self) -> None:
@@ -207,5 +207,5 @@ class WarmStart:
 
 
 def _expect_ready(template: Template) -> None:
-    if template.obstacle == IMPORTING:
+    if template.obstacle == IMPORTING and now_ms() >= template.asked_at + READY_MS:
         template.end(TOO_SLOW, for_good=True)

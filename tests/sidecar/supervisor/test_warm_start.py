@@ -65,12 +65,10 @@ def test_a_worker_that_can_be_forked_starts_as_python_starts_it(warm: Warm) -> N
     warm.run()
     own = warm.report(1)
     environment = {**own["environment"], "GANG_ATTEMPT": "9"}
-    plain = subprocess.Popen([*command[:-1], "0"], env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
+    words = ["env", "--default-signal", *command[:-1], "0"]
+    with subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True) as plain:
         report = warm.report(9)
-    finally:
         plain.kill()
-        plain.wait()
     assert own["meta"].pop(0) == "<class 'gangsidecar.start.recorder.Recorder'>"
     for each in (own, report):
         for name in ("pid", "session"):
@@ -162,6 +160,19 @@ def test_the_end_of_a_forked_worker_is_its_own(warm: Warm) -> None:
     warm.order()
     end = warm.member.sidecar.until(lambda told: [one for one in told.ends if one.attempt == 2]).ends[-1]
     assert (end.exit_code, end.signal) == (None, 11)
+
+
+def test_a_script_that_is_missing_or_wrong_ends_as_with_python(warm: Warm) -> None:
+    warm.start(sys.executable, str(warm.script), preload="decimal")
+    warm.ready()
+    warm.script.unlink()
+    warm.order()
+    assert warm.member.ended().ends[-1].exit_code == 2
+    warm.script.write_text("1 +")
+    warm.order()
+    found = warm.member.sidecar.until(lambda told: [one for one in told.ends if one.attempt == 2])
+    assert [one.exit_code for one in found.ends] == [2, 1]
+    assert "SyntaxError" in warm.member.log
 
 
 def test_random_states_differ_between_forked_processes(warm: Warm) -> None:

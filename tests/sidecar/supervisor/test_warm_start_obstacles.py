@@ -19,6 +19,19 @@ from tests.sidecar.supervisor.warm import Warm, reporting
 
 SAYS_HELLO = reporting("import sys", '["hello", "decimal" in sys.modules]')
 
+HALF_A_LINE = """
+import os, stat
+for one in range(3, 30):
+    try:
+        is_socket = stat.S_ISSOCK(os.fstat(one).st_mode)
+    except OSError:
+        continue
+    if is_socket:
+        os.write(one, b"{")
+        os.kill(os.getpid(), 19)
+"""
+"""A module that writes to the supervisor, and then stops."""
+
 
 @pytest.fixture(autouse=True)
 def installed(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +71,7 @@ def template_ends(warm: Warm) -> None:
             "the template can't be understood: ValueError('a list')",
         ),
         (
-            "import os\nfor one in range(3, 9):\n try: os.write(one, b'{')\n except OSError: os.kill(os.getpid(), 19)",
+            HALF_A_LINE,
             "the template can't be understood: TimeoutError('timed out')",
         ),
         ("import os; os._exit(3)", "the template was killed, or a preloaded module has ended it"),
@@ -233,19 +246,6 @@ def test_a_package_that_has_changed_is_imported_anew(warm: Warm) -> None:
     assert warm.report() == ["hello", 22]
 
 
-def test_a_script_that_is_missing_or_wrong_ends_as_with_python(warm: Warm) -> None:
-    warm.start(sys.executable, str(warm.script), preload="decimal")
-    warm.ready()
-    warm.script.unlink()
-    warm.order()
-    assert warm.member.ended().ends[-1].exit_code == 2
-    warm.script.write_text("1 +")
-    warm.order()
-    found = warm.member.sidecar.until(lambda told: [one for one in told.ends if one.attempt == 2])
-    assert [one.exit_code for one in found.ends] == [2, 1]
-    assert "SyntaxError" in warm.member.log
-
-
 def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm) -> None:
     warm.start(sys.executable, str(warm.script), preload="decimal")
     template = warm.ready()
@@ -258,6 +258,19 @@ def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm) -> N
     wait_for(lambda: not is_alive(template))
     wait_for(lambda: processes.marked(warm.member.pod) == [])
     assert not list(warm.member.folder.glob("report-*"))
+
+
+def test_the_next_session_ends_what_a_killed_one_has_forked(warm: Warm) -> None:
+    warm.start(sys.executable, str(warm.script), preload="decimal")
+    template, worker = warm.ready(), warm.run()
+    assert warm.told.forked == 1
+    os.kill(template, signal.SIGSTOP)  # It can't end by itself.
+    os.kill(warm.member.pid, signal.SIGKILL)
+    warm.member.wait()
+    assert is_alive(worker)
+    warm.start(sys.executable, str(warm.script), preload="decimal")
+    assert not is_alive(worker)
+    assert not is_alive(template)
 
 
 def files(pid: int) -> int:
