@@ -165,7 +165,7 @@ def test_the_end_of_a_forked_worker_is_its_own(warm: Warm) -> None:
 def test_a_script_that_is_missing_or_wrong_ends_as_with_python(warm: Warm) -> None:
     warm.start(sys.executable, str(warm.script), preload="decimal")
     warm.ready()
-    warm.script.unlink()
+    warm.script.unlink(missing_ok=True)
     warm.order()
     assert warm.member.ended().ends[-1].exit_code == 2
     warm.script.write_text("1 +")
