@@ -37,7 +37,8 @@ class Recorder:
     def _record(self, name: str) -> None:
         found = {one: sys.modules[one] for one in self._pending if one in sys.modules}
         done = [one for one, module in found.items() if not _is_loading(module)]
-        self._write([one for one in done if is_installed(found[one], self._places)])
+        # In the order in which they were done: no import has begun since, so the last to begin was done first.
+        self._write([one for one in reversed(done) if is_installed(found[one], self._places)])
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
         self._pending.append(name)
 

@@ -5,7 +5,7 @@ nothing of the user's before the supervisor has said that it knows it.
 
 Both sides send lines of JSON. The supervisor asks, and the template or its child answers::
 
-    {"preload": [name, ...], "pace": 0.1}                {"failed": [name and error, ...], "obstacle": ""}
+    {"preload": [name, ...], "pace": 0.1}                {"failed": [name and error, ...], "obstacle": "", "by": ""}
     {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": ""}
     {"go": true}
 
@@ -65,7 +65,7 @@ class Template:
     def _preload(self, names: Sequence[str], pace: float) -> None:
         pacer = _Pacer(pace)
         sys.meta_path.insert(0, pacer)
-        found = ""
+        found = by = ""
         for name in names:
             if name in sys.modules or name in self._failed:
                 continue
@@ -77,6 +77,7 @@ class Template:
                 os._exit(0)  # The module has forked, and this is its child.
             found = obstacles.left_open(self._before, by=f"importing {name}")
             if found:
+                by = name
                 break
         sys.meta_path[:] = [one for one in sys.meta_path if one is not pacer]
         child.flush()
@@ -87,6 +88,7 @@ class Template:
             self._connection,
             failed=list(self._failed.values())[:10],
             obstacle=found or obstacles.shares_memory(self._before),
+            by=by,
         )
 
     def _has_forked(self, command: list[str], link: socket.socket) -> bool:

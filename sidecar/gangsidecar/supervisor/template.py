@@ -65,6 +65,8 @@ class Template:
         """Another template would come to the same end."""
         self.obstacle = IMPORTING
         """Why it can't fork now; empty if it can."""
+        self.blamed = ""
+        """The module whose import was the obstacle."""
         self.bytes = 0
         """Memory that it alone uses."""
         loop.watch(self._connection, READ, self._read)
@@ -134,6 +136,7 @@ class Template:
         if not text:
             self._gone()
         elif obstacle:
+            self.blamed = str(answer.get("by", ""))
             self.end(obstacle, for_good=True)
         else:
             self.obstacle, self.bytes = "", memory.own(self.pid)

@@ -3,7 +3,8 @@
 The rule: a template is made where it takes time from no start and from no training step. With named modules that is
 when the supervisor begins, since the pod waits for its peers then. What the worker imports (``Auto``) is known
 after its first step; the template then imports slowly, beside the training. It goes when the container's memory is
-short, and when it has hindered a fork in a way that would come again, no other is made.
+short, and when it has hindered a fork in a way that would come again, no other is made. But what was learnt before the
+module that is to blame can be preloaded still: the modules are in the order in which their imports were done.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gangsidecar import wire
@@ -75,6 +77,8 @@ class WarmStart:
         """The newest attempt that has made a step."""
         self._asked: Set[str] = set()
         """What the template was asked to import."""
+        self._blamed: Set[str] = set()
+        """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START
         self.told = wire.WarmStart(0, 0, 0)
         """How the newest attempt was started."""
@@ -117,6 +121,10 @@ class WarmStart:
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""
         if progress.first_step is not None or progress.phase == "Step":
+            template = self._template
+            if template is not None and self._settings.preload == AUTO and template.blamed not in {"", *self._blamed}:
+                self._blamed.add(template.blamed)
+                self._trained = 0
             self._trains(progress.attempt)
 
     def ended(self, pid: int) -> bool:
@@ -159,7 +167,8 @@ class WarmStart:
         """Have a template import what it lacks, making one if there is none."""
         template = self._template
         if template is not None and template.is_over:
-            if template.is_useless or self._made >= TEMPLATES:
+            is_useless = template.is_useless and template.blamed not in self._blamed
+            if is_useless or self._made >= TEMPLATES:
                 return
             self._template = template = None
             self._asked.clear()
@@ -201,7 +210,8 @@ class WarmStart:
             return [name for name in self._settings.preload.split(",") if name]
         try:
             with open(self._settings.imports, encoding="ascii", errors="replace") as file:
-                return list(dict.fromkeys(line.rstrip("\n") for line in file))
+                learnt = dict.fromkeys(line.rstrip("\n") for line in file)
+                return list(takewhile(lambda name: name not in self._blamed, learnt))
         except OSError:
             return []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gangsidecar.supervisor import processes, warm_start
-from gangsidecar.wire import WORKERS_FILE
+from gangsidecar.wire import WORKERS_FILE, Progress
 from tests.pythons import oldest
 from tests.sidecar.supervisor.supervised import wait_for
 from tests.sidecar.supervisor.warm import Warm, reporting
@@ -137,6 +137,29 @@ def test_what_is_learnt_are_installed_packages_never_files_of_the_user(
     warm.run()
     assert warm.told.forked == 1
     assert warm.report() == [40, True, False, False]
+
+
+def test_what_was_learnt_before_a_module_that_can_not_be_forked_is_preloaded(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.install("before", "")
+    warm.install(
+        "compiler", "import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
+    )
+    warm.install("after", "import compiler")
+    code = "import sys; had = [name in sys.modules for name in ('before', 'compiler', 'after')]"
+    warm.script.write_text(reporting(f"{code}; import before, after, decimal", "had"))
+    warm.start(sys.executable, str(warm.script))
+    warm.run()
+    assert warm.report() == [False, False, False]
+    warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
+    wait_for(lambda: "importing compiler has started a thread" in warm.member.log)
+    assert warm.template == 0
+    warm.steps()  # The next step that is reported: another template is made.
+    warm.run()
+    assert (warm.told.forked, warm.told.obstacle) == (1, "")
+    assert warm.report() == [True, False, False]
 
 
 def test_a_named_module_is_there_at_the_first_start(warm: Warm) -> None:
