@@ -21,7 +21,9 @@ A loop that is restartable in full::
 
 ``progress`` is the heartbeat: a daemon thread sends the newest one and drops older ones. ``loading`` and
 ``checkpoint_loaded`` go the same way: they never raise and never wait. The calls about checkpoints and restarts wait
-for the sidecar, five seconds at most, and raise :class:`GangError` if it can't be reached or refuses.
+for the sidecar, five seconds at most. If it doesn't answer, they return False, training goes on, and a daemon thread
+repeats them in order; the next ones don't wait until it answers again. :class:`GangError` has one use: the GangJob has
+no such tier, and nothing is lost by finding that out now.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ import time
 from contextlib import contextmanager
 from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
 
-from gangclient._http import PATIENCE, PAUSE, Body, UnixConnection, call, call_until
+from gangclient._backlog import Backlog, log_refusal
+from gangclient._http import PATIENCE, PAUSE, Body, GangError, UnixConnection, ask_until, call
 from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
 
 DEADLINE = 5.0
-"""Seconds that a call about a checkpoint or a restart may take."""
+"""Seconds that a call about a checkpoint or a restart waits for the sidecar."""
+TIER_UNKNOWN = "TierUnknown"
 Path = Union[str, "os.PathLike[str]"]
 _log = logging.getLogger("gangclient")
 
@@ -50,13 +52,20 @@ def connect(rank: Optional[int] = None) -> Client:
 
 
 class Client:
-    """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one."""
+    """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one.
+
+    Calls about checkpoints and restarts return whether the sidecar has taken them. False: it is away or frozen, and
+    hears of it as soon as it answers; or it has refused, and the log says why. Outside of gangctl they return True.
+    """
 
     def __init__(self, path: str, attempt: int, rank: Optional[int]) -> None:
         self._path = path
         self._attempt = attempt
         self._rank = _integer("RANK") if rank is None else rank
         self._sender = Sender(self._send)
+        self._backlog = Backlog(path)
+        self._saved = False
+        """Whether a checkpoint of this attempt was taken."""
 
     @property
     def restore(self) -> Optional[Restore]:
@@ -66,13 +75,16 @@ class Client:
             return None
         return Restore(int(step), os.environ.get("GANG_RESTORE_PATH", ""), os.environ.get("GANG_RESTORE_TIER", ""))
 
-    def attempt(self) -> Body:
-        """The current attempt, as ``GET /v1/attempt`` describes it; {} outside of gangctl.
+    def attempt(self, deadline: float = DEADLINE) -> Body:
+        """The current attempt, as ``GET /v1/attempt`` describes it. {} outside of gangctl, and if there is no answer.
 
-        Raises:
-            GangError: the sidecar can't be reached.
+        What training needs is in the environment, too: take it from there.
         """
-        return self._call("GET", "/v1/attempt", None, DEADLINE)
+        try:
+            return ask_until(self._path, deadline, "GET", "/v1/attempt", None) if self._path else {}
+        except GangError as error:
+            _log.warning("the current attempt is unknown: %s", error)
+            return {}
 
     def progress(self, step: int, phase: str = STEP, seconds: Optional[float] = None) -> None:
         """Report how far this rank is. Never raises and never waits: what the sidecar is too slow for is dropped.
@@ -105,44 +117,54 @@ class Client:
         yield
         self.checkpoint_loaded(time.monotonic() - began)
 
-    def checkpoint_begun(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+    def checkpoint_begun(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank begins to write: an older checkpoint of this step no longer exists.
 
-        Raises:
-            GangError: the sidecar did not take it within ``deadline`` seconds, or refused. Then don't overwrite it.
-        """
-        self._checkpoint("Begun", step, tier, path, deadline)
+        Returns False if the sidecar has not taken it. Where you would overwrite a checkpoint, write to another path
+        then: a restart may still choose the old one.
 
-    def checkpoint_completed(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+        Raises:
+            GangError: as for :meth:`checkpoint_completed`.
+        """
+        return self._checkpoint("Begun", step, tier, path, deadline)
+
+    def checkpoint_completed(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank's part is written and can be loaded from ``path``.
 
-        Raises:
-            GangError: the sidecar did not take it within ``deadline`` seconds, or the GangJob has no such tier:
-                no restart will use it.
-        """
-        self._checkpoint("Completed", step, tier, path, deadline)
+        Returns False if the sidecar has not taken it. Don't delete the checkpoint before it then.
 
-    def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> None:
+        Raises:
+            GangError: the GangJob has no such tier, and there is nothing to lose yet: no restore point, and no
+                checkpoint of this process that was taken. Later it is logged, and training goes on.
+        """
+        return self._checkpoint("Completed", step, tier, path, deadline)
+
+    def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank is about to delete the checkpoint.
 
-        Raises:
-            GangError: the sidecar did not take it within ``deadline`` seconds, or refused.
-        """
-        self._checkpoint("Dropped", step, tier, path, deadline)
+        Returns False if the sidecar has not taken it. Delete it later then: a restart may still choose it.
 
-    def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> None:
+        Raises:
+            GangError: as for :meth:`checkpoint_completed`.
+        """
+        return self._checkpoint("Dropped", step, tier, path, deadline)
+
+    def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> bool:
         """Ask for a restart of the whole gang. The controller decides; this worker will be stopped if it agrees.
+
+        Returns False if the sidecar has not taken it.
 
         Args:
             reason: a sentence; it appears in the incident.
             level: how much is thrown away at least: Process, Pod or Gang.
             exclude_this_node: replace this member's pod on another node.
-
-        Raises:
-            GangError: the sidecar did not take it within five seconds, or refused.
         """
         body = {"reason": reason, "level": level, "excludeThisNode": exclude_this_node, **self._who()}
-        self._call("POST", "/v1/restart", body, DEADLINE)
+        try:
+            return not self._path or self._backlog.tell("/v1/restart", body, DEADLINE) is not None
+        except GangError as refusal:
+            log_refusal(refusal)
+            return False
 
     def events(self) -> Iterator[Event]:
         """The events of this member's worker, without end: first the current state. Empty outside of gangctl."""
@@ -156,7 +178,11 @@ class Client:
     def on_stop(self, callback: Callable[[Event], None]) -> None:
         """Call ``callback`` once, in a daemon thread, when this attempt is being stopped; never in a signal handler."""
         if self._path:
-            threading.Thread(target=self._await_stop, args=(callback,), name="gangclient-stop", daemon=True).start()
+            thread = threading.Thread(target=self._await_stop, args=(callback,), name="gangclient-stop", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # The interpreter ends, or has no room for a thread.
+                _log.warning("a stop will not be announced: %s", error)
 
     def _await_stop(self, callback: Callable[[Event], None]) -> None:
         for event in self.events():
@@ -182,15 +208,24 @@ class Client:
     def _who(self) -> Dict[str, int]:
         return {"attempt": self._attempt, "rank": self._rank}
 
-    def _checkpoint(self, state: str, step: int, tier: str, path: Path, deadline: float) -> None:
+    def _checkpoint(self, state: str, step: int, tier: str, path: Path, deadline: float) -> bool:
         # os.fspath and int take what frameworks have: Path objects, numpy's integers.
         body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
-        answer = self._call("POST", "/v1/checkpoints", body, deadline)
+        if not self._path:
+            return True
+        try:
+            answer = self._backlog.tell("/v1/checkpoints", body, deadline)
+        except GangError as refusal:
+            if refusal.reason == TIER_UNKNOWN and not self._saved and self.restore is None:
+                raise
+            log_refusal(refusal)
+            return False
+        if answer is None:
+            return False
+        self._saved = self._saved or state == "Completed"
         if answer.get("ignored") == "DirectoryTier":
             _log.info("checkpoint %d: %s", body["step"], answer.get("message", ""))
-
-    def _call(self, method: str, path: str, body: Optional[Body], deadline: float) -> Body:
-        return call_until(self._path, deadline, method, path, body) if self._path else {}
+        return True
 
     def _send(self, message: Message) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""

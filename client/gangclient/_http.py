@@ -13,17 +13,23 @@ PATIENCE = 2.0
 """Seconds that one request may take."""
 PAUSE = 0.1
 """Seconds between two tries."""
+FLUSH = 0.2
+"""Seconds that what is not sent yet may delay the end of the process."""
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
 Body = Dict[str, Any]
 
 
 class GangError(RuntimeError):
-    """A call could not be made or was refused; ``reason`` is one CamelCase word."""
+    """A call was refused; ``reason`` is one CamelCase word."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
+
+
+class AwayError(GangError):
+    """There was no answer in time: the sidecar is away or frozen, or has no supervisor."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -67,27 +73,38 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
     return response.status, answer
 
 
-def call_until(socket_path: str, deadline: float, method: str, path: str, body: Optional[Body]) -> Body:
+def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:
+    """Make one request; returns the answer, if it is final.
+
+    Raises:
+        AwayError: there is no final answer within ``timeout`` seconds.
+        GangError: the sidecar refused.
+    """
+    try:
+        status, answer = call(socket_path, timeout, method, path, body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        found = f"the sidecar doesn't answer at {socket_path}: {error or type(error).__name__}"
+        raise AwayError("SidecarAway", found) from None
+    if status < http.client.BAD_REQUEST:
+        return answer
+    problem = answer.get("error", {})
+    kind = AwayError if status == http.client.SERVICE_UNAVAILABLE else GangError
+    raise kind(problem.get("reason", "Refused"), problem.get("message", f"status {status}"))
+
+
+def ask_until(socket_path: str, deadline: float, method: str, path: str, body: Optional[Body]) -> Body:
     """Repeat a request until the sidecar's answer is final, for at most ``deadline`` seconds.
 
     Raises:
-        GangError: the sidecar can't be reached, or it refused.
+        AwayError: there was no final answer in time.
+        GangError: the sidecar refused.
     """
     end = time.monotonic() + deadline
     while True:
-        timeout = max(0.01, min(end - time.monotonic(), PATIENCE))
         try:
-            status, answer = call(socket_path, timeout, method, path, body)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason, message = "SidecarAway", f"the sidecar doesn't answer at {socket_path}: {error or type(error)}"
-        else:
-            if status < http.client.BAD_REQUEST:
-                return answer
-            problem = answer.get("error", {})
-            reason, message = problem.get("reason", "Refused"), problem.get("message", f"status {status}")
-            if status != http.client.SERVICE_UNAVAILABLE:
-                raise GangError(reason, message)
-        left = end - time.monotonic()
-        if left <= 0:
-            raise GangError(reason, f"{message} (given up after {deadline:g} s)")
+            return ask(socket_path, max(0.01, min(end - time.monotonic(), PATIENCE)), method, path, body)
+        except AwayError:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
         time.sleep(min(PAUSE, left))

@@ -10,10 +10,10 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any, Callable, Deque, NamedTuple, Optional, Union
 
+from gangclient._http import FLUSH
+
 INTERVAL = 0.25
 """Seconds between two messages about progress; the first step of an attempt doesn't wait."""
-FLUSH = 0.2
-"""Seconds that the last progress may delay the end of the process."""
 STEP = "Step"
 _LONGEST = 1e9
 """Seconds: the largest duration that the API accepts."""
