@@ -15,6 +15,7 @@ from gangctl.api.incident import (
     Incident,
     IncidentLevel,
     IncidentMember,
+    KeptSignal,
     LedgerEntry,
     PhaseMilliseconds,
     WarmStart,
@@ -161,6 +162,7 @@ class IncidentChanges(TypedDict, total=False):
     planned: bool
     milliseconds: PhaseMilliseconds
     warm_start: WarmStart | None
+    kept_signal: KeptSignal | None
     restored_step: int | None
     lost_steps: int | None
     lost_seconds: float | None
@@ -179,6 +181,14 @@ class IncidentMemberChanges(TypedDict, total=False):
     part: Literal["Cause", "Replaced", "Slowest"]
     phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
     begin_milliseconds: int
+    milliseconds: int
+
+
+class KeptSignalChanges(TypedDict, total=False):
+    """Fields of KeptSignal."""
+
+    member: str
+    members: int
     milliseconds: int
 
 
@@ -441,6 +451,10 @@ def changed(value: Incident, **changes: Unpack[IncidentChanges]) -> Incident: ..
 
 @overload
 def changed(value: IncidentMember, **changes: Unpack[IncidentMemberChanges]) -> IncidentMember: ...
+
+
+@overload
+def changed(value: KeptSignal, **changes: Unpack[KeptSignalChanges]) -> KeptSignal: ...
 
 
 @overload

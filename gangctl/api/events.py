@@ -60,6 +60,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.BARRIER_TIMEOUT: Told(
             "ReplacePods", "Check the pods that the note names: they did not become ready in time.", is_warning=True
         ),
+        Reason.SIGNAL_KEPT: Told(
+            "StopWorkers",
+            "Let the script end on SIGTERM, or lower `recovery.stopGracePeriodSeconds`.",
+            is_warning=True,
+        ),
         Reason.SPARE_TOOK_RANK: Told("AssignRank", _NOTHING),
         Reason.STEP_REJECTED: Told(
             "RejectCheckpoint", "Check the checkpoint: it is corrupt, or incomplete for a rank.", is_warning=True

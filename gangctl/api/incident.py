@@ -115,6 +115,17 @@ class WarmStart(Model):
     """Memory of the largest template in bytes, before processes were forked from it."""
 
 
+class KeptSignal(Model):
+    """Members whose workers did not end on SIGTERM: SIGKILL ended them when the stop grace period was over."""
+
+    member: Label
+    """The member for which the restart waited longest."""
+    members: int = 1
+    """Number of these members."""
+    milliseconds: int = 0
+    """Milliseconds from the begin of its stop to SIGKILL."""
+
+
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
@@ -142,6 +153,8 @@ class Incident(Model):
     """Duration of each phase."""
     warm_start: WarmStart | None = None
     """How the worker processes were started. Absent if the roles execute their commands, or while it is unknown."""
+    kept_signal: KeptSignal | None = None
+    """Workers that kept SIGTERM for themselves; absent if all ended in time."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None

@@ -78,6 +78,8 @@ class Reason(StrEnum):
     """A member got a new pod because the old one cannot continue or is suspect."""
     GANG_RECREATED = "GangRecreated"
     """Every member gets a new pod."""
+    SIGNAL_KEPT = "SignalKept"
+    """Workers did not end on SIGTERM, so the restart waited for the whole stop grace period, until SIGKILL."""
     SPARE_TOOK_RANK = "SpareTookRank"
     """A spare took over the rank of a lost member."""
     STEP_REJECTED = "StepRejected"

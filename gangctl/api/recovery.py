@@ -50,9 +50,9 @@ class Recovery(Model):
     evidence_window_seconds: Annotated[int, Field(ge=0, le=300)] = 5
     """Seconds that FailJob waits for stronger evidence, such as a lost device that explains the exit code. The other
     workers are stopped without waiting. Raise the value if device health is reported late."""
-    stop_grace_period_seconds: Seconds = 15
-    """Seconds from SIGTERM to SIGKILL of a worker's process tree after a fault. The restart waits for it, so keep it
-    short; a worker that ends at once costs no time."""
+    stop_grace_period_seconds: Seconds = 3
+    """Seconds from SIGTERM to SIGKILL of a worker's process tree after a fault. All workers go back to a checkpoint
+    then, and the restart waits for the last one, so keep it short; a worker that ends at once costs no time."""
     planned_stop_grace_period_seconds: Seconds = 120
     """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption notice): time for a last
     checkpoint."""

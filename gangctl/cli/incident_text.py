@@ -10,6 +10,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, IncidentMember
 from gangctl.cli.text import clean, took
 from gangctl.core.policy.cause import describe
+from gangctl.core.record.kept_signal import advice
 from gangctl.telemetry.spans import PARENTS, Span
 
 _LEVELS: Final = {
@@ -46,8 +47,8 @@ def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float
 
 def paragraph(incident: Incident, spans: Sequence[Span], now: float) -> str:
     """Sentences for people; ``now`` in seconds since the epoch."""
-    parts = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), _starts(incident)]
-    parts += _unfinished(spans, now)
+    told = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), _starts(incident)]
+    parts = [*told, advice(incident), *_unfinished(spans, now)]
     return " ".join(clean(part) for part in parts if part)
 
 

@@ -70,7 +70,7 @@ spec:
   recovery:
     budget: {type: Windowed, maxRestarts: 10, windowSeconds: 3600}
     evidenceWindowSeconds: 5
-    stopGracePeriodSeconds: 15
+    stopGracePeriodSeconds: 3
     plannedStopGracePeriodSeconds: 120
     barrierTimeoutSeconds: 600
     podStartTimeoutSeconds: 1800

@@ -57,6 +57,11 @@ def ready(world: World, member: str, attempt: str | None = None) -> None:
     world.says(member, Phase.READY, int(attempt or world.job.status.attempt), fencing=world.told)
 
 
+def killed(world: World, member: str, ms: str) -> None:
+    """It said Ready; SIGKILL had to end its worker."""
+    world.says(member, Phase.READY, world.job.status.attempt, killed_ms=int(ms), fencing=world.told)
+
+
 def run(world: World, member: str) -> None:
     """It started its worker, if it was told to."""
     uid = world.newest(member)

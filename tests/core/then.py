@@ -67,6 +67,7 @@ def changes(before: Status, after: Status) -> list[str]:
         what = f"{cause.reason} {cause.member or '-'}{rule}{ties}"
         seconds = "" if incident.lost_seconds is None else f" ({incident.lost_seconds:g} s of training)"
         lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}{seconds}")
+        lines += _kept_signal(incident, before.incidents[:1])
         links = [one.attempt for one in after.incidents if one.trace_id == incident.linked_trace_id]
         if links and before.attempt != after.attempt:
             lines.append(f"it followed incident {links[0]} at once")
@@ -110,6 +111,13 @@ def _start(incident: Incident) -> list[str]:
         return []
     why = f"; {warm.member} executed: {warm.obstacle}" if warm.executed else ""
     return [f"forked: {warm.forked}, executed: {warm.executed}{why}"]
+
+
+def _kept_signal(incident: Incident, before: tuple[Incident, ...]) -> list[str]:
+    kept = incident.kept_signal
+    if kept is None or any(one.kept_signal == kept for one in before):
+        return []
+    return [f"{kept.member} kept the signal for {kept.milliseconds} ms, {kept.members} in all"]
 
 
 def _isolates(fencing: Fencing | None) -> bool:

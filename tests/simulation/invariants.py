@@ -193,6 +193,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     restored.stored(u, leader, old, new)
     _budget(u, leader, old, new)
     _accounted(old, new)
+    require(not truth.is_blamed_wrongly(u, old, new), 13, f"{new.incidents[:1]}: its worker ended within the grace")
     # Two controllers that act at once, one of them stale, may have clocks that differ: that costs only patience.
     one_clock = u.phase_skew == leader.skew or u.phase_at <= leader.began
     if new.barrier_timeouts > old.barrier_timeouts and one_clock:

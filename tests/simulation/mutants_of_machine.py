@@ -88,4 +88,10 @@ MUTANTS = (
         "    return attempt == state.ran and state.ran > 0 and",
         "    return state.ran > 0 and",
     ),
+    one(
+        "a worker that ended within its grace counts as killed",
+        WORKER,
+        "killed_ms = 0 if stop.killed_at is None else max(0, stop.killed_at - stop.since)",
+        "killed_ms = now_ms - stop.since",
+    ),
 )

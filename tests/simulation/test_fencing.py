@@ -15,7 +15,7 @@ from tests.simulation.moves import Kind, Move, advance, moves, next_time, perfor
 from tests.simulation.test_regressions import Filter, cut_off, go_on, is_in, is_run_for, is_sigterm, kill, running
 from tests.simulation.universe import Universe
 
-ISOLATION, GRACE, MARGIN = 20_000, 15_000, 10_000
+ISOLATION, GRACE, MARGIN = 20_000, 3_000, 10_000
 X = "worker-1.0"
 
 

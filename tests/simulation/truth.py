@@ -68,6 +68,26 @@ def is_complete(u: Universe) -> bool:
     return bool(keys) and all(key in u.ghost.finished and key not in u.ghost.perished for key in keys)
 
 
+# Who kept the signal
+
+
+def killed(u: Universe, box: Box) -> None:
+    """SIGKILL is sent to what SIGTERM has not ended."""
+    if not u.engine.searching:
+        stubborn = {(box.member, proc.attempt) for proc in box.procs if proc.termed}
+        u.ghost = u.ghost._replace(killed=u.ghost.killed | stubborn)
+
+
+def is_blamed_wrongly(u: Universe, old: Status, new: Status) -> bool:
+    """Whether the incident that is settled names a member as one that kept the signal, and it did not."""
+    last, before = (status.incidents[0] if status.incidents else None for status in (new, old))
+    if last is None or last.kept_signal is None or u.engine.searching:
+        return False
+    if before is not None and (before.attempt, before.kept_signal) == (last.attempt, last.kept_signal):
+        return False
+    return (last.kept_signal.member, old.started_attempt) not in u.ghost.killed
+
+
 # What may end an attempt
 
 

@@ -218,6 +218,7 @@ class Universe:
             case machine.Signal():
                 self.boxes[uid] = box._replace(procs=tuple(replace(proc, termed=True) for proc in box.procs))
             case machine.KillTree():
+                truth.killed(self, box)
                 return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
             case machine.Save():
                 assert box.machine is not None

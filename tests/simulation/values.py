@@ -213,6 +213,8 @@ class Ghost(NamedTuple):
     """(session, attempt) of every start of a worker."""
     ready: frozenset[tuple[str, int]] = frozenset()
     """(session, attempt) of every Ready that was said."""
+    killed: frozenset[tuple[str, int]] = frozenset()
+    """(member, attempt) of every worker that SIGTERM had not ended when SIGKILL came."""
     stored: frozenset[tuple[int, str]] = frozenset()
     """(attempt, phase) of every status that was ever stored."""
     gone_since: tuple[tuple[str, int], ...] = ()

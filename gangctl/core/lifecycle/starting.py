@@ -28,6 +28,7 @@ from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.ladder import is_older_step_due
 from gangctl.core.record import incidents, loss
+from gangctl.core.record.kept_signal import advice
 
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
@@ -70,7 +71,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     if settlement is None:
         because = f"attempt {status.attempt} starts {where}"
         return write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
-    events = (*_spare_events(gang, assignment), *steps)
+    events = (*_spare_events(gang, assignment), *steps, *_signal_events(status))
     because = f"attempt {status.attempt} starts {where}; cause of the restart: {settlement.because}"
     return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
 
@@ -183,6 +184,13 @@ def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
         if member != before:
             text = f"{member} takes the rank of {place}" + ("" if before == place else f", which {before} had")
             yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
+
+
+def _signal_events(status: Status) -> Iterable[Event]:
+    """Whose workers made the restart wait for SIGKILL."""
+    incident = status.incidents[0]
+    if incident.kept_signal is not None:
+        yield Event(EventType.WARNING, Reason.SIGNAL_KEPT, advice(incident), incident.kept_signal.member)
 
 
 def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Event]:

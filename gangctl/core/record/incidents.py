@@ -22,6 +22,7 @@ from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import budget, ladder, restart_backoff
 from gangctl.core.policy.cause import Settlement, describe, judged
 from gangctl.core.record import loss, stragglers, timings
+from gangctl.core.record.kept_signal import kept_signal
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""
@@ -81,6 +82,7 @@ def settled(
         settled=True,
         settled_time=gang.now,
         outcome=settlement.outcome,
+        kept_signal=kept_signal(gang),
         restored_step=None if point is None else point.step,
         lost_steps=lost,
         lost_seconds=seconds,

@@ -185,6 +185,8 @@ class Report:
     """Age of the current phase: Ready counts from the end of the last process, Running from the last exec."""
     stop_ms: Optional[int] = None
     """How long the last stop took, from the directive's arrival to the last process gone."""
+    killed_ms: Optional[int] = None
+    """How long after the stop began SIGKILL came; absent if the worker ended within its grace. From revision 4."""
     loaded: Optional[Loaded] = None
     """The loading of the restore point in this attempt. From revision 2."""
     fencing: int = 0

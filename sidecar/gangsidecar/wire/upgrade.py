@@ -20,7 +20,8 @@ LEADER_HEADER = "Gang-Leader"
 REVISION = 4
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
-4: with ``Report.warm_start``."""
+4: with ``Report.warm_start`` and ``Report.killed_ms``.
+"""
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
@@ -44,7 +45,7 @@ def in_revision(report: Report, revision: int) -> Report:
         believed = tuple(one for one in known.checkpoints if not one.earlier_boot)
         known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed, missing_folder=False)
     if revision < _WITH_WARM_START:
-        known = replace(known, warm_start=None)
+        known = replace(known, warm_start=None, killed_ms=None)
     return report if known == report else known
 
 

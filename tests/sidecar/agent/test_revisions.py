@@ -26,6 +26,7 @@ MEASURED = replace(
     loaded=wire.Loaded(1, 5, 2500, rank=4),
     progress=wire.Progress(1, 7, 5, first_step=7, first_age_ms=5, first_ms=90),
     warm_start=wire.WarmStart(1, 3, 1, "a thread", 300 << 20),
+    killed_ms=3000,
 )
 
 
@@ -50,16 +51,19 @@ async def test_an_older_controller_gets_no_field_that_it_doesnt_know(directory: 
             assert told.progress is not None
             assert (told.progress.step, told.progress.first_ms) == (7, None)
             assert told.warm_start is None
+            assert told.killed_ms is None
 
 
 @pytest.mark.parametrize("revision", ["3", "4", "5"])
-async def test_how_a_worker_was_started_is_told_from_revision_4_on(directory: Path, revision: str) -> None:
+async def test_starts_and_kills_are_told_from_revision_4_on(directory: Path, revision: str) -> None:
     async with controller() as above:
         above.revision = revision
         async with sidecar(directory, above.url), supervisor(directory, MEASURED):
             told = (await until((await above.connected()).reports))[0]
             assert told.loaded is not None
-            assert told.warm_start == (None if revision == "3" else MEASURED.warm_start)
+            known = revision != "3"
+            assert told.warm_start == (MEASURED.warm_start if known else None)
+            assert told.killed_ms == (MEASURED.killed_ms if known else None)
 
 
 async def test_a_controller_gets_everything_after_its_upgrade(directory: Path) -> None:

@@ -137,6 +137,21 @@ def test_stop_ms_counts_from_the_directive_to_the_last_process_gone() -> None:
     assert driver.report.phase_age_ms == 5
 
 
+def test_killed_ms_tells_who_outlived_the_grace_and_nobody_else() -> None:
+    driver = running(1)
+    driver.feed(hold(2))
+    driver.feed(Tick(), after=GRACE)
+    driver.feed(Exited(0, signal=9), TreeGone(), PortsFound(2, ()), after=7)
+    assert (driver.report.killed_ms, driver.report.stop_ms) == (GRACE, GRACE + 7)
+    driver.feed(hold(3), PortsFound(3, ()))
+    assert driver.report.killed_ms is None, "nothing was stopped for this one"
+    ended_in_time, left_a_child = running(1), running(1)
+    ended_in_time.feed(hold(2))
+    ended_in_time.feed(Exited(0, signal=15), TreeGone(), PortsFound(2, ()), after=GRACE - 1)
+    left_a_child.feed(Exited(0, signal=11), hold(2), TreeGone(), PortsFound(2, ()))
+    assert (ended_in_time.report.killed_ms, left_a_child.report.killed_ms) == (None, None)
+
+
 def test_with_nothing_running_it_ends_at_once() -> None:
     driver = ready()
     assert driver.feed(finish(1)) == [Send(), Save(), Quit()]

@@ -38,7 +38,9 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
             return state, ()
     if new.verb is Verb.RUN:
         return _run(state, now_ms, new)
-    state = replace(state, directive=new, orphan_ms=new.orphan_ms, looking=False, ports=(), stop_ms=None)
+    state = replace(
+        state, directive=new, orphan_ms=new.orphan_ms, looking=False, ports=(), stop_ms=None, killed_ms=None
+    )
     if not state.alive:
         return settle(state, now_ms)
     effects: Effects = ()

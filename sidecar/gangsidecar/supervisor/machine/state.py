@@ -53,6 +53,8 @@ class State:
     stop: Optional[Stop] = None
     stop_ms: Optional[int] = None
     """How long the last stop took."""
+    killed_ms: Optional[int] = None
+    """How long after it began SIGKILL came; absent if the worker ended within its grace, or had none."""
     terminated_at: Optional[int] = None
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
@@ -138,6 +140,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         ports=state.ports,
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
+        killed_ms=state.killed_ms,
         loaded=histories.loaded(state.history, now_ms),
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,

@@ -48,8 +48,12 @@ def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     """A stop is complete, or a worker has ended by itself and waits for the gang."""
     if not state.alive:
         return state, ()
-    stop_ms = state.stop_ms if state.stop is None else now_ms - state.stop.since
-    return settle(replace(state, alive=False, mains=(), stop=None, stop_ms=stop_ms, gone_at=now_ms), now_ms)
+    gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms)
+    stop = state.stop
+    if stop is not None:
+        killed_ms = 0 if stop.killed_at is None else max(0, stop.killed_at - stop.since)
+        gone = replace(gone, stop_ms=now_ms - stop.since, killed_ms=killed_ms or None)
+    return settle(gone, now_ms)
 
 
 def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
