@@ -8,8 +8,8 @@ import logging
 import os
 import threading
 import time
-from contextlib import contextmanager
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
+from contextlib import closing, contextmanager
+from typing import Callable, Dict, Generator, Iterator, NamedTuple, Optional, Union
 
 from gangclient._backlog import Backlog, log_refusal
 from gangclient._http import PATIENCE, PAUSE, Body, GangError, UnixConnection, ask_until, call
@@ -19,6 +19,7 @@ DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
 TIER_UNKNOWN = "TierUnknown"
 Path = Union[str, "os.PathLike[str]"]
+_BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
 _log = logging.getLogger("gangclient")
 
 
@@ -171,12 +172,16 @@ class Client:
         while self._path:
             try:
                 yield from self._stream()
-            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            except _BROKEN as error:
                 _log.debug("the stream of events broke: %s", error)
             time.sleep(PAUSE)  # The sidecar is restarting.
 
     def on_stop(self, callback: Callable[[Event], None]) -> None:
-        """Call ``callback`` once, in a daemon thread, when this attempt is being stopped; never in a signal handler."""
+        """Call ``callback`` once, in a daemon thread, when this attempt is being stopped; never in a signal handler.
+
+        SIGTERM comes when it has returned, or after half a second: enough to abort collectives or to raise a flag. A
+        longer one goes on until the process ends.
+        """
         if self._path:
             thread = threading.Thread(target=self._await_stop, args=(callback,), name="gangclient-stop", daemon=True)
             try:
@@ -185,15 +190,25 @@ class Client:
                 _log.warning("a stop will not be announced: %s", error)
 
     def _await_stop(self, callback: Callable[[Event], None]) -> None:
-        for event in self.events():
-            if event.kind == "stop" and event.attempt == self._attempt:
-                callback(event)
-                return
+        while True:
+            with closing(self._stream("/v1/stop")) as events:  # It is open while the callback acts.
+                stop = self._own_stop(events)
+                if stop is not None:
+                    callback(stop)
+                    return
+            time.sleep(PAUSE)  # The sidecar is restarting.
 
-    def _stream(self) -> Iterator[Event]:
+    def _own_stop(self, events: Iterator[Event]) -> Optional[Event]:
+        try:
+            return next((one for one in events if one.attempt == self._attempt), None)
+        except _BROKEN as error:
+            _log.debug("the stream of the stop broke: %s", error)
+            return None
+
+    def _stream(self, path: str = "/v1/events") -> Generator[Event, None, None]:
         connection = UnixConnection(self._path, None)
         try:
-            connection.request("GET", "/v1/events")
+            connection.request("GET", path)
             answer = connection.getresponse()
             kind = ""
             for raw in iter(answer.readline, b""):
@@ -203,7 +218,7 @@ class Client:
                 elif name == "data":
                     yield _event(kind, json.loads(value))
         finally:
-            connection.close()
+            connection.hang_up()
 
     def _who(self) -> Dict[str, int]:
         return {"attempt": self._attempt, "rank": self._rank}

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from typing import Any, Dict, Optional, Tuple
 
 PATIENCE = 2.0
@@ -38,6 +39,13 @@ class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout: Optional[float]) -> None:
         super().__init__("gang", timeout=timeout)
         self._path = path
+
+    def hang_up(self) -> None:
+        """Close it, also where a process that was forked meanwhile has it open."""
+        if self.sock is not None:
+            with suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def connect(self) -> None:
         """Connect; a path that is too long for a socket is reached through its open folder."""

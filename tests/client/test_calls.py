@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,42 @@ async def test_on_stop_calls_back_once_with_the_reason(directory: Path, worker: 
         assert stops[0][:4] == ("stop", 3, "worker-5 was killed", False)
         assert stops[0].seconds_left is not None
         assert 13 < stops[0].seconds_left <= 15
+
+
+async def test_the_signal_waits_for_on_stop_and_no_longer(directory: Path, worker: gangclient.Client) -> None:
+    async with training(directory) as here:
+        stops: list[gangclient.Event] = []
+        acts = threading.Event()
+
+        def act(stop: gangclient.Event) -> None:
+            stops.append(stop)
+            acts.wait(5)
+
+        worker.on_stop(act)
+        assert await here.supervisor.wait_for(wire.Watching) == wire.Watching(3, 1)
+        await here.direct(replace(HOLD, attempt=4))
+        await until(lambda: stops)
+        assert len(here.supervisor.all(wire.Watching)) == 1
+        acts.set()
+        assert await here.supervisor.wait_for(wire.Watching, 2) == wire.Watching(3, 0)
+
+
+async def test_a_callback_that_raises_is_called_once_and_holds_nothing_up(
+    directory: Path, worker: gangclient.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    async with training(directory) as here:
+        calls: list[int] = []
+
+        def fail(stop: gangclient.Event) -> None:
+            calls.append(stop.attempt)
+            raise ValueError("a mistake of the user's")
+
+        worker.on_stop(fail)
+        await here.supervisor.wait_for(wire.Watching)
+        await here.direct(replace(HOLD, attempt=4))
+        assert await here.supervisor.wait_for(wire.Watching, 2) == wire.Watching(3, 0)
+        assert calls == [3]
 
 
 async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(

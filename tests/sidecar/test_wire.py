@@ -39,6 +39,7 @@ MESSAGES = [
     wire.Loaded,
     wire.Progress,
     wire.Request,
+    wire.Watching,
 ]
 # fmt: off
 REVISION_1 = frozenset((

@@ -61,8 +61,8 @@ MUTANTS = (
     one(
         "a stop signals the worker alone, and never kills its tree",
         STOP,
-        "            return stop.kill_at, _kill\n",
-        "            return stop.kill_at + 100_000_000, _kill\n",
+        "else (stop.kill_at, _kill)",
+        "else (stop.kill_at + 100_000_000, _kill)",
     ),
     one(
         "a supervisor that was told to finish obeys again",
@@ -91,7 +91,19 @@ MUTANTS = (
     one(
         "a worker that ended within its grace counts as killed",
         WORKER,
-        "killed_ms = 0 if stop.killed_at is None else max(0, stop.killed_at - stop.since)",
-        "killed_ms = now_ms - stop.since",
+        "        killed_ms = 0\n",
+        "        killed_ms = now_ms - stop.since\n",
+    ),
+    one(
+        "a stop that is announced never gets its signal",
+        STOP,
+        "signal_at=now_ms + min(NOTICE_MS, (stop.kill_at - now_ms) // 2)",
+        "signal_at=stop.kill_at",
+    ),
+    one(
+        "readers of an older attempt delay the signal",
+        DIRECTIVES,
+        "        readers=0,\n",
+        "",
     ),
 )

@@ -74,6 +74,7 @@ class Api:
         plain: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "getAttempt": self._attempt,
             "getEvents": self._events,
+            "getStop": self._stop,
             "getDocument": self._get_document,
         }
         for one in OPERATIONS:
@@ -204,9 +205,26 @@ class Api:
             event = _event(self._relay.gate, self._now_ms())
             if event is not None and (event[0], event[1]["attempt"]) != sent:
                 sent = event[0], event[1]["attempt"]
-                await stream.write(f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode())
+                await stream.write(_as_text(event))
             else:
                 await self._relay.changes.wait()
+        return stream
+
+    async def _stop(self, request: web.Request) -> web.StreamResponse:
+        """One event, then nothing until the reader has acted on it and closes: that is what the signal waits for."""
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await stream.prepare(request)
+        relay = self._relay
+        while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
+            await relay.changes.wait()
+        with relay.watching(attempt_gate.current_attempt(relay.gate)):
+            told = False
+            while not relay.closing:
+                event = None if told else _event(relay.gate, self._now_ms())
+                if event is not None and event[0] == "stop":
+                    await stream.write(_as_text(event))
+                    told = True
+                await relay.changes.wait()
         return stream
 
     async def _get_document(self, _request: web.Request) -> web.StreamResponse:
@@ -303,6 +321,10 @@ def _event(gate: AttemptGate, now_ms: int) -> tuple[str, dict[str, Any]] | None:
     if stop is not None:
         return "stop", {"attempt": stop.attempt, **_stopping(stop)}
     return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
+
+
+def _as_text(event: tuple[str, dict[str, Any]]) -> bytes:
+    return f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode()
 
 
 def _milliseconds(seconds: float) -> int:

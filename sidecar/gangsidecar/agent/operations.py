@@ -236,6 +236,15 @@ OPERATIONS = (
         media="text/event-stream",
         carries=(RUN_EVENT, STOP_EVENT),
     ),
+    Operation(
+        "getStop",
+        "GET",
+        "/v1/stop",
+        "Server-sent events: one `stop`, before SIGTERM. Act on it, then close: SIGTERM waits for that, 0.5 s at most.",
+        {200: None},
+        media="text/event-stream",
+        carries=(STOP_EVENT,),
+    ),
     Operation("getDocument", "GET", "/v1/openapi.json", "This document.", {200: None}),
 )
 

@@ -8,6 +8,8 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
@@ -17,7 +19,7 @@ from gangsidecar.agent.progress_throttle import ProgressThrottle
 from gangsidecar.common.clock import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Changes:
@@ -53,6 +55,7 @@ class Relay:
         self._scan: str | None = None
         self._report: tuple[str, wire.Report, int] | None = None
         self._reports = 0
+        self._readers: Counter[int] = Counter()
         self._scanned: str | None = None
 
     # The controller's side.
@@ -103,6 +106,8 @@ class Relay:
         for line in (self._directive, self._scan):
             if line is not None:
                 send(line)
+        for attempt, readers in self._readers.items():
+            self.to_supervisor(wire.Watching(attempt, readers))
         self.progress.flush()
 
     def supervisor_disconnected(self, send: Callable[[str], bool]) -> None:
@@ -135,6 +140,20 @@ class Relay:
     def to_supervisor(self, message: wire.FrameworkMessage) -> bool:
         """Pass a message of the framework to the supervisor; False = none is connected that takes it."""
         return self._supervisor is not None and self._supervisor(wire.encode(message))
+
+    @contextmanager
+    def watching(self, attempt: int) -> Iterator[None]:
+        """While it is open, a reader wants to hear of a stop of this attempt before its signal."""
+        self._watch(attempt, 1)
+        try:
+            yield
+        finally:
+            self._watch(attempt, -1)
+
+    def _watch(self, attempt: int, more: int) -> None:
+        self._readers[attempt] += more
+        self.to_supervisor(wire.Watching(attempt, self._readers[attempt]))
+        self._readers = +self._readers
 
     def close(self) -> None:
         """The sidecar ends."""

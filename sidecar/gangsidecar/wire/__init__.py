@@ -39,6 +39,7 @@ from gangsidecar.wire.messages import (
     Run,
     Verb,
     WarmStart,
+    Watching,
     aged,
 )
 from gangsidecar.wire.ranges import from_ranges, to_ranges
@@ -101,6 +102,7 @@ __all__ = [
     "Tier",
     "Verb",
     "WarmStart",
+    "Watching",
     "WireError",
     "aged",
     "decode",

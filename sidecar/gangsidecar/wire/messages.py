@@ -271,7 +271,15 @@ class Ping:
     a revision before 3, and the ping itself prolongs the lease."""
 
 
-FrameworkMessage = Union[Checkpoint, Dropped, Loaded, Progress, Request]
+@dataclass(frozen=True)
+class Watching:
+    """So many readers of the framework API want to hear of a stop of this attempt before its signal."""
+
+    attempt: int
+    readers: int
+
+
+FrameworkMessage = Union[Checkpoint, Dropped, Loaded, Progress, Request, Watching]
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
 Message = Union[Report, Scanned, Directive, Scan, Ping, FrameworkMessage]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
+    KillTree,
     PortsFound,
     Quit,
     RestoreSeen,
@@ -23,6 +24,7 @@ from gangsidecar.wire import (
     Phase,
     Ping,
     Restore,
+    Watching,
 )
 from tests.sidecar.machine.machines import GRACE, Driver, finish, hold, ready, run, running
 
@@ -188,3 +190,44 @@ def test_a_directive_sets_how_long() -> None:
     driver = Driver()
     driver.feed(hold(1, orphan_ms=77))
     assert machine.deadline(driver.state) == driver.now + 77
+
+
+def test_who_wants_to_hear_of_a_stop_first_has_a_moment_before_the_signal() -> None:
+    driver = running(1)
+    driver.feed(Watching(1, 1))
+    assert driver.feed(hold(2, grace_ms=3_000)) == [Send()]
+    assert driver.feed(Tick(), after=499) == []
+    assert driver.feed(Tick(), after=1) == [Signal(15)]
+    assert driver.feed(Tick(), after=2_499) == []
+    assert driver.feed(Tick(), after=1) == [KillTree()], "the moment is part of the grace"
+    driver.feed(Exited(0, signal=9), TreeGone(), PortsFound(2, ()))
+    assert driver.report.killed_ms == 3_000
+
+
+def test_the_signal_comes_once_and_as_soon_as_no_reader_is_left() -> None:
+    driver = running(1)
+    driver.feed(Watching(1, 2), hold(2))
+    assert driver.feed(Watching(1, 1), after=10) == []
+    assert driver.feed(Watching(1, 0), after=10) == [Signal(15)]
+    assert driver.feed(Watching(1, 0), Watching(1, 1), after=10) == []
+    assert machine.deadline(driver.state) == driver.now - 30 + GRACE
+
+
+def test_an_end_while_the_signal_waits_comes_after_the_stop() -> None:
+    driver = running(1)
+    driver.feed(Watching(1, 1), hold(2), Exited(0, exit_code=0), TreeGone(), PortsFound(2, ()))
+    assert (driver.phase(), driver.report.ends[-1].stopped) == (Phase.READY, True)
+
+
+def test_readers_of_another_attempt_delay_no_signal() -> None:
+    driver = running(1)
+    driver.feed(Watching(1, 1), hold(2), Exited(0, exit_code=0), TreeGone(), PortsFound(2, ()))
+    driver.feed(run(2), Started(), Watching(1, 1))
+    assert Signal(15) in driver.feed(hold(3))
+
+
+def test_a_stop_without_a_grace_kills_at_once_though_it_is_waited_for() -> None:
+    driver = running(1)
+    driver.feed(Watching(1, 1), hold(2, grace_ms=0))
+    assert driver.feed(Tick()) == [KillTree()]
+    assert driver.feed(Watching(1, 0)) == [], "nothing is left to be signalled"

@@ -12,6 +12,7 @@ Invariant: **a worker of attempt N starts at most once in a session, and no two 
 
 So the machine never goes back. In each state at most one timer is next (``stop.py``)::
 
+    a stop is announced SIGTERM at    stop.since + min(NOTICE_MS, grace_ms / 2), or when no reader is left
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
     a worker is alive   stop at       min(terminated_at + TERMINATE_MS, leased_at + isolation_ms)

@@ -22,7 +22,7 @@ from gangsidecar.supervisor.machine.events import (
     Spawn,
 )
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import begin_stop, finish, shorten
+from gangsidecar.supervisor.machine.stop import announce, finish, shorten
 from gangsidecar.wire import Phase, Verb
 
 
@@ -45,7 +45,7 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
         return settle(state, now_ms)
     effects: Effects = ()
     if state.stop is None:
-        state, effects = begin_stop(state, now_ms)
+        state, effects = announce(state, now_ms)
     else:
         state = shorten(replace(state, stop=replace(state.stop, since=now_ms)), new)
     if state.phase is not Phase.STUCK:
@@ -151,6 +151,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         alive=True,
         mains=tuple((process.local_rank, process.rank) for process in run.processes),
         looking=False,
+        readers=0,
         progress_sent_at=None,
     )
     return spawned, (Spawn(attempt, run), Save())

@@ -36,6 +36,7 @@ _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
     wire.Loaded: framework.loaded,
     wire.Progress: framework.progress,
     wire.Request: framework.request,
+    wire.Watching: framework.watching,
 }
 """A Tick has none: it only lets the due timers run."""
 

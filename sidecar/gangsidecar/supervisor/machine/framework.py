@@ -14,6 +14,7 @@ from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.events import Save, Send
 from gangsidecar.supervisor.machine.history import Steps
 from gangsidecar.supervisor.machine.state import Result, State
+from gangsidecar.supervisor.machine.stop import signal_tree
 from gangsidecar.wire import Phase
 
 PROGRESS_MS = 1_000
@@ -68,6 +69,15 @@ def loaded(state: State, now_ms: int, event: wire.Loaded) -> Result:
     if history == state.history:
         return state, ()
     return replace(state, history=history), (Send(),)
+
+
+def watching(state: State, now_ms: int, event: wire.Watching) -> Result:
+    """So many want to hear of a stop first; with none left, its signal waits no longer."""
+    if not _is_current(state, event.attempt):
+        return state, ()
+    state = replace(state, readers=event.readers)
+    is_waiting = state.stop is not None and state.stop.killed_at is None and state.stop.signal_at is not None
+    return signal_tree(state, now_ms) if is_waiting and not state.readers else (state, ())
 
 
 def request(state: State, now_ms: int, event: wire.Request) -> Result:

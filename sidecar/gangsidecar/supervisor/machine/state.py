@@ -17,11 +17,13 @@ GRACE_MS = 15_000
 
 @dataclass(frozen=True)
 class Stop:
-    """A stop in progress: SIGTERM was sent at ``since``; SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
+    """A stop in progress, which began at ``since``. SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
 
     since: int
     kill_at: int
     killed_at: Optional[int] = None
+    signal_at: Optional[int] = None
+    """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class State:
     """From Spawn to TreeGone."""
     mains: Tuple[Tuple[int, Optional[int]], ...] = ()
     """(local rank, rank) of the spawned processes that have not ended."""
+    readers: int = 0
+    """Who wants to hear of a stop of the attempt that ran last before its signal."""
     stop: Optional[Stop] = None
     stop_ms: Optional[int] = None
     """How long the last stop took."""

@@ -1,6 +1,9 @@
 """Timers, and what each does: SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
 
-A stop must never wait longer than the shortest grace that a directive has given it.
+A stop must never wait longer than the shortest grace that a directive has given it. Where the framework wants to hear
+of a directive's stop first, SIGTERM waits until it has acted, within the grace::
+
+    SIGTERM at   min(when no reader is left, stop.since + min(NOTICE_MS, grace / 2))
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ STUCK_MS = 10_000
 TERMINATE_MS = 2_000
 """How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
 
+NOTICE_MS = 500
+"""How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
+
 Timer = Tuple[int, Callable[[State, int], Result]]
 
 
@@ -29,7 +35,8 @@ def next_timer(state: State) -> Optional[Timer]:
     stop = state.stop
     if stop is not None:
         if stop.killed_at is None:
-            return stop.kill_at, _kill
+            is_announced = stop.signal_at is not None and stop.signal_at < stop.kill_at
+            return (stop.signal_at or 0, signal_tree) if is_announced else (stop.kill_at, _kill)
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
         times = [] if state.terminated_at is None else [state.terminated_at + TERMINATE_MS]
@@ -48,6 +55,21 @@ def begin_stop(state: State, now_ms: int) -> Result:
     if state.mains:
         return replace(state, stop=Stop(now_ms, now_ms + grace)), (Signal(int(SIGTERM)),)
     return _kill(replace(state, stop=Stop(now_ms, now_ms)), now_ms)
+
+
+def announce(state: State, now_ms: int) -> Result:
+    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment."""
+    begun, effects = begin_stop(state, now_ms)
+    stop = begun.stop
+    if not state.readers or stop is None or stop.killed_at is not None:
+        return begun, effects
+    return replace(begun, stop=replace(stop, signal_at=now_ms + min(NOTICE_MS, (stop.kill_at - now_ms) // 2))), ()
+
+
+def signal_tree(state: State, _now_ms: int) -> Result:
+    """SIGTERM, now that those that wanted to hear of the stop first have acted, or had the time to."""
+    stop = None if state.stop is None else replace(state.stop, signal_at=None)
+    return replace(state, stop=stop), (Signal(int(SIGTERM)),)
 
 
 def shorten(state: State, directive: wire.Directive) -> State:

@@ -51,7 +51,9 @@ def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms)
     stop = state.stop
     if stop is not None:
-        killed_ms = 0 if stop.killed_at is None else max(0, stop.killed_at - stop.since)
+        killed_ms = 0
+        if stop.killed_at is not None and stop.signal_at is None:
+            killed_ms = max(0, stop.killed_at - stop.since)
         gone = replace(gone, stop_ms=now_ms - stop.since, killed_ms=killed_ms or None)
     return settle(gone, now_ms)
 
