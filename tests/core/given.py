@@ -94,14 +94,16 @@ def ended(world: World, process: str | None, member: str, how: str, *words: str 
         world.ends(member, exit_code=int(how), **end)
 
 
-def steps(world: World, member: str, step: str, first: str | None) -> None:
+def steps(world: World, member: str, step: str, first: str | None, every: str | None = None) -> None:
     """It reported a step."""
     world.again(member)
     report = world.heard[world.newest(member)].report
     old = report.progress
     known = old is not None and old.attempt == report.attempt and old.first_step is not None
     begun, age = (old.first_step, old.first_age_ms) if old is not None and known else (int(first or step), 0)
-    world.again(member, progress=Progress(report.attempt, int(step), 0, first_step=begun, first_age_ms=age))
+    gap = None if every is None else int(every)
+    said = Progress(report.attempt, int(step), 0, first_step=begun, first_age_ms=age, every=gap)
+    world.again(member, progress=said)
 
 
 def vanish(world: World, member: str) -> None:

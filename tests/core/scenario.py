@@ -127,7 +127,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (ENDS, ended),
     (rf"{M} goes by what it is told", lambda world, member: world.again(member, fencing=world.told)),
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
-    (rf"{M} reports step (\d+)(?:, its first was (\d+))?", steps),
+    (rf"{M} reports step (\d+)(?:, its first was (\d+))?(?:, every (\d+))?", steps),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"{M} has (forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),

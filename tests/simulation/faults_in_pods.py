@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangsidecar.wire import Level, Request
+from gangsidecar.wire import Level, Request, Watching
 from tests.simulation import kubelets, moves, sidecars, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import SIGKILL, Universe
@@ -75,6 +75,14 @@ def _request(u: Universe, target: int) -> None:
         box, proc = found
         level = list(Level)[target % 3]
         u.feed(box.pod, Request(proc.attempt, 0, "asked", proc.rank, level, exclude_node=target % 5 == 0))
+
+
+def _watch(u: Universe, target: int) -> None:
+    """It wants to hear of its stop before the signal, or no more."""
+    found = _with_worker(u, target)
+    if found is not None:
+        box, proc = found
+        u.feed(box.pod, Watching(proc.attempt, target % 3))
 
 
 def _crash_supervisor(u: Universe, target: int) -> None:
@@ -169,6 +177,7 @@ IN_PODS: dict[str, Fault] = {
     "a process is stuck": _change(stuck=True, stubborn=True),
     "a worker can't be started": _disable,
     "a framework asks for a restart": _request,
+    "a framework watches for its stop": _watch,
     "a supervisor crashes": _crash_supervisor,
     "a sidecar crashes": _crash_sidecar,
     "a connection ends": _cut,

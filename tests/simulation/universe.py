@@ -18,7 +18,7 @@ from gangctl.core.facts.layout import Member, layout
 from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
-from gangsidecar.wire import Phase, Watching
+from gangsidecar.wire import Phase
 from tests.simulation import invariants, power, restored, sidecars, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
@@ -243,8 +243,7 @@ class Universe:
             return [*failed, machine.TreeGone()]
         self.boxes[uid] = restored.loaded(self, box, effect.run)._replace(procs=tuple(procs))
         invariants.one_attempt(self)
-        reads = box.member.endswith("-1") and not self.engine.searching  # It wants to hear of its stop first.
-        return [machine.Started(), *([Watching(effect.attempt, 1)] if reads else [])]
+        return [machine.Started()]
 
     def died(
         self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False

@@ -21,6 +21,7 @@ from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warning
+from gangsidecar.wire import Progress
 
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 TOLD_SECONDS: Final = 60.0
@@ -130,25 +131,34 @@ def _what_to_check(members: Sequence[str]) -> str:
 
 
 def _ignored(gang: Gang) -> Warned | None:
-    """A first step that isn't the restore point's: the framework loaded something else."""
+    """A first step that isn't the restore point's: the framework loaded something else.
+
+    A framework that reports every tenth step is not to blame for its first report: it may be as far from the restore
+    point as two of its reports are from each other.
+    """
     if gang.spec.checkpoint is None:
         return None
     point = gang.status.restore_point
     step = 0 if point is None else point.step
-    fitting = {None, step, step + 1}
     of_attempt = gang.by_progress.get(gang.status.attempt, ())
-    if {one.first_step for heard in of_attempt if (one := heard.report.progress) is not None} <= fitting:
+    if all(_fits(one, step) for heard in of_attempt if (one := heard.report.progress) is not None):
         return None
     for holder in gang.holders.values():
         report = gang.report(holder)
         progress = None if report is None else report.progress
         if progress is None or progress.attempt != gang.status.attempt:
             continue
-        if progress.first_step not in fitting:
+        if not _fits(progress, step):
             told = "to begin" if point is None else f"to restore step {step}"
             text = f"{holder} was told {told}, and the first step it reported is {progress.first_step}"
             return Reason.RESTORE_POINT_IGNORED, f"{text}: let it load GANG_RESTORE_STEP, not what it finds"
     return None
+
+
+def _fits(progress: Progress, start: int) -> bool:
+    """Whether a rank that began at this step can have made this first report, as far as it is known."""
+    first, every = progress.first_step, progress.every
+    return first is None or (first >= start and (every is None or first <= start + max(1, every)))
 
 
 def _flags(gang: Gang) -> Warned | None:

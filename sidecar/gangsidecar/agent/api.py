@@ -15,6 +15,7 @@ from gangsidecar import wire
 from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState, StopNotice
 from gangsidecar.agent.downlink import open_to_all
+from gangsidecar.agent.first_steps import FirstSteps, reported, strays
 from gangsidecar.agent.operations import (
     ATTEMPT_ENDING,
     DIRECTORY_TIER,
@@ -55,8 +56,7 @@ class Api:
         self._relay = relay
         self._now_ms = now_ms
         self._document = json.dumps(operations.document()).encode()
-        self._stepped: tuple[int, frozenset[int]] = (0, frozenset())
-        """An attempt, and its ranks that have reported a step."""
+        self._steps = FirstSteps()
 
     async def open(self, path: str) -> web.AppRunner:
         """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
@@ -140,21 +140,20 @@ class Api:
         if self._ending():
             return 200, {"ignored": ATTEMPT_ENDING}
         attempt, rank, step = body["attempt"], body["rank"], body["step"]
-        first = body["phase"] == "Step" and self._first_step(attempt, rank)
-        message = _restore_ignored(attempt_gate.live_run(self._relay.gate), step) if first else ""
-        # A step that doesn't follow the restore point may not be the first: the first may have got lost.
-        timed = first and not message and "seconds" in body
-        self._relay.progress.add(attempt, body["phase"], step, _milliseconds(body["seconds"]) if timed else None)
+        before, message, timed = self._steps, "", False
+        if body["phase"] == "Step":
+            self._steps = reported(before, attempt, rank, step)
+            run = attempt_gate.live_run(self._relay.gate)
+            message = _restore_ignored(run, before, self._steps, rank)
+            # A step that doesn't follow the restore point may not be the first: the first may have got lost.
+            is_first = self._steps.ranks.keys() != before.ranks.keys() or before.attempt != attempt
+            timed = is_first and "seconds" in body and _follows(run, step)
+        first_ms = _milliseconds(body["seconds"]) if timed else None
+        self._relay.progress.add(attempt, body["phase"], step, first_ms, self._steps.every)
         if not message:
             return 200, {}
         log("warning", RESTORE_POINT_IGNORED, attempt=attempt, rank=rank, found=message)
         return 200, {"warning": RESTORE_POINT_IGNORED, "message": message}
-
-    def _first_step(self, attempt: int, rank: int) -> bool:
-        known, ranks = self._stepped
-        ranks = ranks if known == attempt else frozenset()
-        self._stepped = attempt, ranks | {rank}
-        return rank not in ranks
 
     def _checkpoint(self, body: Any) -> Answer:
         run, tier = attempt_gate.live_run(self._relay.gate), body["tier"]
@@ -265,15 +264,22 @@ def _parsed(body: bytes) -> Any:
         raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
 
 
-def _restore_ignored(run: wire.Run | None, step: int) -> str:
-    """What is wrong with a first step that doesn't follow the restore point; "" if it does, or if that is unknown."""
+def _follows(run: wire.Run | None, step: int) -> bool:
+    """Whether it is the first step after the restore point, as far as that is known."""
+    start = 0 if run is None or run.restore is None else run.restore.step
+    return run is None or not run.checkpointed or step in {start, start + 1}
+
+
+def _restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps, rank: int) -> str:
+    """What is wrong with the first step of a rank, when it is found; "" if nothing is, or if that is unknown."""
     if run is None or not run.checkpointed:
         return ""
     start = 0 if run.restore is None else run.restore.step
-    if step in {start, start + 1}:
+    old, new = before.ranks.get(rank) if before.attempt == after.attempt else None, after.ranks[rank]
+    if not strays(new, start) or (old is not None and strays(old, start)):
         return ""
     source = "there is no restore point" if run.restore is None else f"the restore point is step {start}"
-    return f"{source}, but the first step reported is {step}: the framework has loaded something else"
+    return f"{source}, but the first step reported is {new.first}: the framework has loaded something else"
 
 
 def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class _Progress:
     first_step: int | None = None
     first_at: float = 0.0
     first_ms: int | None = None
+    every: int | None = None
 
 
 class ProgressThrottle:
@@ -40,7 +41,7 @@ class ProgressThrottle:
         self._unsent = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None) -> None:
+    def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None, every: int | None = None) -> None:
         """Take one call; it goes out now or with the next message.
 
         Args:
@@ -48,13 +49,14 @@ class ProgressThrottle:
             phase: what the rank is doing.
             step: the step that it is at.
             first_ms: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
+            every: the widest gap between two steps that a rank has reported; None while it is unknown.
         """
         now, old = self._loop.time(), self._progress
         if old is None or old.attempt != attempt:
             old = _Progress(attempt, step, phase, now)
             self._sent_at = None
         first = phase == "Step" and old.first_step is None
-        newest = replace(old, step=max(old.step, step), phase=phase, at=now)
+        newest = replace(old, step=max(old.step, step), phase=phase, at=now, every=every)
         if first:
             newest = replace(newest, first_step=step, first_at=now)
         longer = first_ms is not None and step == newest.first_step and first_ms > (newest.first_ms or -1)
@@ -79,6 +81,7 @@ class ProgressThrottle:
             first_step=newest.first_step,
             first_age_ms=None if newest.first_step is None else _ms(now - newest.first_at),
             first_ms=newest.first_ms,
+            every=newest.every,
         )
         if self._send(progress):
             self._unsent = False

@@ -65,6 +65,7 @@ class Relay:
         line = text.replace("\n", " ")  # JSON has raw newlines between tokens only.
         match message:
             case wire.Directive():
+                self.progress.flush()  # The steps until a stop count: without them, fewer would seem to be lost.
                 self._directive = line
                 self.gate = attempt_gate.with_directive(self.gate, message, now_ms())
             case wire.Scan():

@@ -109,6 +109,8 @@ class Progress:
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
     first_ms: Optional[int] = None
     """How long the first step took, as the framework measured it: the longest of the ranks. From revision 2."""
+    every: Optional[int] = None
+    """The widest gap between two steps that a rank has reported; absent while it is unknown. From revision 4."""
 
 
 @dataclass(frozen=True)

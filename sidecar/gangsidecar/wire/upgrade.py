@@ -20,13 +20,13 @@ LEADER_HEADER = "Gang-Leader"
 REVISION = 4
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
-4: with ``Report.warm_start`` and ``Report.killed_ms``.
+4: with ``Report.warm_start``, ``Report.killed_ms`` and ``Progress.every``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_WARM_START = 2, 3, 4
+_WITH_LOADED, _WITH_FENCING, _WITH_EVERY = 2, 3, 4
 
 
 def revision_of(header: str) -> int:
@@ -44,8 +44,9 @@ def in_revision(report: Report, revision: int) -> Report:
     if revision < _WITH_FENCING:
         believed = tuple(one for one in known.checkpoints if not one.earlier_boot)
         known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed, missing_folder=False)
-    if revision < _WITH_WARM_START:
-        known = replace(known, warm_start=None, killed_ms=None)
+    if revision < _WITH_EVERY:
+        told = None if known.progress is None else replace(known.progress, every=None)
+        known = replace(known, warm_start=None, killed_ms=None, progress=told)
     return report if known == report else known
 
 

@@ -117,16 +117,41 @@ async def test_a_first_step_after_the_restore_point_gets_no_warning(directory: P
         assert await call(here, "POST", "/v1/progress", {**STEP, "step": step}) == (200, {})
 
 
-@pytest.mark.parametrize(("restore", "step"), [(RESTORE, 1), (RESTORE, 1202), (None, 7)])
-async def test_a_first_step_from_elsewhere_gets_a_warning(
-    directory: Path, restore: wire.Restore | None, step: int
+@pytest.mark.parametrize(("restore", "steps"), [(RESTORE, (1,)), (RESTORE, (1202, 1203)), (None, (20, 30))])
+async def test_a_first_step_from_elsewhere_gets_a_warning_once_it_is_known(
+    directory: Path, restore: wire.Restore | None, steps: tuple[int, ...]
 ) -> None:
     async with training(directory, restore) as here:
-        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": step})
+        for step in steps[:-1]:
+            assert await call(here, "POST", "/v1/progress", {**STEP, "step": step}) == (200, {})
+        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": steps[-1]})
         assert answer["warning"] == "RestorePointIgnored"
-        assert str(step) in answer["message"]
+        assert f"the first step reported is {steps[0]}" in answer["message"]
         assert "RestorePointIgnored" in here.sidecar.log()
-        assert await call(here, "POST", "/v1/progress", {**STEP, "step": step + 1}) == (200, {})
+        assert await call(here, "POST", "/v1/progress", {**STEP, "step": steps[-1] + 1}) == (200, {})
+
+
+@pytest.mark.parametrize("first", [1201, 1205, 1210])
+async def test_reporting_every_tenth_step_gets_no_warning(directory: Path, first: int) -> None:
+    async with training(directory, RESTORE) as here:
+        for step in (first, first + 10, first + 20):
+            assert await call(here, "POST", "/v1/progress", {**STEP, "step": step}) == (200, {})
+        assert "RestorePointIgnored" not in here.sidecar.log()
+        await here.direct(replace(HOLD, attempt=4))
+        await until(lambda: here.supervisor.all(wire.Progress)[-1].step == first + 20)
+        assert here.supervisor.all(wire.Progress)[-1].every == 10
+
+
+async def test_the_steps_until_a_stop_reach_the_supervisor_before_it(directory: Path) -> None:
+    async with training(directory, RESTORE) as here:
+        for step in range(1201, 1210):
+            assert await call(here, "POST", "/v1/progress", {**STEP, "step": step}) == (200, {})
+        before = len(here.supervisor.all(wire.Directive))
+        await here.direct(replace(HOLD, attempt=4))
+        await here.supervisor.wait_for(wire.Directive, before + 1)
+        stop = here.supervisor.received.index(here.supervisor.all(wire.Directive)[-1])
+        steps = [one.step for one in here.supervisor.received[:stop] if isinstance(one, wire.Progress)]
+        assert steps[-1] == 1209
 
 
 @pytest.mark.parametrize(("seconds", "milliseconds"), [(2.5, 2500), (0, 0), (0.0004, 0), (1e9, 10**12)])
@@ -150,8 +175,7 @@ async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_onc
 
 async def test_a_restarted_sidecar_doesnt_take_a_later_step_for_the_first(directory: Path) -> None:
     async with training(directory, RESTORE) as here:
-        _, answer = await call(here, "POST", "/v1/progress", {**STEP, "step": 5000, "seconds": 60})
-        assert answer["warning"] == "RestorePointIgnored"
+        assert await call(here, "POST", "/v1/progress", {**STEP, "step": 5000, "seconds": 60}) == (200, {})
         assert (await here.supervisor.wait_for(wire.Progress)).first_ms is None
 
 

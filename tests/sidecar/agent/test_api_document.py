@@ -25,7 +25,7 @@ async def test_every_call_of_the_published_document_exists(directory: Path) -> N
         assert published["openapi"].startswith("3.1")
         for path, methods in published["paths"].items():
             for method in methods:
-                if path != "/v1/events":
+                if path not in {"/v1/events", "/v1/stop"}:  # These never end.
                     assert (await here.sidecar.call(method.upper(), path, b"?"))[0] in {200, 400}
 
 

@@ -46,6 +46,7 @@ class Steps:
     first_step: int | None = None
     first_at: int | None = None
     first_ms: int | None = None
+    every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,8 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
     if old is None or old.attempt != progress.attempt:
         first = None if first_step is None else first_at
         steps = Steps(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
-        return replace(history, progress=steps)
-    steps = replace(old, step=max(old.step, progress.step))
+        return replace(history, progress=replace(steps, every=progress.every))
+    steps = replace(old, step=max(old.step, progress.step), every=_longest(old.every, progress.every))
     if at >= old.at:
         steps = replace(steps, at=at, phase=progress.phase)
     if first_step is not None and first_step == old.first_step:
@@ -179,7 +180,9 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
         return None
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
-    return wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
+    return wire.Progress(
+        steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms, steps.every
+    )
 
 
 def loaded(history: History, now_ms: int) -> wire.Loaded | None:
