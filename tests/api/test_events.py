@@ -35,6 +35,7 @@ STABLE = {
         "ReplacementTimeout",
         "RestartBackOff",
         "RestorePointIgnored",
+        "SignalKept",
         "Restarting",
         "StepRejected",
         "TemplateRefused",

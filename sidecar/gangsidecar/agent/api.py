@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gangsidecar import wire
-from gangsidecar.agent import attempt_gate, operations
-from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState, StopNotice
+from gangsidecar.agent import attempt_gate, operations, streams
+from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState
 from gangsidecar.agent.downlink import open_to_all
-from gangsidecar.agent.first_steps import FirstSteps, reported, strays
+from gangsidecar.agent.first_steps import FirstSteps, follows, reported, restore_ignored
 from gangsidecar.agent.operations import (
     ATTEMPT_ENDING,
     DIRECTORY_TIER,
@@ -144,10 +144,10 @@ class Api:
         if body["phase"] == "Step":
             self._steps = reported(before, attempt, rank, step)
             run = attempt_gate.live_run(self._relay.gate)
-            message = _restore_ignored(run, before, self._steps, rank)
+            message = restore_ignored(run, before, self._steps, rank)
             # A step that doesn't follow the restore point may not be the first: the first may have got lost.
             is_first = self._steps.ranks.keys() != before.ranks.keys() or before.attempt != attempt
-            timed = is_first and "seconds" in body and _follows(run, step)
+            timed = is_first and "seconds" in body and follows(run, step)
         first_ms = _milliseconds(body["seconds"]) if timed else None
         self._relay.progress.add(attempt, body["phase"], step, first_ms, self._steps.every)
         if not message:
@@ -197,34 +197,10 @@ class Api:
         return 202, {"incident": attempt + 1}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await stream.prepare(request)
-        sent: tuple[str, int] | None = None
-        while not self._relay.closing:
-            event = _event(self._relay.gate, self._now_ms())
-            if event is not None and (event[0], event[1]["attempt"]) != sent:
-                sent = event[0], event[1]["attempt"]
-                await stream.write(_as_text(event))
-            else:
-                await self._relay.changes.wait()
-        return stream
+        return await streams.events(self._relay, self._now_ms, request)
 
     async def _stop(self, request: web.Request) -> web.StreamResponse:
-        """One event, then nothing until the reader has acted on it and closes: that is what the signal waits for."""
-        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await stream.prepare(request)
-        relay = self._relay
-        while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
-            await relay.changes.wait()
-        with relay.watching(attempt_gate.current_attempt(relay.gate)):
-            told = False
-            while not relay.closing:
-                event = None if told else _event(relay.gate, self._now_ms())
-                if event is not None and event[0] == "stop":
-                    await stream.write(_as_text(event))
-                    told = True
-                await relay.changes.wait()
-        return stream
+        return await streams.stop(self._relay, self._now_ms, request)
 
     async def _get_document(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._document, content_type="application/json")
@@ -264,24 +240,6 @@ def _parsed(body: bytes) -> Any:
         raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
 
 
-def _follows(run: wire.Run | None, step: int) -> bool:
-    """Whether it is the first step after the restore point, as far as that is known."""
-    start = 0 if run is None or run.restore is None else run.restore.step
-    return run is None or not run.checkpointed or step in {start, start + 1}
-
-
-def _restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps, rank: int) -> str:
-    """What is wrong with the first step of a rank, when it is found; "" if nothing is, or if that is unknown."""
-    if run is None or not run.checkpointed:
-        return ""
-    start = 0 if run.restore is None else run.restore.step
-    old, new = before.ranks.get(rank) if before.attempt == after.attempt else None, after.ranks[rank]
-    if not strays(new, start) or (old is not None and strays(old, start)):
-        return ""
-    source = "there is no restore point" if run.restore is None else f"the restore point is step {start}"
-    return f"{source}, but the first step reported is {new.first}: the framework has loaded something else"
-
-
 def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
     report, run, directive = gate.report, attempt_gate.live_run(gate), gate.run
     if report is None:
@@ -305,7 +263,7 @@ def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
         body |= {name: value for name, value in found.items() if value}
     stop = attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
-        body["stopping"] = _stopping(stop)
+        body["stopping"] = streams.stopping(stop)
     return body
 
 
@@ -314,23 +272,6 @@ def _restore(restore: wire.Restore, registered: tuple[wire.Checkpoint, ...]) -> 
     paths = [{"rank": one.rank, "path": one.path} for one in registered if (one.tier, one.step) == place and one.path]
     where = {"path": restore.path, "paths": paths}
     return {"step": restore.step, "tier": restore.tier, **{name: value for name, value in where.items() if value}}
-
-
-def _stopping(stop: StopNotice) -> dict[str, Any]:
-    why = {"reason": stop.reason} if stop.reason else {}
-    return {**why, "planned": stop.planned, "millisecondsLeft": stop.left_ms}
-
-
-def _event(gate: AttemptGate, now_ms: int) -> tuple[str, dict[str, Any]] | None:
-    """The event for the current state; None = there is no worker."""
-    attempt, stop = attempt_gate.live_attempt(gate), attempt_gate.stop_notice(gate, now_ms)
-    if stop is not None:
-        return "stop", {"attempt": stop.attempt, **_stopping(stop)}
-    return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
-
-
-def _as_text(event: tuple[str, dict[str, Any]]) -> bytes:
-    return f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode()
 
 
 def _milliseconds(seconds: float) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from gangsidecar import wire
+
 
 @dataclass(frozen=True)
 class Reported:
@@ -51,3 +53,21 @@ def reported(steps: FirstSteps, attempt: int, rank: int, step: int) -> FirstStep
 def strays(one: Reported, start: int) -> bool:
     """Whether the rank can't have begun at the restore point, as far as it has reported."""
     return one.first < start or (one.every > 0 and one.first > start + one.every)
+
+
+def follows(run: wire.Run | None, step: int) -> bool:
+    """Whether it is the first step after the restore point, as far as that is known."""
+    start = 0 if run is None or run.restore is None else run.restore.step
+    return run is None or not run.checkpointed or step in {start, start + 1}
+
+
+def restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps, rank: int) -> str:
+    """What is wrong with the first step of a rank, when it is found; "" if nothing is, or if that is unknown."""
+    if run is None or not run.checkpointed:
+        return ""
+    start = 0 if run.restore is None else run.restore.step
+    old, new = before.ranks.get(rank) if before.attempt == after.attempt else None, after.ranks[rank]
+    if not strays(new, start) or (old is not None and strays(old, start)):
+        return ""
+    source = "there is no restore point" if run.restore is None else f"the restore point is step {start}"
+    return f"{source}, but the first step reported is {new.first}: the framework has loaded something else"

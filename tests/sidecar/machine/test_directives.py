@@ -137,7 +137,7 @@ def test_stop_ms_counts_from_the_directive_to_the_last_process_gone() -> None:
     assert driver.report.phase_age_ms == 5
 
 
-def test_killed_ms_tells_who_outlived_the_grace_and_nobody_else() -> None:
+def test_killed_ms_tells_who_outlived_the_grace_and_no_other() -> None:
     driver = running(1)
     driver.feed(hold(2))
     driver.feed(Tick(), after=GRACE)
