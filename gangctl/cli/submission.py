@@ -78,7 +78,7 @@ def discard(state: StateDirectory, store: GangStore) -> None:
 
 
 def remove(store: GangStore) -> None:
-    """Remove the stored object, so that the gang no longer exists. Its logs are kept.
+    """Remove the stored object, so that the gang no longer exists, and what compilers have kept. Its logs stay.
 
     Raises:
         UserError: it can't be removed.
@@ -86,6 +86,7 @@ def remove(store: GangStore) -> None:
     with suppress(FileNotFoundError):
         try:
             store.folder.job.unlink()
+            shutil.rmtree(store.folder.caches, ignore_errors=True)
         except PermissionError as error:
             raise UserError(f"{store.folder.job} can't be removed: {error.strerror}") from None
 

@@ -1,7 +1,7 @@
 """Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
 
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
-    gangs/NAME/      gangjob.json (spec and status)  events.jsonl
+    gangs/NAME/      gangjob.json (spec and status)  events.jsonl  caches/
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
                            termination-log  sidecar.log  worker.log
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.errors import Terminal
-from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM, WORKERS_FILE
+from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_PROGRAM, WORKERS_FILE
 
 DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -62,6 +62,11 @@ class PodFolder:
         return self.path / "termination-log"
 
     @property
+    def caches(self) -> Path:
+        """What compilers of the workers keep, of all pods of the gang."""
+        return GangFolder(self.path.parents[1]).caches
+
+    @property
     def sidecar_log(self) -> Path:
         """Output of the sidecar."""
         return self.path / "sidecar.log"
@@ -97,6 +102,11 @@ class GangFolder:
     def pods(self) -> Path:
         """Folder with one folder for each pod."""
         return self.path / "pods"
+
+    @property
+    def caches(self) -> Path:
+        """Folder for what compilers of the workers keep."""
+        return self.path / CACHES_FOLDER
 
     def pod(self, name: str) -> PodFolder:
         """Files of the pod of this name."""

@@ -12,7 +12,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
 from gangctl.cluster.local.process import Process, spawn
-from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET
+from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET, Compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,9 @@ class Programs:
             "--pod": pod.uid,
             "--address": ADDRESS,
             "--client-dir": str(self.state.client),
+            # The others keep theirs in the user's home or in /tmp already, for longer than a gang lives.
+            "--caches": Compiler.JAX.value,
+            "--caches-dir": str(folder.caches),
         }
         words = [word for flag in flags.items() for word in flag]
         command = [sys.executable, "-IS", str(folder.program), "run", *words, "--", *pod.command]

@@ -10,7 +10,7 @@ from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.driver import Driver
 from gangsidecar.supervisor.machine import Identity
 from gangsidecar.supervisor.settings import SupervisorSettings
-from gangsidecar.wire import CLIENT_FOLDER, PRELOAD_VARIABLE
+from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, PRELOAD_VARIABLE, Compiler
 
 
 class _Flag(NamedTuple):
@@ -31,6 +31,8 @@ _FLAGS = {
     "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after so long without controller and live worker"),
     "--termination-log": _Flag("GANG_TERMINATION_LOG", "termination-log beside --state", "file for the last words"),
     "--preload": _Flag(PRELOAD_VARIABLE, "nothing", "Auto or modules, a comma between: fork workers from a template"),
+    "--caches": _Flag(CACHES_VARIABLE, "nothing", "compilers whose caches are kept, a comma between: CUDA,JAX"),
+    "--caches-dir": _Flag("GANG_CACHES_DIR", "caches beside --state", "folder for these caches"),
     "--client-dir": _Flag("GANG_CLIENT_DIR", "client beside --state", "folder with gangclient, for PYTHONPATH"),
 }
 
@@ -110,6 +112,9 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
     client = given["--client-dir"]
     if client == _FLAGS["--client-dir"].default:
         client = os.path.join(folder, CLIENT_FOLDER)
+    caches = given["--caches-dir"]
+    if caches == _FLAGS["--caches-dir"].default:
+        caches = os.path.join(folder, CACHES_FOLDER)
     identity = Identity(
         given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
     )
@@ -121,8 +126,20 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
         termination_log=words,
         client=client if os.path.isdir(client) else "",
         preload="" if given["--preload"] == _FLAGS["--preload"].default else given["--preload"],
+        caches=caches,
+        compilers=_compilers(given["--caches"]),
         orphan_ms=1000 * _natural(given, "--orphan-seconds"),
     )
+
+
+def _compilers(names: str) -> Tuple[Compiler, ...]:
+    if names == _FLAGS["--caches"].default:
+        return ()
+    try:
+        return tuple(Compiler(name) for name in names.split(","))
+    except ValueError:
+        known = ",".join(one.value for one in Compiler)
+        raise UsageError(f"--caches: {names!r} instead of some of {known}") from None
 
 
 def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Tuple
 
 from gangsidecar.supervisor.machine import Identity
+from gangsidecar.wire import Compiler
 
 
 @dataclass(frozen=True)
@@ -24,4 +25,8 @@ class SupervisorSettings:
     """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
     preload: str = ""
     """What a template preloads, to start workers as forks of it: ``Auto`` or module names. Empty: they are executed."""
+    caches: str = ""
+    """The folder for what compilers keep."""
+    compilers: Tuple[Compiler, ...] = ()
+    """Those whose caches are in it, unless the user has set another place."""
     orphan_ms: int = 600_000

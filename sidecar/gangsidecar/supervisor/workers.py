@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, Optional, Set
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import launch, machine, processes
+from gangsidecar.supervisor import caches, launch, machine, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart
@@ -30,6 +30,9 @@ class Workers:
         """``helpers``: the pids that belong to no worker."""
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
+        given = dict(os.environ)
+        self._environment = {**given, **caches.variables(settings.caches, settings.compilers, given)}
+        """What each process of each attempt gets."""
         self._mains: Dict[int, launch.MainProcess] = {}
         self._warm = WarmStart(loop, self._warm_settings(), helpers) if settings.preload else None
 
@@ -59,7 +62,7 @@ class Workers:
         events: List[machine.Event] = []
         ranks: Dict[int, Optional[int]] = {}
         for process in effect.run.processes:
-            env = launch.environment(dict(os.environ), process, settings.identity.pod, settings.client)
+            env = launch.environment(self._environment, process, settings.identity.pod, settings.client)
             try:
                 pid, started = launch.start(settings.command, env, process.local_rank, spawn)
             except (OSError, ValueError) as error:
@@ -107,6 +110,6 @@ class Workers:
         return WarmSettings(
             preload=given.preload,
             command=given.command,
-            environment=launch.environment(dict(os.environ), nothing, given.identity.pod, given.client),
+            environment=launch.environment(self._environment, nothing, given.identity.pod, given.client),
             imports=os.path.join(self._folder, IMPORTS),
         )

@@ -45,12 +45,15 @@ from gangsidecar.wire.messages import (
 from gangsidecar.wire.ranges import from_ranges, to_ranges
 from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
 from gangsidecar.wire.shared_folder import (
+    CACHES_FOLDER,
+    CACHES_VARIABLE,
     CLIENT_FOLDER,
     FRAMEWORK_SOCKET,
     PRELOAD_VARIABLE,
     SUPERVISOR_PROGRAM,
     SUPERVISOR_SOCKET,
     WORKERS_FILE,
+    Compiler,
 )
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
@@ -63,6 +66,8 @@ from gangsidecar.wire.upgrade import (
 )
 
 __all__ = [
+    "CACHES_FOLDER",
+    "CACHES_VARIABLE",
     "CLIENT_FOLDER",
     "CONNECT_PATH",
     "FRAMEWORK_SOCKET",
@@ -81,6 +86,7 @@ __all__ = [
     "VERSION",
     "WORKERS_FILE",
     "Checkpoint",
+    "Compiler",
     "Directive",
     "Dropped",
     "End",

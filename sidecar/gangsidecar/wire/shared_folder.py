@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 SUPERVISOR_PROGRAM = "supervisor.pyz"
 """The supervisor, as one file."""
 CLIENT_FOLDER = "client"
@@ -14,3 +16,16 @@ FRAMEWORK_SOCKET = "gang.sock"
 """Where the sidecar serves the framework API."""
 PRELOAD_VARIABLE = "GANG_PRELOAD"
 """Tells the supervisor what a template imports: ``Auto``, or modules with commas between them."""
+CACHES_FOLDER = "caches"
+"""Beside the supervisor's state file: what compilers keep for the next start."""
+CACHES_VARIABLE = "GANG_CACHES"
+"""Tells the supervisor whose caches are in that folder: compilers with commas between them."""
+
+
+class Compiler(str, Enum):
+    """What compiles for a worker, and can keep what it makes."""
+
+    CUDA = "CUDA"
+    INDUCTOR = "Inductor"
+    JAX = "JAX"
+    TRITON = "Triton"

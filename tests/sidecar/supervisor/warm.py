@@ -26,8 +26,8 @@ class Warm:
         self.installed.mkdir()
         self.attempt = 0
 
-    def start(self, *command: str, preload: str = "Auto") -> None:
-        self.member.start(*command, preload=preload)
+    def start(self, *command: str, preload: str = "Auto", caches: str = "nothing") -> None:
+        self.member.start(*command, preload=preload, caches=caches)
 
     def install(self, name: str, text: str) -> Path:
         """Install a module; ``PYTHONPATH`` must have the folder."""

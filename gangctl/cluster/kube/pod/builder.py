@@ -34,12 +34,14 @@ from gangctl.api.start import preloaded
 from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
+from gangctl.cluster.kube.pod.caches import kept_caches
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_containers, sidecar_volumes
 from gangctl.cluster.kube.pod.worker_container import supervised_container
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
+from gangsidecar.wire import CACHES_VARIABLE, PRELOAD_VARIABLE
 
 GRACE_MARGIN_SECONDS: Final = 10
 """Beyond the planned grace period: time to report the end of the worker, and for the sidecar, which ends last."""
@@ -72,7 +74,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,
         create=create,
-        preload=preloaded(role.start),
+        told=_told(job, role),
         restart_all=restart_all,
     )
     changes = {
@@ -83,6 +85,13 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     }
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+
+
+def _told(job: GangJob, role: Role) -> dict[str, str]:
+    """What the supervisor is told about the worker of this role."""
+    preload = preloaded(role.start)
+    compilers = ",".join(one.value for one in kept_caches(job.spec, role))
+    return {**({PRELOAD_VARIABLE: preload} if preload else {}), CACHES_VARIABLE: compilers}
 
 
 def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], path: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ The rule: everything stays as the user wrote it, except:
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangctl.cluster.errors import Terminal
@@ -20,6 +21,7 @@ from gangctl.cluster.kube.pod.fields import as_list, as_mappings
 from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, SHARED_MOUNT
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import (
+    CACHES_VARIABLE,
     CLIENT_FOLDER,
     FRAMEWORK_SOCKET,
     PRELOAD_VARIABLE,
@@ -42,6 +44,7 @@ RESERVED_VARIABLES: Final = frozenset(
         "GANG_CLIENT_DIR",
         "GANG_SOCKET",
         PRELOAD_VARIABLE,
+        CACHES_VARIABLE,
     }
 )
 TERMINATION_LOG: Final = "/dev/termination-log"
@@ -56,7 +59,7 @@ def escape_dollars(text: str) -> str:
 
 
 def supervised_container(
-    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, preload: str, restart_all: bool
+    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, told: Mapping[str, str], restart_all: bool
 ) -> dict[str, Any]:
     """The worker's container with the supervisor as its entry point.
 
@@ -65,7 +68,7 @@ def supervised_container(
         path: Path of it in the job, for errors.
         uid: UID of the gang.
         create: The pod's member and incarnation.
-        preload: What a template imports; empty if the worker is executed.
+        told: Variables of this role for the supervisor, which does not pass them on.
         restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
@@ -80,7 +83,7 @@ def supervised_container(
         "GANG_UID": uid,
         "GANG_MEMBER": create.member,
         "GANG_INCARNATION": str(create.incarnation),
-        **({PRELOAD_VARIABLE: preload} if preload else {}),
+        **told,
     }
     made["env"] = [*_environment(plain, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
     made["volumeMounts"] = [*_mounts(container.get("volumeMounts"), f"{path}.volumeMounts"), dict(SHARED_MOUNT)]

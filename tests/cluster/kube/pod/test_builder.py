@@ -164,6 +164,25 @@ def test_mounts_beside_the_supervisors_directory_are_kept() -> None:
     assert found[:2] == mounts
 
 
+@pytest.mark.parametrize(
+    ("roles", "kept"),
+    [
+        ("[{name: worker, replicas: 1}]", "CUDA,Inductor,JAX,Triton"),
+        ("[{name: worker, replicas: 1, spares: 2}]", "CUDA,Inductor,JAX,Triton"),
+        ("[{name: worker, replicas: 1, processesPerPod: 8, launch: PerProcess}]", "CUDA,Inductor,JAX,Triton"),
+        ("[{name: worker, replicas: 2}]", "CUDA,Inductor,Triton"),
+        ("[{name: worker, replicas: 1}, {name: b, replicas: 1}]", "CUDA,Inductor,JAX,Triton"),
+        ("[{name: worker, replicas: 1}, {name: b, replicas: 1, processGroup: worker}]", "CUDA,Inductor,Triton"),
+        ('[{name: worker, replicas: 1, processGroup: ""}]', "CUDA,Inductor,Triton"),
+    ],
+)
+def test_jax_keeps_its_cache_only_where_one_pod_has_all_processes_of_the_group(roles: str, kept: str) -> None:
+    one = yaml.safe_load(MINIMAL)[0]["template"]
+    written = [role | {"template": one} for role in yaml.safe_load(roles)]
+    env = built(Case("", job(yaml.safe_dump(written)), CreatePod("worker-0", 0)))["spec"]["containers"][0]["env"]
+    assert {one["name"]: one.get("value") for one in env}["GANG_CACHES"] == kept
+
+
 def test_null_in_a_template_means_absent() -> None:
     case = template(affinity=None, hostname=None, terminationGracePeriodSeconds=None, volumes=None, initContainers=None)
     assert built(case)["spec"] == built(template())["spec"]
