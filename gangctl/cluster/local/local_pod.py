@@ -208,6 +208,7 @@ class LocalPod:
             self._folder.termination_log,
             self._folder.token,
             self._folder.state_file,
+            self._folder.workers,
             self._folder.program,
             self._folder.record,
         ):
