@@ -1,4 +1,4 @@
-"""The Python interpreters of this machine that gangclient and the supervisor must run on: 3.8 or newer."""
+"""The Python interpreters of this machine: gangclient and the supervisor must run on 3.8 or newer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from functools import cache
 from pathlib import Path
 
 FIRST_MINOR = 8
+LAST_MINOR = 14
 
 
 @cache
-def oldest() -> tuple[int, str]:
-    """The oldest interpreter from 3.8 on, as its minor version and its path; it is on the PATH or pyenv's."""
+def every() -> dict[int, str]:
+    """The minor version of each Python 3 on the PATH or of pyenv's, the lowest first, with its path."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    names = [f"python3.{minor}" for minor in range(FIRST_MINOR, sys.version_info.minor)]
+    names = [f"python3.{minor}" for minor in range(LAST_MINOR + 1)]
     paths = [*(found for name in names if (found := shutil.which(name))), *map(str, pyenv.glob("3.*/bin/python3.*"))]
-    minors = {(int(match[1]), path) for path in paths if (match := re.search(r"/python3\.([0-9]+)$", path))}
-    for minor, path in sorted(minors):
-        if minor >= FIRST_MINOR and _runs(path):
-            return minor, path
-    return sys.version_info.minor, sys.executable
+    minors = sorted((int(match[1]), path) for path in paths if (match := re.search(r"/python3\.([0-9]+)$", path)))
+    interpreters = {sys.version_info.minor: sys.executable}
+    for minor, path in minors:
+        if minor not in interpreters and _runs(path):
+            interpreters[minor] = path
+    return dict(sorted(interpreters.items()))
+
+
+def oldest() -> tuple[int, str]:
+    """The oldest interpreter from 3.8 on, as its minor version and its path."""
+    return next((minor, path) for minor, path in every().items() if minor >= FIRST_MINOR)
 
 
 def _runs(path: str) -> bool:

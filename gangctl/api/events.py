@@ -107,6 +107,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             is_warning=True,
         ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
+        Reason.PRELOAD_FAILED: Told(
+            "Observe",
+            "Correct `start.preload.modules` of the role, or install the module in the image.",
+            is_warning=True,
+        ),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",
             "Make a step available and run `gangctl restart`, or choose with `--from-step` or `--from-beginning`.",

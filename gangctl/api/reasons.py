@@ -106,6 +106,8 @@ class Reason(StrEnum):
     apart."""
     LAUNCHER_FLAGS = "LauncherFlags"
     """The worker's command has torchrun flags that override the environment and break restarts of the gang."""
+    PRELOAD_FAILED = "PreloadFailed"
+    """A template could not import a module that `start.preload.modules` names. Workers are forked without it."""
     CAUSE_CORRECTED = "CauseCorrected"
     """Stronger evidence arrived soon after a restart. The incident was corrected, and its charge refunded if it had
     been charged."""

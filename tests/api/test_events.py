@@ -28,6 +28,7 @@ STABLE = {
         "Hang",
         "HoldTimeout",
         "LauncherFlags",
+        "PreloadFailed",
         "MembersSilent",
         "NoMemberConnects",
         "NoProgress",
@@ -123,7 +124,9 @@ def _told(file: Path) -> Iterator[Reason]:
                     yield from _reasons(argument)
             case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "plan_builder"}:
                 yield from _reasons(value)
-            case ast.Return(value=ast.Tuple(elts=[first, *_])) if file.stem == "degraded":
+            case ast.Return(value=ast.Tuple(elts=[first, *_]) | ast.IfExp(body=ast.Tuple(elts=[first, *_]))) if (
+                file.stem == "degraded"
+            ):
                 yield from _reasons(first)
 
 

@@ -9,6 +9,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.worker_command import command, ignored, refusals
+from gangsidecar.wire import PRELOAD_VARIABLE
 from tests.cluster.local import manifest
 
 
@@ -26,9 +27,20 @@ def test_command_args_env_and_working_directory_are_the_templates() -> None:
     job = manifest(command=("python3", "train.py"), args=["--lr", "1"], env=env, workingDir="src")
     found = command(started_in(job, "/home/me"), "worker-1", {"HOME": "home"})
     assert found.words == ("python3", "train.py", "--lr", "1")
-    assert found.environment == {"DATA": "/data", "RUN": "/data/home/$(UNSET)/$(DATA)", "EMPTY": ""}
+    assert found.environment == {
+        "DATA": "/data",
+        "RUN": "/data/home/$(UNSET)/$(DATA)",
+        "EMPTY": "",
+        PRELOAD_VARIABLE: "",
+    }
     assert found.directory == Path("/home/me/src")
     assert found.grace_seconds == 30
+
+
+def test_only_the_role_says_whether_workers_are_forked() -> None:
+    theirs = {PRELOAD_VARIABLE: "Auto"}
+    env = [{"name": PRELOAD_VARIABLE, "value": "Auto"}]
+    assert (theirs | command(manifest(env=env), "worker-0", theirs).environment)[PRELOAD_VARIABLE] == ""
 
 
 def test_an_absolute_working_directory_stays() -> None:

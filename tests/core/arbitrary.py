@@ -154,7 +154,7 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
     """Reports of supervisors in no pod yet."""
     age = st.integers(0, 100_000)
     anything = st.integers(-(2**63), 2**63 - 1)
-    rank = st.none() | some
+    rank, text = st.none() | some, st.text(max_size=9)
     by_itself = st.builds(
         End, some, some, age, rank, exit_code=codes, stopped=st.booleans(), oom=st.booleans(), hidden=st.booleans()
     )
@@ -180,7 +180,7 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
             Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age, st.none() | age
         ),
         loaded=st.none() | st.builds(Loaded, some, age, age, rank),
-        warm_start=st.none() | st.builds(WarmStart, some, anything, anything, st.text(max_size=9), anything),
+        warm_start=st.none() | st.builds(WarmStart, some, anything, anything, text, anything, text),
         request=st.none()
         | st.builds(Request, some, age, st.just("NaN"), rank, st.sampled_from(list(Level)), st.booleans()),
         address=st.just("10.0.0.1"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangsidecar.wire import Loaded, Progress, WarmStart
 from tests.core.given import run
 from tests.core.world import World
@@ -18,6 +20,14 @@ def phase(world: World, member: str, name: str) -> None:
     report = world.heard[world.newest(member)].report
     step = 0 if report.progress is None else report.progress.step
     world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
+
+
+def not_imported(world: World, member: str, modules: str) -> None:
+    """It has forked its worker from a template that lacks modules."""
+    warm(world, member, "forked its worker")
+    told = world.heard[world.newest(member)].report.warm_start
+    assert told is not None
+    world.again(member, warm_start=replace(told, not_imported=modules))
 
 
 def warm(world: World, member: str, how: str) -> None:

@@ -46,7 +46,7 @@ from tests.core.given import (
     vanish,
     wave,
 )
-from tests.core.given_measured import loaded, phase, warm
+from tests.core.given_measured import loaded, not_imported, phase, warm
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
@@ -129,6 +129,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?(?:, every (\d+))?", steps),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
+    (rf"the template of {M} could not import (.+)", not_imported),
     (rf"{M} has (forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),

@@ -59,8 +59,8 @@ def command(job: GangJob, member: str, inherited: Mapping[str, str]) -> Command:
 
 
 def _start(role: Role) -> dict[str, str]:
-    preload = preloaded(role.start)
-    return {PRELOAD_VARIABLE: preload} if preload else {}
+    """Also where nothing is preloaded: the shell from which a user runs the gang may have the variable."""
+    return {PRELOAD_VARIABLE: preloaded(role.start)}
 
 
 def refusals(job: GangJob) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warning
+from gangctl.core.record.preloads import not_preloaded
 from gangsidecar.wire import Progress
 
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
@@ -40,7 +41,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         return _deaf(gang) or _together(gang)
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
-    return _silence(gang) or _ignored(gang) or _flags(gang)
+    return _silence(gang) or _ignored(gang) or _flags(gang) or _preloads(gang)
 
 
 def is_news(gang: Gang, warned: Warned | None) -> bool:
@@ -159,6 +160,11 @@ def _fits(progress: Progress, start: int) -> bool:
     """Whether a rank that began at this step can have made this first report, as far as it is known."""
     first, every = progress.first_step, progress.every
     return first is None or (first >= start and (every is None or first <= start + max(1, every)))
+
+
+def _preloads(gang: Gang) -> Warned | None:
+    text = not_preloaded(gang)
+    return (Reason.PRELOAD_FAILED, text) if text else None
 
 
 def _flags(gang: Gang) -> Warned | None:

@@ -54,10 +54,12 @@ def _seed() -> None:
 
 
 def _poisoned() -> str:
-    """CUDA can't be used by the child of a process that has used it."""
-    cuda: Any = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda._is_in_bad_fork():  # noqa: SLF001 - there is no public question
-        return "a preloaded module has used CUDA (torch.cuda is in a bad fork)"
+    """CUDA can't be used by the child of a process that has used it; nor can Intel's and other devices."""
+    for name in ("torch.cuda", "torch.xpu", "torch.mtia"):
+        device: Any = sys.modules.get(name)
+        if device is not None and device._is_in_bad_fork():  # noqa: SLF001 - there is no public question
+            what = name.partition(".")[2].upper()
+            return f"a preloaded module has used {what} ({name} is in a bad fork)"
     return ""
 
 

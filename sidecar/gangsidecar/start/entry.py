@@ -15,11 +15,21 @@ from collections.abc import Set as AbstractSet
 
 from gangsidecar.start.main_module import Target, run
 
-ENTER = (
-    "import sys; loaded = frozenset(sys.modules); sys.path.insert(0, sys.argv[1]); "
-    "from gangsidecar.start.entry import main; main(sys.argv[2:], loaded)"
-)
-"""The program that calls :func:`main`."""
+ENTER = r"""
+import sys
+loaded = frozenset(sys.modules)
+if sys.version_info < (3, 8):
+    import os
+    words = open("/proc/self/cmdline", "rb").read().split(b"\0")[:-1]
+    at = words.index(b"-c")
+    if sys.argv[2] == "template":
+        sys.exit("a template needs Python 3.8 or newer, not " + sys.version.split()[0])
+    os.execvp(words[0], words[:at] + words[at + 5:])
+sys.path.insert(0, sys.argv[1])
+from gangsidecar.start.entry import main
+main(sys.argv[2:], loaded)
+"""
+"""The program that calls :func:`main`. An interpreter that is too old for us executes the COMMAND."""
 
 
 def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
@@ -32,6 +42,7 @@ def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
     if verb == "template":
         from gangsidecar.start.template import Template  # noqa: PLC0415 - a worker that is executed needs none of it
 
+        sys.argv[:] = Target.of(command[1:]).argv  # As modules that look at it find it in a start.
         command = Template(int(command[0]), loaded).serve()
     if imports:
         from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - as above

@@ -84,12 +84,18 @@ def _run(target: Target, module: ModuleType) -> None:
 
 
 def _fresh_main() -> ModuleType:
-    """An empty ``__main__``. Our own modules are forgotten; those that still run are kept alive by their frames."""
-    module = ModuleType("__main__")
-    module.__dict__.update(__builtins__=builtins, __annotations__={}, __loader__=None, __spec__=None)
+    """An empty ``__main__``. Our own modules are forgotten; those that still run are kept alive by their frames.
+
+    It stays the same object: a preloaded module may have it.
+    """
+    module = sys.modules.get("__main__")
+    if not isinstance(module, ModuleType):
+        module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__dict__.clear()
+    module.__init__("__main__")  # type: ignore[misc]
+    module.__dict__.update(__builtins__=builtins, __annotations__={})
     for name in [name for name in sys.modules if name == OURS or name.startswith(OURS + ".")]:
         del sys.modules[name]
-    sys.modules["__main__"] = module
     return module
 
 

@@ -15,16 +15,8 @@ from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
 from typing import NamedTuple, Tuple
 
-DEVICES = (
-    "/dev/nvidia",
-    "/dev/kfd",
-    "/dev/dri/",
-    "/dev/accel",
-    "/dev/neuron",
-    "/dev/habanalabs",
-    "/dev/vfio/",
-    "/dev/dxg",
-)
+NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
+"""Character devices that may be shared. All others are taken for what a process must have opened itself."""
 ADVICE = "start it with Exec, or name the modules without this one in preload"
 
 
@@ -115,13 +107,13 @@ def _files() -> list[tuple[int, str]]:
 
 def _file(number: int, path: str) -> str:
     """Ordinary files and /dev/null may stay open: a child reads on from where the template was."""
-    if path.startswith(DEVICES):
-        return f"has opened the device {path}"
     try:
         mode = os.fstat(number).st_mode
     except OSError:
         return ""
-    return "" if stat.S_ISREG(mode) or stat.S_ISCHR(mode) else f"has opened a connection or a pipe ({path})"
+    if stat.S_ISCHR(mode):
+        return "" if path.startswith(NO_DEVICES) else f"has opened the device {path}"
+    return "" if stat.S_ISREG(mode) else f"has opened a connection or a pipe ({path})"
 
 
 def _shared_mappings() -> int:

@@ -6,7 +6,7 @@ nothing of the user's before the supervisor has said that it knows it.
 Both sides send lines of JSON. The supervisor asks, and the template or its child answers::
 
     {"preload": [name, ...], "pace": 0.1}                {"failed": [name and error, ...], "obstacle": "", "by": ""}
-    {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": ""}
+    {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": "", "by": ""}
     {"go": true}
 
 With the request for a fork comes a file: the socket on which the child answers, and is told to go on. An obstacle is
@@ -28,7 +28,7 @@ from collections.abc import Set as AbstractSet
 from types import ModuleType
 from typing import Any, NoReturn
 
-from gangsidecar.start import child, obstacles
+from gangsidecar.start import child, obstacles, variables
 from gangsidecar.start.link import receive, send
 from gangsidecar.start.main_module import Target
 
@@ -57,7 +57,7 @@ class Template:
                 self._preload(message["preload"], message["pace"])
                 continue
             link = socket.socket(fileno=files[0])
-            if self._has_forked(message["command"], link):
+            if self._has_forked(message["command"], message["fork"], link):
                 self._become_a_start(message["fork"], link)
                 return list(message["command"])
             link.close()
@@ -69,6 +69,7 @@ class Template:
         for name in names:
             if name in sys.modules or name in self._failed:
                 continue
+            variables.importing(name)
             try:
                 importlib.import_module(name)
             except BaseException as error:  # noqa: BLE001 - a module may even call sys.exit
@@ -79,6 +80,7 @@ class Template:
             if found:
                 by = name
                 break
+        variables.importing("")
         sys.meta_path[:] = [one for one in sys.meta_path if one is not pacer]
         child.flush()
         gc.collect()
@@ -91,9 +93,10 @@ class Template:
             by=by,
         )
 
-    def _has_forked(self, command: list[str], link: socket.socket) -> bool:
+    def _has_forked(self, command: list[str], environment: dict[str, str], link: socket.socket) -> bool:
         """Fork, if nothing stands against it; True in the child."""
-        found = (
+        by, read = variables.stale(self._environment, environment)
+        found = (f"{read}: {obstacles.ADVICE}" if read else "") or (
             obstacles.left_open(self._before, [link.fileno()])
             or obstacles.shares_memory(self._before)
             or obstacles.changed(self._versions)
@@ -105,11 +108,11 @@ class Template:
                 between = os.fork()
                 if not between:
                     return True
-                os.waitpid(between, 0)
+                _wait(between)
         except OSError as error:
             found = f"the template can't fork: {error}"
         if found:
-            send(link, obstacle=found)
+            send(link, obstacle=found, by=by)
         return False
 
     def _become_a_start(self, environment: dict[str, str], link: socket.socket) -> None:
@@ -129,6 +132,13 @@ class Template:
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
             _give_up(link, f"the fork failed: {type(error).__name__}: {error}"[:200])
         os._exit(0)  # The supervisor has refused this child, or has gone.
+
+
+def _wait(child: int) -> None:
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return  # A module ignores SIGCHLD: the kernel has reaped it.
 
 
 def _give_up(link: socket.socket, obstacle: str) -> NoReturn:

@@ -97,6 +97,11 @@ def ended(started: MainProcess, status: int) -> Exited:
     return Exited(started.local_rank, exit_code=code)
 
 
+def without_one_oom_kill(started: MainProcess) -> MainProcess:
+    """The same process, after the kernel has killed another of this cgroup, maybe for lack of memory."""
+    return started._replace(oom_kills=min(started.oom_kills + 1, processes.oom_kills()))
+
+
 def _child_of_torchrun(started: MainProcess) -> Exited:
     """The end of torchrun's child, as torchrun's error file has it; torchrun itself always exits with 1.
 

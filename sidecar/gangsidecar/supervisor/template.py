@@ -60,6 +60,8 @@ class Template:
         self.asked_at = 0
         """When it was last asked to import."""
         self.is_over = False
+        self.ended_itself = False
+        """It ended, and this supervisor has not killed it."""
         self._is_reaped = False
         self.is_useless = False
         """Another template would come to the same end."""
@@ -67,6 +69,8 @@ class Template:
         """Why it can't fork now; empty if it can."""
         self.blamed = ""
         """The module whose import was the obstacle."""
+        self.not_imported = ""
+        """Modules that could not be imported, with their errors."""
         self.bytes = 0
         """Memory that it alone uses."""
         loop.watch(self._connection, READ, self._read)
@@ -93,6 +97,7 @@ class Template:
                 with its_end:
                     send_with(self._connection, its_end.fileno(), fork=environment, command=list(command))
                 answer = _parsed(receive(link)[0])
+                self.blamed = str(answer.get("by", ""))
                 pid = int(answer.get("pid", 0))
                 wrong = str(answer.get("obstacle", "the template did not fork"))
                 if not wrong and processes.parent(pid) != os.getpid():
@@ -102,7 +107,8 @@ class Template:
                     return pid
             except (OSError, ValueError, TypeError) as error:
                 wrong = f"the template did not answer within {ANSWER_SECONDS} s: {error or type(error).__name__}"
-        self.end(wrong)  # A child whose link is closed without a command ends by itself.
+        # A child whose link is closed without a command ends by itself.
+        self.end(wrong, for_good=bool(self.blamed))
         return None
 
     def end(self, why: str, *, for_good: bool = False) -> None:
@@ -123,6 +129,7 @@ class Template:
 
     def _gone(self) -> None:
         importing = self.obstacle == IMPORTING
+        self.ended_itself = self.ended_itself or not self.is_over
         self.end("the template was killed, or a preloaded module has ended it", for_good=importing)
 
     def _read(self, _mask: int) -> None:
@@ -140,8 +147,9 @@ class Template:
             self.end(obstacle, for_good=True)
         else:
             self.obstacle, self.bytes = "", memory.own(self.pid)
-            failed = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
-            log("info", "the template is ready", pid=self.pid, mebibytes=self.bytes >> 20, not_imported=failed)
+            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            size = self.bytes >> 20
+            log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
 
 
 def _parsed(text: str) -> Dict[str, Any]:

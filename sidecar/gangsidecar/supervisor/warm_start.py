@@ -91,7 +91,10 @@ class WarmStart:
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
         template = self._template
-        self.told = wire.WarmStart(attempt, 0, 0, template_bytes=0 if template is None else template.bytes)
+        self.told = wire.WarmStart(attempt, 0, 0)
+        if template is not None:
+            not_imported = "" if self._settings.preload == AUTO else template.not_imported
+            self.told = replace(self.told, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
         if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
@@ -128,12 +131,12 @@ class WarmStart:
             self._trains(progress.attempt)
 
     def ended(self, pid: int) -> bool:
-        """A child that is no process of a worker has ended; returns whether it is the template."""
+        """A child that is no process of a worker has ended; returns whether it is the template, not ended by us."""
         template = self._template
         if template is None or template.pid != pid:
             return False
         template.reaped()
-        return True
+        return template.ended_itself
 
     def end(self) -> None:
         """The supervisor ends."""

@@ -80,9 +80,8 @@ class Workers:
         started = self._mains.pop(pid, None)
         if started is not None:
             return launch.ended(started, status)
-        if self._warm is not None and self._warm.ended(pid):
-            oom_kills = processes.oom_kills()  # The template may be one of them; it is no process of the worker.
-            self._mains = {pid: main._replace(oom_kills=oom_kills) for pid, main in self._mains.items()}
+        if self._warm is not None and self._warm.ended(pid) and os.WIFSIGNALED(status):
+            self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
 
     def progressed(self, progress: wire.Progress) -> None:

@@ -136,6 +136,8 @@ class WarmStart:
     """Why the newest of the others were executed, in a sentence."""
     template_bytes: int = 0
     """Memory that the template alone used."""
+    not_imported: str = ""
+    """Modules that the role names and the template could not import, with their errors."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MEASURED = replace(
     REPORT,
     loaded=wire.Loaded(1, 5, 2500, rank=4),
     progress=wire.Progress(1, 7, 5, first_step=7, first_age_ms=5, first_ms=90),
-    warm_start=wire.WarmStart(1, 3, 1, "a thread", 300 << 20),
+    warm_start=wire.WarmStart(1, 3, 1, "a thread", 300 << 20, "no_such (ModuleNotFoundError)"),
     killed_ms=3000,
 )
 

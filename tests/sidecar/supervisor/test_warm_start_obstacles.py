@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,11 +10,13 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.wire import Progress
+from tests.pythons import FIRST_MINOR, every
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
 from tests.sidecar.supervisor.warm import Warm, reporting
 
@@ -64,6 +67,7 @@ def template_ends(warm: Warm) -> None:
         ("import os; ends = os.pipe()", "importing bad has opened a connection or a pipe (pipe:["),
         ("import select; one = select.epoll()", "importing bad has opened a connection or a pipe (anon_inode:"),
         ("import mmap; one = mmap.mmap(-1, 4096)", "a preloaded module has mapped memory that processes share"),
+        ("one = open('/dev/full', 'wb')", "importing bad has opened the device /dev/full: start it with Exec"),
         ("import os; os.chdir('/')", "importing bad has changed the working directory to /"),
         ("import os; os.umask(0o77)", "importing bad has set the umask to 0077"),
         (
@@ -98,6 +102,9 @@ def test_an_import_that_can_not_be_forked_is_named(warm: Warm, code: str, said: 
         "print('hello from a module')",
         "import sys; print(sys.stdin.read(), input)",
         "import signal; signal.signal(signal.SIGTERM, lambda *_: None); signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "import sys; sys.modules['__main__'] = None",
+        "import os; os.environ.get('NOBODY'), os.environ['PATH'], 'HOME' in os.environ, dict(os.environ)",
         "import sys; sys.meta_path[:] = list(sys.meta_path)",
         "import sys; sys.stdout = None",
         "import sys\nclass Odd:\n def __getattr__(self, name): raise KeyError(name)\nsys.modules[__name__] = Odd()",
@@ -121,6 +128,120 @@ def test_what_c_has_printed_at_import_is_printed_once(warm: Warm, capfd: pytest.
     assert warm.member.ended().ends[-1].exit_code == 0
     assert warm.told.forked == 1
     assert capfd.readouterr().out.count("from C") == 1
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_a_device_that_was_used_before_the_fork_is_not_used_after_it(warm: Warm, device: str) -> None:
+    """As torch.cuda tells: https://github.com/pytorch/pytorch/blob/v2.6.0/torch/cuda/__init__.py."""
+    package = warm.installed / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"from . import {device}")
+    used = "import os\nused_by = os.getpid()\ndef _is_in_bad_fork(): return os.getpid() != used_by"
+    (package / f"{device}.py").write_text(used)
+    warm.start(sys.executable, str(warm.script), preload="decimal,torch")
+    warm.ready()
+    said = f"a preloaded module has used {device.upper()} (torch.{device} is in a bad fork)"
+    assert executed(warm) == said
+
+
+@pytest.mark.parametrize(
+    "reads", ["os.environ['RANK']", "os.environ.get('RANK', '0')", "os.getenv('RANK')", "'RANK' in os.environ"]
+)
+def test_a_module_that_reads_the_rank_at_import_is_not_forked(warm: Warm, reads: str) -> None:
+    warm.install("before", "")
+    warm.install("logs", f"import os\nrank = {reads}")
+    code = 'import sys; had = [name in sys.modules for name in ("before", "logs")]; import before, logs'
+    warm.script.write_text(reporting(code, '["hello", logs.rank, *had]').replace('"GANG_ATTEMPT"', '"RANK"'))
+    warm.start(sys.executable, str(warm.script))
+    paths = [warm.member.folder / f"report-{rank}" for rank in range(2)]
+    ranks = [True, True] if " in " in reads else ["0", "1"]
+
+    def start(*, before: bool) -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        warm.order({}, {})
+        for path, rank in zip(paths, ranks, strict=True):
+            assert wait_for(partial(told, path)) == ["hello", rank, before, False]
+
+    start(before=False)
+    warm.steps()
+    start(before=False)
+    assert warm.told.executed == 2
+    assert warm.told.obstacle.startswith("importing logs reads RANK, which differs between attempts or processes: ")
+    warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
+    wait_for(lambda: warm.member.log.count("the template is ready") == 2)
+    start(before=True)
+    assert warm.told.forked == 2, "without logs, which each process imports itself"
+
+
+def told(path: Path) -> Any:
+    """What a script has reported; nothing before that."""
+    return json.loads(path.read_text() or "null") if path.exists() else None
+
+
+def test_a_module_that_reads_a_variable_of_the_container_is_forked(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAVOUR", "sweet")
+    warm.install("flavoured", "import os\nflavour = os.environ['FLAVOUR'], os.environ.get('NO_SUCH')")
+    warm.script.write_text(reporting("import flavoured", "flavoured.flavour"))
+    warm.start(sys.executable, str(warm.script), preload="flavoured")
+    warm.ready()
+    warm.run()
+    assert (warm.told.forked, warm.report()) == (1, ["sweet", None])
+
+
+@pytest.mark.parametrize("preload", ["Auto", "decimal"])
+def test_an_interpreter_that_is_too_old_runs_its_script_all_the_same(warm: Warm, preload: str) -> None:
+    python = too_old()
+    warm.script.write_text(
+        'import json, os, sys; json.dump(["hello", sys.argv[1:], sys.flags.optimize], '
+        'open(os.environ["DIR"] + "/report-" + os.environ["GANG_ATTEMPT"], "w"))'
+    )
+    warm.start(python, "-O", str(warm.script), "a", preload=preload)
+    if preload != "Auto":
+        template_ends(warm)
+        assert "a template needs Python 3.8 or newer" in warm.member.log
+    for _ in range(2):
+        warm.run()
+        assert warm.report() == ["hello", ["a"], 1]
+        assert (warm.told.forked, warm.told.executed) == (0, 1)
+        warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
+
+
+def too_old() -> str:
+    """An interpreter before 3.8."""
+    found = [path for minor, path in every().items() if minor < FIRST_MINOR]
+    return found[0] if found else pytest.skip("this machine has no Python before 3.8")
+
+
+def test_a_module_that_can_not_be_imported_is_told_with_the_start(warm: Warm) -> None:
+    warm.start(sys.executable, str(warm.script), preload="decimal,no_such_module")
+    warm.ready()
+    warm.run()
+    assert warm.told.forked == 1
+    assert warm.told.not_imported == "no_such_module (ModuleNotFoundError: No module named 'no_such_module')"
+
+
+@pytest.mark.parametrize(("signum", "oom"), [(signal.SIGKILL, False), (signal.SIGUSR1, True)])
+def test_a_template_that_the_kernel_killed_is_not_taken_for_a_worker(
+    warm: Warm, small_group: Path, signum: int, *, oom: bool
+) -> None:
+    (small_group / "memory.limit_in_bytes").write_text(str(400 << 20))
+    takes = "import signal; signal.signal(signal.SIGUSR1, lambda *_: bytes(bytearray(range(256)) * (600 << 12)))"
+    warm.install("greedy", takes)
+    warm.start(sys.executable, str(warm.script), preload="greedy")
+    template = warm.ready()
+    worker = warm.run()
+    assert warm.report()[0] == "hello"
+    assert warm.told.forked == 1
+    for pid in (warm.member.pid, template, worker):
+        (small_group / "cgroup.procs").write_text(str(pid))
+    os.kill(template, signal.SIGUSR1)
+    template_ends(warm)
+    assert "the template was killed" in warm.member.log
+    assert is_alive(worker)
+    os.kill(worker, signum)
+    end = warm.member.ended().ends[-1]
+    assert (end.signal, end.oom) == (signal.SIGKILL, oom)
 
 
 def test_the_template_ends_with_the_supervisor(warm: Warm) -> None:

@@ -1,0 +1,26 @@
+"""Modules that a role names for its template, and that the template could not import.
+
+The rule: it is told from the first start on, as long as the attempt runs that was started without them. Nothing must
+be restarted because of it: a worker that needs the module imports it itself, and fails by itself if it can't.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.escaping import escaped
+from gangctl.api.start import ForkStart, ModulesPreload
+from gangctl.core.facts.gang import Gang
+
+
+def not_preloaded(gang: Gang) -> str:
+    """A module that a role names and a template could not import: the first that a running member tells of; empty if none."""
+    starts = [role.start for role in gang.spec.roles]
+    if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
+        return ""
+    for holder in gang.holders.values():
+        report = gang.report(holder)
+        warm = None if report is None else report.warm_start
+        if warm is not None and warm.not_imported and warm.attempt == gang.status.attempt:
+            what = f"the template of {holder} could not import {escaped(warm.not_imported)}"
+            then = "workers are forked without it, and import it themselves if they need it"
+            return f"{what}; {then}; correct start.preload.modules of the role, or the image"
+    return ""
