@@ -12,7 +12,7 @@ from gangctl.core.facts.gang import Gang
 
 
 def not_preloaded(gang: Gang) -> str:
-    """A module that a role names and a template could not import: the first that a running member tells of; empty if none."""
+    """The first module that a role names and the template of a running member could not import; empty if none."""
     starts = [role.start for role in gang.spec.roles]
     if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
         return ""

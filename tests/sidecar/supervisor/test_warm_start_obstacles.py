@@ -104,7 +104,7 @@ def test_an_import_that_can_not_be_forked_is_named(warm: Warm, code: str, said: 
         "import signal; signal.signal(signal.SIGTERM, lambda *_: None); signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
         "import sys; sys.modules['__main__'] = None",
-        "import os; os.environ.get('NOBODY'), os.environ['PATH'], 'HOME' in os.environ, dict(os.environ)",
+        "import os; os.environ.get('NO_SUCH'), os.environ['PATH'], 'HOME' in os.environ, dict(os.environ)",
         "import sys; sys.meta_path[:] = list(sys.meta_path)",
         "import sys; sys.stdout = None",
         "import sys\nclass Odd:\n def __getattr__(self, name): raise KeyError(name)\nsys.modules[__name__] = Odd()",
