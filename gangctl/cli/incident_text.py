@@ -47,7 +47,7 @@ def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float
 
 def paragraph(incident: Incident, spans: Sequence[Span], now: float) -> str:
     """Sentences for people; ``now`` in seconds since the epoch."""
-    told = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), _starts(incident)]
+    told = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), starts(incident)]
     parts = [*told, advice(incident), *_unfinished(spans, now)]
     return " ".join(clean(part) for part in parts if part)
 
@@ -106,8 +106,8 @@ def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
         yield f"The gang waited for {_listed(waits)}."
 
 
-def _starts(incident: Incident) -> str:
-    """Whether the processes were forked, as the role asks for; why not, if they were not."""
+def starts(incident: Incident) -> str:
+    """Whether the processes were forked, as the role asks for; why not, if they were not. Empty if no role asks."""
     warm = incident.warm_start
     if warm is None:
         return ""

@@ -15,6 +15,7 @@ from rich.text import Text
 from gangctl.cli import tables
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
+from gangctl.cli.incident_text import starts
 from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
@@ -148,5 +149,8 @@ def _facts(target: Target, found: GangView) -> list[str]:
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]
+    how = starts(status.incidents[0]) if status.incidents else ""
+    if how:
+        facts.append(f"last restart: {clean(how[0].lower() + how[1:])}")
     facts.append(f"logs: {clean(target.logs_hint(found.job.metadata.name))}")
     return facts

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.cli.kube import EXIT_3, Shell, job, on, shell, with_gang
+from tests.cli.tracecases import incident
 from tests.cluster.kube.fakeapi import status
 
 
@@ -115,6 +116,18 @@ async def test_what_a_newer_release_has_added_to_a_gang_does_not_hide_it(here: S
     await here.api.put("gangjobs", newer)
     assert "newer" in (await here.gangctl("status")).out
     assert json.loads((await here.gangctl("status", "newer", "-o", "json")).out)["status"]["unheardOf"] == 1
+
+
+async def test_the_status_says_how_the_last_restart_started_its_workers(here: Shell) -> None:
+    why = "the template was not ready in time"
+    started = {"forked": 1, "executed": 1, "member": "worker-1", "obstacle": why, "templateBytes": 9}
+    await here.api.put("gangjobs", job("executed", incidents=[incident()]))
+    await here.api.put("gangjobs", job("forked", incidents=[incident(warmStart=started)]))
+    assert "last restart" not in (await here.gangctl("status", "executed")).out
+    out = (await here.gangctl("status", "forked")).out
+    assert f"last restart: processes forked from a template: 1 of 2; worker-1 executed its command: {why}." in out
+    told = json.loads((await here.gangctl("status", "forked", "-o", "json")).out)
+    assert told["status"]["incidents"][0]["warmStart"] == started
 
 
 async def test_a_gang_that_cannot_be_read_is_not_listed_but_can_be_printed(here: Shell) -> None:
