@@ -13,7 +13,7 @@ from gangsidecar import bundle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 from tests.sidecar.supervisor.supervised import Member
-from tests.sidecar.supervisor.warm import Warm
+from tests.sidecar.supervisor.warm import SAYS_HELLO, Warm
 
 
 @pytest.fixture
@@ -50,3 +50,11 @@ def member(archive: Path, tmp_path: Path) -> Iterator[Member]:
 @pytest.fixture
 def warm(member: Member, tmp_path: Path) -> Warm:
     return Warm(member, tmp_path)
+
+
+@pytest.fixture
+def greeting(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Warm:
+    """With a script that says hello; packages that a test installs are found, as those in site-packages are."""
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.script.write_text(SAYS_HELLO)
+    return warm

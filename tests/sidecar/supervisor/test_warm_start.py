@@ -212,6 +212,43 @@ def test_random_states_differ_between_forked_processes(warm: Warm) -> None:
     assert all(one != other for one, other in zip(first, second, strict=True))
 
 
+TRAINS = """\
+import hashlib, random, numpy, framework
+random.seed(7); numpy.random.seed(7)
+weights, rate = numpy.random.randn(300, 300), 0.01
+for step in range(30):
+    order = random.sample(range(300), 300)
+    inputs = numpy.random.randn(200, 300)[:, order]
+    wrong = numpy.tanh(inputs @ weights) - inputs
+    weights -= rate * inputs.T @ (wrong * (1 - numpy.tanh(inputs @ weights) ** 2)) / 200
+loss = float((wrong ** 2).mean())
+"""
+
+
+def test_training_that_is_seeded_ends_with_the_same_loss_to_the_last_bit(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.install("framework", "import numpy, random; drawn = numpy.random.rand(), random.random()")
+    told = "[loss.hex(), hashlib.sha256(weights.tobytes()).hexdigest()]"
+    warm.script.write_text(reporting(TRAINS, told))
+    warm.start(sys.executable, str(warm.script))
+    warm.run()
+    executed = warm.report()
+    warm.steps()
+    warm.run()
+    assert (warm.told.forked, warm.report()) == (1, executed)
+
+
+def test_each_attempt_begins_in_the_working_directory_of_the_container(warm: Warm) -> None:
+    warm.script.write_text(reporting("import os; began = os.getcwd(); os.chdir('/'); os.umask(0o77)", "began"))
+    warm.start(sys.executable, str(warm.script), preload="decimal")
+    warm.ready()
+    for _ in range(2):
+        warm.run()
+        assert (warm.told.forked, warm.report()) == (1, str(Path.cwd()))
+
+
 @pytest.mark.parametrize("number", ["", "1", "2"])
 def test_a_library_uses_as_many_threads_as_after_a_start(warm: Warm, number: str) -> None:
     multiplies = "import numpy, os; a = numpy.ones((600, 600)); total = float((a @ a).sum())"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.wire import Progress
-from tests.pythons import FIRST_MINOR, every
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
-from tests.sidecar.supervisor.warm import Warm, reporting
+from tests.sidecar.supervisor.warm import Warm, executed, is_gone, reporting, template_ends
 
-SAYS_HELLO = reporting("import sys", '["hello", "decimal" in sys.modules]')
+pytestmark = pytest.mark.usefixtures("greeting")
 
 HALF_A_LINE = """
 import os, stat
@@ -34,26 +30,6 @@ for one in range(3, 30):
         os.kill(os.getpid(), 19)
 """
 """A module that writes to the supervisor, and then stops."""
-
-
-@pytest.fixture(autouse=True)
-def installed(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages that the tests install are found, as those in site-packages are."""
-    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
-    warm.script.write_text(SAYS_HELLO)
-
-
-def executed(warm: Warm, *, attempts: int = 1) -> str:
-    """Run attempts, which are executed; returns why."""
-    for _ in range(attempts):
-        warm.run()
-        assert warm.report()[0] == "hello"
-        assert (warm.told.forked, warm.told.executed) == (0, 1)
-    return warm.told.obstacle
-
-
-def template_ends(warm: Warm) -> None:
-    wait_for(lambda: "the template ends" in warm.member.log)
 
 
 @pytest.mark.parametrize(
@@ -144,106 +120,6 @@ def test_a_device_that_was_used_before_the_fork_is_not_used_after_it(warm: Warm,
     assert executed(warm) == said
 
 
-@pytest.mark.parametrize(
-    "reads", ["os.environ['RANK']", "os.environ.get('RANK', '0')", "os.getenv('RANK')", "'RANK' in os.environ"]
-)
-def test_a_module_that_reads_the_rank_at_import_is_not_forked(warm: Warm, reads: str) -> None:
-    warm.install("before", "")
-    warm.install("logs", f"import os\nrank = {reads}")
-    code = 'import sys; had = [name in sys.modules for name in ("before", "logs")]; import before, logs'
-    warm.script.write_text(reporting(code, '["hello", logs.rank, *had]').replace('"GANG_ATTEMPT"', '"RANK"'))
-    warm.start(sys.executable, str(warm.script))
-    paths = [warm.member.folder / f"report-{rank}" for rank in range(2)]
-    ranks = [True, True] if " in " in reads else ["0", "1"]
-
-    def start(*, before: bool) -> None:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        warm.order({}, {})
-        for path, rank in zip(paths, ranks, strict=True):
-            assert wait_for(partial(told, path)) == ["hello", rank, before, False]
-
-    start(before=False)
-    warm.steps()
-    start(before=False)
-    assert warm.told.executed == 2
-    assert warm.told.obstacle.startswith("importing logs reads RANK, which differs between attempts or processes: ")
-    warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
-    wait_for(lambda: warm.member.log.count("the template is ready") == 2)
-    start(before=True)
-    assert warm.told.forked == 2, "without logs, which each process imports itself"
-
-
-def told(path: Path) -> Any:
-    """What a script has reported; nothing before that."""
-    return json.loads(path.read_text() or "null") if path.exists() else None
-
-
-def test_a_module_that_reads_a_variable_of_the_container_is_forked(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAVOUR", "sweet")
-    warm.install("flavoured", "import os\nflavour = os.environ['FLAVOUR'], os.environ.get('NO_SUCH')")
-    warm.script.write_text(reporting("import flavoured", "flavoured.flavour"))
-    warm.start(sys.executable, str(warm.script), preload="flavoured")
-    warm.ready()
-    warm.run()
-    assert (warm.told.forked, warm.report()) == (1, ["sweet", None])
-
-
-@pytest.mark.parametrize("preload", ["Auto", "decimal"])
-def test_an_interpreter_that_is_too_old_runs_its_script_all_the_same(warm: Warm, preload: str) -> None:
-    python = too_old()
-    warm.script.write_text(
-        'import json, os, sys; json.dump(["hello", sys.argv[1:], sys.flags.optimize], '
-        'open(os.environ["DIR"] + "/report-" + os.environ["GANG_ATTEMPT"], "w"))'
-    )
-    warm.start(python, "-O", str(warm.script), "a", preload=preload)
-    if preload != "Auto":
-        template_ends(warm)
-        assert "a template needs Python 3.8 or newer" in warm.member.log
-    for _ in range(2):
-        warm.run()
-        assert warm.report() == ["hello", ["a"], 1]
-        assert (warm.told.forked, warm.told.executed) == (0, 1)
-        warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
-
-
-def too_old() -> str:
-    """An interpreter before 3.8."""
-    found = [path for minor, path in every().items() if minor < FIRST_MINOR]
-    return found[0] if found else pytest.skip("this machine has no Python before 3.8")
-
-
-def test_a_module_that_can_not_be_imported_is_told_with_the_start(warm: Warm) -> None:
-    warm.start(sys.executable, str(warm.script), preload="decimal,no_such_module")
-    warm.ready()
-    warm.run()
-    assert warm.told.forked == 1
-    assert warm.told.not_imported == "no_such_module (ModuleNotFoundError: No module named 'no_such_module')"
-
-
-@pytest.mark.parametrize(("signum", "oom"), [(signal.SIGKILL, False), (signal.SIGUSR1, True)])
-def test_a_template_that_the_kernel_killed_is_not_taken_for_a_worker(
-    warm: Warm, small_group: Path, signum: int, *, oom: bool
-) -> None:
-    (small_group / "memory.limit_in_bytes").write_text(str(400 << 20))
-    takes = "import signal; signal.signal(signal.SIGUSR1, lambda *_: bytes(bytearray(range(256)) * (600 << 12)))"
-    warm.install("greedy", takes)
-    warm.start(sys.executable, str(warm.script), preload="greedy")
-    template = warm.ready()
-    worker = warm.run()
-    assert warm.report()[0] == "hello"
-    assert warm.told.forked == 1
-    for pid in (warm.member.pid, template, worker):
-        (small_group / "cgroup.procs").write_text(str(pid))
-    os.kill(template, signal.SIGUSR1)
-    template_ends(warm)
-    assert "the template was killed" in warm.member.log
-    assert is_alive(worker)
-    os.kill(worker, signum)
-    end = warm.member.ended().ends[-1]
-    assert (end.signal, end.oom) == (signal.SIGKILL, oom)
-
-
 def test_the_template_ends_with_the_supervisor(warm: Warm) -> None:
     warm.start(sys.executable, str(warm.script), preload="decimal")
     template = warm.ready()
@@ -300,13 +176,9 @@ def test_a_template_may_be_killed_at_any_moment_of_a_fork(warm: Warm) -> None:
         assert warm.told.forked + warm.told.executed == 1
         assert killer.wait() == 0
         wait_for(partial(is_gone, template))
-        assert len(wait_for(lambda: processes.children(warm.member.pid))) == 1
+        wait_for(lambda: len(processes.children(warm.member.pid)) == 1)  # A half-made fork ends by itself.
         warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
         wait_for(partial(is_replaced, warm, template))
-
-
-def is_gone(pid: int) -> bool:
-    return not is_alive(pid)
 
 
 def is_replaced(warm: Warm, template: int) -> bool:
@@ -397,23 +269,6 @@ def test_the_next_session_ends_what_a_killed_one_has_forked(warm: Warm) -> None:
 def files(pid: int) -> int:
     """How many files a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def test_a_container_with_little_memory_gets_no_template(warm: Warm, small_group: Path) -> None:
-    warm.start(sys.executable, str(warm.script))
-    (small_group / "cgroup.procs").write_text(str(warm.member.pid))
-    warm.run()
-    warm.report()
-    warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
-    assert re.fullmatch(r"the container's memory limit leaves \d+ MiB, and a template may take 512 MiB", executed(warm))
-
-
-def test_a_container_that_gets_short_of_memory_gives_its_template_up(warm: Warm, small_group: Path) -> None:
-    warm.start(sys.executable, str(warm.script), preload="decimal")
-    template = warm.ready()
-    (small_group / "cgroup.procs").write_text(str(warm.member.pid))
-    wait_for(partial(is_gone, template))
-    assert executed(warm).startswith("the container's memory limit left only ")
 
 
 def test_no_process_descriptor_or_file_is_left_after_many_forks(warm: Warm) -> None:

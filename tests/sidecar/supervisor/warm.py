@@ -9,7 +9,7 @@ from typing import Any
 
 from gangsidecar.supervisor import processes
 from gangsidecar.wire import Progress, Report, WarmStart
-from tests.sidecar.supervisor.supervised import Member, wait_for
+from tests.sidecar.supervisor.supervised import Member, is_alive, wait_for
 
 WAITS = "import time; time.sleep(1000)\n"
 """The end of a script that trains."""
@@ -94,3 +94,23 @@ def reporting(code: str, expression: str) -> str:
         'os.rename(file.name, file.name[:-len(".tmp")])\n'
         f"{WAITS}"
     )
+
+
+SAYS_HELLO = reporting("import sys", '["hello", "decimal" in sys.modules]')
+
+
+def executed(warm: Warm, *, attempts: int = 1) -> str:
+    """Run attempts, which are executed; returns why."""
+    for _ in range(attempts):
+        warm.run()
+        assert warm.report()[0] == "hello"
+        assert (warm.told.forked, warm.told.executed) == (0, 1)
+    return warm.told.obstacle
+
+
+def template_ends(warm: Warm) -> None:
+    wait_for(lambda: "the template ends" in warm.member.log)
+
+
+def is_gone(pid: int) -> bool:
+    return not is_alive(pid)
