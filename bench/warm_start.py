@@ -1,14 +1,13 @@
-"""From a fault to the last rank's first training step, with start type Exec and Fork: what docs/benchmarks.md quotes.
+"""From a fault to the last rank's first training step in local mode, executed and forked.
 
-    python bench/warm_start.py                       4 members, 8 restarts of each kind
-    python bench/warm_start.py --modules torch --python /usr/bin/python3
+    python -m bench.warm_start                       4 members, 8 restarts of each kind, JAX
+    python -m bench.warm_start --modules torch --python /usr/bin/python3
 
-Two gangs of real processes under `gangctl run`, one after the other, with the same script: it imports the modules,
-makes a first step (jitted with JAX, or of Adam in a gloo group, if they are imported), and waits. Workers are killed
-one after the other, each of another member. A restart counts from just before the kill to the last rank's first step.
-With Fork, the first kill waits until every member has a template; what that costs is in the last columns. `first` is
-from `gangctl run` to the last rank's first step: with `Fork named`, the modules are in the manifest, so that start is
-forked as well where the template is ready before the other members are.
+Gangs of real processes under `gangctl run`, one after the other, with the script of bench/first_step.py.
+Workers are killed one after the other, each of another member. With Fork, the first kill waits until every member has a
+template; what that costs is in the last columns. `first` is from `gangctl run` to the last rank's first step: with `Fork
+named`, the modules are in the manifest, so that start is forked as well where the template is ready before the other
+members are.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,46 +25,25 @@ from typing import Any
 
 import yaml
 
+from bench.steps import TAKEN, WORKER, Steps, Taken, template_bytes, wait_until
+
 NAME = "bench"
 NAMED = "Fork named"
 """Fork, and the modules that the script imports are named in the manifest."""
-DEADLINE_SECONDS = 300.0
-SCRIPT = """\
-import importlib, os, sys, time
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-if "jax" in sys.modules:
-    import jax
-    jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64))).block_until_ready()
-if "torch" in sys.modules:
-    import torch
-    torch.distributed.init_process_group("gloo")
-    model = torch.nn.Linear(64, 64)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(64)).sum().backward()
-    for one in model.parameters():
-        torch.distributed.all_reduce(one.grad)
-    optimizer.step()
-import gangclient
-gangclient.connect().progress(1)
-open(f"{sys.argv[1]}/{os.environ['GANG_ATTEMPT']}-{os.environ['RANK']}", "w").write(str(time.time()))
-time.sleep(100000)
-"""
+SETTLED_SECONDS = 0.5
+"""Pause between two restarts: steps are reported, and what the start has left to do is done."""
 
 
-def manifest(folder: Path, members: int, kind: str, command: list[str], text: str) -> dict[str, Any]:
+def manifest(kind: str, steps: Steps, python: str, modules: list[str]) -> dict[str, Any]:
     """A gang whose start is of this kind."""
-    script = folder / "train.py"
-    script.write_text(text)
     env = [{"name": "JAX_PLATFORMS", "value": "cpu"}, {"name": "USE_LIBUV", "value": "0"}]
-    python, *modules = command
-    container = {"name": "worker", "command": [python, str(script), str(folder), *modules], "env": env}
     start: dict[str, Any] = {"type": kind.partition(" ")[0]}
     if kind == NAMED:
         start["preload"] = {"type": "Modules", "modules": modules}
+    container = {"name": "worker", "command": steps.command(python, str(steps.folder), modules), "env": env}
     role = {
         "name": "worker",
-        "replicas": members,
+        "replicas": steps.ranks,
         "start": start,
         "template": {"spec": {"containers": [container]}},
     }
@@ -77,10 +54,10 @@ def manifest(folder: Path, members: int, kind: str, command: list[str], text: st
 class Gang:
     """A gang under `gangctl run`."""
 
-    def __init__(self, folder: Path, members: int, kind: str, command: list[str], text: str = SCRIPT) -> None:
-        self.folder, self.members, self.attempt = folder, members, 1
+    def __init__(self, folder: Path, members: int, kind: str, command: list[str], script: Path = WORKER) -> None:
+        self.steps, self.attempt = Steps(folder, members, script), 1
         path = folder / "bench.yaml"
-        path.write_text(yaml.safe_dump(manifest(folder, members, kind, command, text)))
+        path.write_text(yaml.safe_dump(manifest(kind, self.steps, command[0], command[1:])))
         self.state = folder / "state"
         run = [sys.executable, "-m", "gangctl", "run", str(path), "--plain", "--state-dir", str(self.state)]
         self.log = (folder / "run.log").open("w")
@@ -92,9 +69,11 @@ class Gang:
         Raises:
             TimeoutError: it did not.
         """
-        paths = [self.folder / f"{self.attempt}-{rank}" for rank in range(self.members)]
-        _until(lambda: all(path.exists() and path.read_text() for path in paths), self.folder)
-        return max(float(path.read_text()) for path in paths)
+        return self.steps.wait(self.attempt, self.why)
+
+    def why(self) -> str:
+        """What it has printed, for an error."""
+        return (self.steps.folder / "run.log").read_text()[-2000:]
 
     def pod(self, member: int) -> Path:
         """The folder of a member's pod."""
@@ -102,9 +81,9 @@ class Gang:
 
     def templates(self) -> list[int]:
         """The size of each template, in bytes, when all are ready."""
-        logs = [self.pod(member) / "worker.log" for member in range(self.members)]
-        _until(lambda: all("the template is ready" in log.read_text() for log in logs), self.folder)
-        return [int(log.read_text().rpartition("mebibytes=")[2].split()[0]) << 20 for log in logs]
+        logs = [self.pod(member) / "worker.log" for member in range(self.steps.ranks)]
+        wait_until(lambda: all(template_bytes(log.read_text()) is not None for log in logs), self.why)
+        return [template_bytes(log.read_text()) or 0 for log in logs]
 
     def restart(self, member: int) -> float:
         """Kill a worker; returns the seconds until the last rank's first step."""
@@ -113,7 +92,7 @@ class Gang:
         os.kill(int(next(iter(workers))), signal.SIGKILL)
         self.attempt += 1
         took = self.stepped() - began
-        time.sleep(0.5)  # Steps are reported, and what the start has left to do is done.
+        time.sleep(SETTLED_SECONDS)
         return took
 
     def started(self) -> tuple[int, int]:
@@ -125,16 +104,8 @@ class Gang:
     def end(self) -> None:
         """End the gang, and wait for it."""
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(DEADLINE_SECONDS)
+        self.process.wait(60)
         self.log.close()
-
-
-def _until(found: Any, folder: Path) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not found():
-        if time.monotonic() > end:
-            raise TimeoutError((folder / "run.log").read_text()[-2000:])
-        time.sleep(0.005)
 
 
 def measured(kind: str, members: int, restarts: int, command: list[str]) -> tuple[str, float]:
@@ -148,15 +119,11 @@ def measured(kind: str, members: int, restarts: int, command: list[str]) -> tupl
             if kind != "Exec":
                 sizes = gang.templates()
                 template = f"{max(sizes) >> 20:>8} MiB {time.monotonic() - began:>8.1f} s"
-            times = [gang.restart(at % members) for at in range(restarts)]
+            taken = Taken([gang.restart(at % members) for at in range(restarts)])
             forked, executed = gang.started()
         finally:
             gang.end()
-    half = len(times) // 2
-    flat = statistics.median(times[half:]) / statistics.median(times[:half])
-    median = statistics.median(times)
-    row = f"{kind:>10} {members:>8} {first:>7.2f} {median:>8.2f} {min(times):>7.2f} {max(times):>7.2f} {flat:>6.2f}"
-    return f"{row} {forked:>7} {executed:>9} {template}", median
+    return f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {template}", taken.median
 
 
 def main() -> None:
@@ -167,7 +134,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="interpreter of the workers")
     parser.add_argument("--modules", nargs="*", default=["jax", "jax.numpy"])
     given = parser.parse_args()
-    print("     start  members   first   median     min     max   flat  forked  executed     template  ready after")
+    print(f"     start  members   first {TAKEN}  forked  executed     template  ready after", flush=True)
     medians = {}
     for kind in ("Exec", "Fork", NAMED):
         row, medians[kind] = measured(kind, given.members, given.restarts, [given.python, *given.modules])

@@ -1,0 +1,232 @@
+"""From a fault to the last rank's first training step, on a real cluster: executed, forked, or with new pods.
+
+    python -m bench.first_step                                 what docs/benchmarks.md quotes (root; see e2e/)
+    python -m bench.first_step --ways Fork --restarts 20       one way, and what 20 restarts leave behind
+
+It starts its own cluster, or uses that of `make e2e-up`, and submits one gang after the other, each with the same
+script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
+another member; with the way *pods* a rule deletes and recreates all pods. With *Fork*, the first kill waits until every
+member has a template. Two restarts before the first measured one fill caches.
+
+`forked` counts the processes of the last restart that were forked. The phases are medians of the incidents. What is
+left behind is counted after the second and after the last restart, and more of it ends the program with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.leftovers import Leftovers
+from bench.steps import TAKEN, Steps, Taken, template_bytes, wait_until
+from e2e import clusters, gangs, installation, process_faults
+from e2e.cluster.progress import announce
+from e2e.clusters import Cluster
+from e2e.gangs import CHECKPOINTS, Gang
+
+NAME = "first-step"
+IMAGE = "gangctl/examples-torch:e2e"
+WARM_UP = 2
+"""Restarts that are not measured."""
+SETTLED_SECONDS = 2.0
+"""Pause between two restarts: their steps are reported, and no restart waits for its turn."""
+PHASES = ("detect", "stop", "replace", "barrier", "start", "firstStep")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to restart."""
+
+    start: str = "Exec"
+    fault: signal.Signals = signal.SIGKILL
+    keeps_pods: bool = True
+
+
+WAYS = {
+    "Exec": Way(),
+    "Fork": Way(start="Fork"),
+    "pods": Way(fault=signal.SIGUSR1, keeps_pods=False),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A gang that is restarted in one way."""
+
+    cluster: Cluster
+    namespace: str
+    way: Way
+    steps: Steps
+    gang: Gang
+
+    def templates(self) -> list[int]:
+        """The size of each member's template, in bytes, when all are ready."""
+        logs = {member: self.gang.log(member) for member in self.gang.pods()}
+
+        def ready() -> bool:
+            for member, log in logs.items():
+                if template_bytes(log) is None:
+                    logs[member] = self.gang.log(member)
+            return all(template_bytes(log) is not None for log in logs.values())
+
+        wait_until(ready, self.why, every=2.0)
+        return [template_bytes(log) or 0 for log in logs.values()]
+
+    def restart(self, attempt: int) -> float:
+        """Kill a worker; returns the seconds until the last rank's first step in this attempt."""
+        uids = list(self.gang.uids().values())
+        worker = process_faults.worker(uids[attempt % len(uids)])
+        began = time.time()
+        worker.send(self.way.fault)
+        took = self.steps.wait(attempt, self.why) - began
+        time.sleep(SETTLED_SECONDS)
+        return took
+
+    def phases(self) -> str:
+        """The medians of the phases of the newest incidents, in milliseconds."""
+        found = [incident["milliseconds"] for incident in self.gang.status["incidents"]]
+        known = {name: [one[name] for one in found if name in one] for name in PHASES}
+        return ", ".join(f"{name} {statistics.median(times):.0f}" for name, times in known.items() if times)
+
+    def forked(self) -> int:
+        """How many processes the newest incident that knows it has forked."""
+        incidents = self.gang.status["incidents"]
+        warm: dict[str, int] = next((one["warmStart"] for one in incidents if "warmStart" in one), {})
+        return warm.get("forked", 0)
+
+    def why(self) -> str:
+        """Its state and the newest lines of a worker, for an error."""
+        status = self.gang.status
+        logs = "".join(self.gang.log(member)[-1000:] for member in list(self.gang.pods())[:1])
+        return f"{status.get('phase')}: {status.get('message')}\n{logs}"
+
+
+def document(way: Way, steps: Steps) -> dict[str, Any]:
+    """The gang."""
+    rules = [{"name": "all-anew", "action": "Ignore", "level": "Gang", "onSignals": ["SIGUSR1"]}]
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        "command": steps.command("python3", CHECKPOINTS, ["torch"]),
+        "env": [{"name": "USE_LIBUV", "value": "0"}],
+        "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
+    }
+    made = gangs.gang(
+        NAME,
+        container,
+        replicas=steps.ranks,
+        directory=str(steps.folder),
+        recovery={"budget": {"type": "Unlimited"}, "replaceAfter": 100},
+        podFailurePolicy={"rules": rules},
+    )
+    made["spec"]["roles"][0]["start"] = {"type": way.start}
+    return made
+
+
+@contextmanager
+def submitted(cluster: Cluster, namespace: str, way: Way, members: int) -> Iterator[Bench]:
+    """A gang that trains; it is deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="gangctl-bench-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o777)
+        steps = Steps(Path(folder), members)
+        bench = Bench(cluster, namespace, way, steps, Gang(cluster.kubectl, namespace, NAME))
+        bench.gang.apply(document(way, steps))
+        try:
+            steps.wait(1, bench.why)
+            yield bench
+        finally:
+            cluster.kubectl("delete", "gj", NAME, "-n", namespace)
+            wait_until(lambda: not bench.gang.pods(), lambda: "its pods remain", every=0.5)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one way."""
+
+    way: str
+    members: int
+    taken: Taken
+    forked: int
+    template: int
+    phases: str
+    load: float
+    left: Sequence[str]
+
+    def __str__(self) -> str:
+        template = f"{self.template >> 20:>5} MiB" if self.template else f"{'':9}"
+        return f"{self.members:>7} {self.way:>10} {self.taken} {self.forked:>7} {template} {self.load:>5.1f}"
+
+
+def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts: int, end: float) -> Row:
+    """Restart a gang in one way. ``end``: when to stop, on the monotonic clock, if there were two restarts at least."""
+    way = WAYS[name]
+    with submitted(cluster, namespace, way, members) as bench:
+        template = max(bench.templates()) if way.start == "Fork" else 0
+        for attempt in range(2, 2 + WARM_UP):
+            bench.restart(attempt)
+        before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods else None
+        times: list[float] = []
+        for attempt in range(2 + WARM_UP, 2 + WARM_UP + restarts):
+            times.append(bench.restart(attempt))
+            announce(f"{name}, {members} members, attempt {attempt}: {times[-1]:.2f} s")
+            if len(times) > 1 and time.monotonic() > end:
+                announce("the time is over")
+                break
+        left = [] if before is None else before.grown(Leftovers.now(bench.gang.uids().values()), len(times))
+        if before is not None:
+            announce(f"left behind by {len(times)} restarts: {before} -> {Leftovers.now(bench.gang.uids().values())}")
+        load = os.getloadavg()[0]
+        return Row(name, members, Taken(times), bench.forked(), template, bench.phases(), load, left)
+
+
+def main() -> int:
+    """Print the table; returns the exit code."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--members", type=int, nargs="*", default=[4], help="sizes of gangs (default: 4)")
+    flags.add_argument("--restarts", type=int, default=8, help="measured restarts of each way (default: 8)")
+    flags.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    flags.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="begin no restart after this")
+    flags.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    options = flags.parse_args()
+    end = time.monotonic() + options.limit
+    rows = []
+    with clusters.open_cluster() as cluster:
+        cluster.image("examples-torch")
+        installation.install(cluster)
+        with cluster.namespace("bench") as namespace:
+            if options.output == "table":
+                print(f"{os.cpu_count()} cores; seconds from the fault to the last rank's first step")
+                print(f"members        way {TAKEN}  forked  template  load", flush=True)
+            for members in options.members:
+                for name in options.ways:
+                    row = measured(cluster, namespace, name, members, options.restarts, end)
+                    rows.append(row)
+                    if options.output == "table":
+                        print(f"{row}\n{'':18} milliseconds: {row.phases}", flush=True)
+    if options.output == "json":
+        seconds = [{"way": row.way, "members": row.members, "seconds": list(row.taken.seconds)} for row in rows]
+        print(json.dumps(seconds))
+    for row in rows:
+        others = [(one, one.taken.median / row.taken.median) for one in rows if one.members == row.members]
+        told = ", ".join(f"{one.way} {ratio:.1f}" for one, ratio in others if ratio > 1)
+        if told and options.output == "table":
+            print(f"{row.members} members, times as long as {row.way}: {told}")
+    left = [f"{row.way}: {what}" for row in rows for what in row.left]
+    for what in left:
+        print(what, file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""First steps of training, measured alike wherever the gang runs: one worker, one clock, one row of a table.
+
+A restart counts from just before the fault to the moment when the last rank has made its first step, as it wrote.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DEADLINE_SECONDS = 300.0
+"""For one restart, or for the templates."""
+LOOK_SECONDS = 0.01
+READY = "the template is ready"
+"""What a supervisor logs of its template."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the workers of a gang write into a folder that all of them see."""
+
+    folder: Path
+    ranks: int
+
+    def command(self, python: str, seen_as: str, modules: Sequence[str]) -> list[str]:
+        """The worker's command; the script is put into the folder. ``seen_as``: the folder's path for workers."""
+        shutil.copy(Path(__file__).with_name("worker.py"), self.folder)
+        return [python, f"{seen_as}/worker.py", seen_as, *modules]
+
+    def wait(self, attempt: int, why: Callable[[], str]) -> float:
+        """When the last rank has made its first step in an attempt. ``why``: what to say if it doesn't.
+
+        Raises:
+            TimeoutError: it has not.
+        """
+        paths = [self.folder / f"{attempt}-{rank}" for rank in range(self.ranks)]
+        wait_until(lambda: all(path.exists() for path in paths), why)
+        return max(float(path.read_text()) for path in paths)
+
+
+def wait_until(holds: Callable[[], object], why: Callable[[], str], every: float = LOOK_SECONDS) -> None:
+    """Wait for a condition, without taking much of the processors from what is measured.
+
+    Raises:
+        TimeoutError: it does not hold; ``why`` says the rest.
+    """
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(why())
+        time.sleep(every)
+
+
+def template_bytes(log: str) -> int | None:
+    """The size of the newest template that a supervisor's log says is ready; None if there is none."""
+    _, found, rest = log.rpartition(READY)
+    return int(rest.partition("mebibytes=")[2].split()[0]) << 20 if found else None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How long restarts took, in seconds, in their order."""
+
+    seconds: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.seconds)
+
+    @property
+    def flat(self) -> float:
+        """The median of the later half divided by that of the earlier half."""
+        half = len(self.seconds) // 2
+        return statistics.median(self.seconds[half:]) / statistics.median(self.seconds[:half] or self.seconds)
+
+    def __str__(self) -> str:
+        return f"{self.median:8.2f} {min(self.seconds):7.2f} {max(self.seconds):7.2f} {self.flat:6.2f}"
+
+
+TAKEN = f"{'median':>8} {'min':>7} {'max':>7} {'flat':>6}"
+"""The heading of :class:`Taken`."""

@@ -1,0 +1,63 @@
+"""The worker whose first steps are measured: it imports, makes a first step, notes when, and goes on without work.
+
+    python worker.py FOLDER [MODULE ...]
+
+With jax among the modules the step is a jitted one, with torch one of Adam in a gloo group, otherwise it is nothing.
+The time goes to FOLDER/ATTEMPT-RANK, in seconds since the epoch. Outside of gangctl the attempt is 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gangclient
+
+PAUSE = 0.1
+"""Seconds between two reports of progress."""
+
+
+def train() -> None:
+    """Make a first step, and report progress until the end."""
+    folder, *modules = sys.argv[1:]
+    for name in modules:
+        importlib.import_module(name)
+    if "jax" in sys.modules:
+        jitted()
+    if "torch" in sys.modules:
+        of_adam()
+    gang = gangclient.connect()
+    gang.progress(1)
+    noted = Path(folder, f"{os.environ.get('GANG_ATTEMPT', '1')}-{os.environ['RANK']}")
+    noted.with_suffix(".tmp").write_text(str(time.time()))
+    noted.with_suffix(".tmp").rename(noted)
+    for step in itertools.count(2):
+        time.sleep(PAUSE)
+        gang.progress(step)
+
+
+def jitted() -> None:
+    """A step with JAX."""
+    jax: Any = importlib.import_module("jax")
+    jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64))).block_until_ready()
+
+
+def of_adam() -> None:
+    """A step with PyTorch."""
+    torch: Any = importlib.import_module("torch")
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(64)).sum().backward()
+    for one in model.parameters():
+        torch.distributed.all_reduce(one.grad)
+    optimizer.step()
+
+
+if __name__ == "__main__":
+    train()
