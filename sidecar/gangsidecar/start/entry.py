@@ -39,15 +39,19 @@ def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
     """
     _hide_us()
     verb, imports, *command = arguments
+    recorder = template = None
+    if imports:
+        from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - not every worker needs it
+
+        recorder = Recorder(imports)
     if verb == "template":
         from gangsidecar.start.template import Template  # noqa: PLC0415 - a worker that is executed needs none of it
 
         sys.argv[:] = Target.of(command[1:]).argv  # As modules that look at it find it in a start.
-        command = Template(int(command[0]), loaded).serve()
-    if imports:
-        from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - as above
-
-        sys.meta_path.insert(0, Recorder(imports))
+        template = Template(int(command[0]), loaded)  # Kept, since freeing it takes a child several milliseconds.
+        command = template.serve()
+    if recorder is not None:
+        sys.meta_path.insert(0, recorder)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[-len(arguments) - 3 :] = command
     run(Target.of(command))

@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+CLIENT = "gangclient"
+"""The supervisor has put it into PYTHONPATH: it is no file of the user's."""
 MAX_BYTES = 4 << 20
 """Each start that is executed appends its imports again; beyond this nothing is written."""
 
@@ -76,5 +78,7 @@ def is_installed(module: Any, places: tuple[str, ...]) -> bool:
     spec = getattr(module, "__spec__", None)
     origin = getattr(spec, "origin", None)
     if origin in {"built-in", "frozen"}:
+        return True
+    if getattr(spec, "name", "").partition(".")[0] == CLIENT:
         return True
     return isinstance(origin, str) and origin.startswith(places)

@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from gangsidecar.start import child, obstacles, variables
+from gangsidecar.start.first_rank import wait_for_first_rank
 from gangsidecar.start.link import receive, send
 from gangsidecar.start.main_module import Target
 
@@ -128,6 +129,7 @@ class Template:
             send(link, pid=os.getpid(), obstacle=obstacle)
             if receive(link)[0]:
                 link.close()
+                wait_for_first_rank(environment)
                 return
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
             _give_up(link, f"the fork failed: {type(error).__name__}: {error}"[:200])

@@ -1,0 +1,81 @@
+"""A forked rank waits until the first rank listens, for a moment at most, and only where PyTorch's store is used."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from types import ModuleType
+
+import pytest
+
+from gangsidecar.start import first_rank
+from gangsidecar.start.first_rank import SECONDS, wait_for_first_rank
+
+
+@pytest.fixture
+def distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's module is imported."""
+    monkeypatch.setitem(sys.modules, first_rank.USER, ModuleType(first_rank.USER))
+
+
+def bound() -> tuple[socket.socket, dict[str, str]]:
+    """A socket that does not listen yet, and the environment of rank 1."""
+    one = socket.socket()
+    one.bind(("127.0.0.1", 0))
+    return one, {"RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
+
+
+def taken(environment: dict[str, str]) -> float:
+    began = time.monotonic()
+    wait_for_first_rank(environment)
+    return time.monotonic() - began
+
+
+@pytest.mark.usefixtures("distributed")
+def test_it_waits_until_the_first_rank_listens() -> None:
+    server, environment = bound()
+    with server:
+        waiting = threading.Thread(target=wait_for_first_rank, args=(environment,))
+        waiting.start()
+        server.listen()
+        waiting.join(10)
+        assert not waiting.is_alive()
+        server.settimeout(10)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(10)
+            assert connection.recv(1) == b""  # It says nothing, and closes.
+
+
+@pytest.mark.usefixtures("distributed")
+def test_it_gives_up_soon() -> None:
+    server, environment = bound()
+    with server:
+        assert SECONDS <= taken(environment) < SECONDS + 5
+
+
+@pytest.mark.usefixtures("distributed")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"RANK": "0"},
+        {"RANK": ""},
+        {"MASTER_ADDR": ""},
+        {"MASTER_ADDR": "a-name-that-takes-long.invalid"},
+        {"MASTER_PORT": "none"},
+        {"MASTER_PORT": "99999999999999999999"},
+    ],
+)
+def test_it_does_not_wait_for_what_it_can_not_look_for(other: dict[str, str]) -> None:
+    server, environment = bound()
+    with server:
+        assert taken({**environment, **other}) < SECONDS
+
+
+def test_it_does_not_wait_without_pytorch() -> None:
+    assert first_rank.USER not in sys.modules
+    server, environment = bound()
+    with server:
+        assert taken(environment) < SECONDS
