@@ -5,6 +5,7 @@ A restart counts from just before the fault to the moment when the last rank has
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import time
@@ -39,7 +40,12 @@ class Steps:
         """
         paths = [self.folder / f"{attempt}-{rank}" for rank in range(self.ranks)]
         wait_until(lambda: all(path.exists() for path in paths), why)
-        return max(float(path.read_text()) for path in paths)
+        return self.moments(attempt)["step"]
+
+    def moments(self, attempt: int) -> dict[str, float]:
+        """When the last rank began with the script, had imported, and had made its first step."""
+        found = [json.loads((self.folder / f"{attempt}-{rank}").read_text()) for rank in range(self.ranks)]
+        return {name: max(one[name] for one in found) for name in found[0]}
 
 
 def wait_until(holds: Callable[[], object], why: Callable[[], str], every: float = LOOK_SECONDS) -> None:

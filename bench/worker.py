@@ -3,13 +3,14 @@
     python worker.py FOLDER [MODULE ...]
 
 With jax among the modules the step is a jitted one, with torch one of Adam in a gloo group, otherwise it is nothing.
-The time goes to FOLDER/ATTEMPT-RANK, in seconds since the epoch. Outside of gangctl the attempt is 1.
+FOLDER/ATTEMPT-RANK gets the moments, in seconds since the epoch. Outside of gangctl the attempt is 1.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
 import sys
 import time
@@ -25,8 +26,10 @@ PAUSE = 0.1
 def train() -> None:
     """Make a first step, and report progress until the end."""
     folder, *modules = sys.argv[1:]
+    moments = {"script": time.time()}
     for name in modules:
         importlib.import_module(name)
+    moments["imported"] = time.time()
     if "jax" in sys.modules:
         jitted()
     if "torch" in sys.modules:
@@ -34,7 +37,7 @@ def train() -> None:
     gang = gangclient.connect()
     gang.progress(1)
     noted = Path(folder, f"{os.environ.get('GANG_ATTEMPT', '1')}-{os.environ['RANK']}")
-    noted.with_suffix(".tmp").write_text(str(time.time()))
+    noted.with_suffix(".tmp").write_text(json.dumps({**moments, "step": time.time()}))
     noted.with_suffix(".tmp").rename(noted)
     for step in itertools.count(2):
         time.sleep(PAUSE)
