@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+WORKER = Path(__file__).with_name("worker.py")
 DEADLINE_SECONDS = 300.0
 """For one restart, or for the templates."""
 LOOK_SECONDS = 0.01
@@ -26,11 +27,12 @@ class Steps:
 
     folder: Path
     ranks: int
+    script: Path = WORKER
 
     def command(self, python: str, seen_as: str, modules: Sequence[str]) -> list[str]:
         """The worker's command; the script is put into the folder. ``seen_as``: the folder's path for workers."""
-        shutil.copy(Path(__file__).with_name("worker.py"), self.folder)
-        return [python, f"{seen_as}/worker.py", seen_as, *modules]
+        shutil.copy(self.script, self.folder)
+        return [python, f"{seen_as}/{self.script.name}", seen_as, *modules]
 
     def wait(self, attempt: int, why: Callable[[], str]) -> float:
         """When the last rank has made its first step in an attempt. ``why``: what to say if it doesn't.

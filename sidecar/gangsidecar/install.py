@@ -1,6 +1,6 @@
 """Put the supervisor and gangclient into a folder that a pod's containers share.
 
-Usage: ``python -m gangsidecar.install DIRECTORY``, as a pod's first init container does. It writes ``supervisor.pyz``
+Usage: ``python -m gangsidecar.install DIRECTORY``, as the sidecar's postStart hook does. It writes ``supervisor.pyz``
 and ``client/gangclient/``, each file in one step, so running it again under a running supervisor does no harm. Every
 user may read them, whatever uid the user's container has. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
 """
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-import gangclient
 from gangsidecar import bundle
 from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM
+
+CLIENT = "gangclient"
 
 
 def install(directory: Path) -> None:
@@ -22,7 +24,10 @@ def install(directory: Path) -> None:
     Raises:
         OSError: something could not be written.
     """
-    source = Path(gangclient.__file__).parent
+    found = find_spec(CLIENT)  # Importing it would take longer than all the rest.
+    if found is None or found.origin is None:
+        raise FileNotFoundError(f"there is no {CLIENT} beside this program")
+    source = Path(found.origin).parent
     package = directory / CLIENT_FOLDER / source.name
     package.mkdir(parents=True, exist_ok=True)
     for folder in (package.parent, package):

@@ -36,7 +36,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.caches import kept_caches
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_containers, sidecar_volumes
+from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_container, sidecar_volumes
 from gangctl.cluster.kube.pod.worker_container import supervised_container
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
@@ -79,7 +79,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     )
     changes = {
         "restartPolicy": "Never" if restart_all else "OnFailure",
-        "initContainers": [*sidecar_containers(settings, ca), *entries["initContainers"]],
+        "initContainers": [sidecar_container(settings, ca), *entries["initContainers"]],
         "containers": entries["containers"],
         "volumes": [*entries["volumes"], *sidecar_volumes(settings)],
     }

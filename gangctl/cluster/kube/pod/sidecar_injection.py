@@ -1,8 +1,9 @@
-"""Sidecar injection: the two containers and two volumes that gangctl adds to a pod.
+"""Sidecar injection: the container and the two volumes that gangctl adds to a pod.
 
-The rule: an init container copies the supervisor and ``gangclient`` to a shared volume. The native sidecar comes right
-after it and before the user's init containers, so it ends last and can report how the others ended. Both containers
-conform to the *restricted* Pod Security Standard and mount none of the user's volumes. Only the sidecar has the token.
+The rule: the native sidecar comes before the user's init containers, so it ends last and can report how the others
+ended. It conforms to the *restricted* Pod Security Standard and mounts none of the user's volumes. Only it has the
+token. As it starts, it copies the supervisor and ``gangclient`` to a shared volume, in a postStart hook: no other container
+starts before the hook is done. An init container of its own would cost each pod more than a second.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ TOKEN_SECONDS: Final = 3600
 """Validity of a token; the kubelet renews it after four fifths of that time."""
 USER: Final = 65532
 
-INSTALLER: Final = "gangctl-install"
 SHARED_VOLUME: Final = "gangctl"
 TOKEN_VOLUME: Final = "gangctl-token"  # noqa: S105 - a name, not a token
 
@@ -30,8 +30,8 @@ SHARED_MOUNT: Final = {"name": SHARED_VOLUME, "mountPath": DIRECTORY}
 _TOKEN_MOUNT: Final = {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
 
 
-def sidecar_containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
-    """The two init containers, in order. ``ca``: PEM text of the authorities to trust."""
+def sidecar_container(settings: KubeSettings, ca: str) -> dict[str, Any]:
+    """The native sidecar. ``ca``: PEM text of the authorities to trust."""
     environment = {
         "GANG_DIR": DIRECTORY,
         "GANG_CONTROLLER": settings.url,
@@ -41,19 +41,27 @@ def sidecar_containers(settings: KubeSettings, ca: str) -> list[dict[str, Any]]:
         # The sidecar trusts ``ca`` only. Without this, aiohttp would load the system's certificates too: 2 MB.
         "SSL_CERT_FILE": "/dev/null",
     }
-    installer = {
-        **_container(INSTALLER, settings),
-        "command": ["python3", "-m", "gangsidecar.install", DIRECTORY],
-        "volumeMounts": [dict(SHARED_MOUNT)],
-    }
-    sidecar = {
-        **_container(SIDECAR, settings),
+    return {
+        "name": SIDECAR,
+        "image": settings.sidecar_image,
+        "imagePullPolicy": settings.sidecar_image_pull_policy,
+        **({"resources": deepcopy(dict(settings.sidecar_resources))} if settings.sidecar_resources else {}),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "restartPolicy": "Always",
         "command": ["python3", "-m", "gangsidecar.agent"],
+        "lifecycle": {"postStart": {"exec": {"command": ["python3", "-m", "gangsidecar.install", DIRECTORY]}}},
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "volumeMounts": [dict(SHARED_MOUNT), dict(_TOKEN_MOUNT)],
     }
-    return [installer, sidecar]
 
 
 def sidecar_volumes(settings: KubeSettings) -> list[dict[str, Any]]:
@@ -72,26 +80,7 @@ def refuse_reserved_names(entries: Sequence[dict[str, Any]], path: str) -> None:
         Terminal: there is one; the text names the field.
     """
     for at, entry in enumerate(entries):
-        if entry.get("name") in {INSTALLER, SIDECAR, SHARED_VOLUME, TOKEN_VOLUME}:
+        if entry.get("name") in {SIDECAR, SHARED_VOLUME, TOKEN_VOLUME}:
             raise Terminal(
                 f"{path}[{at}].name: {entry['name']} is a name that gangctl uses in each pod; choose another name"
             )
-
-
-def _container(name: str, settings: KubeSettings) -> dict[str, Any]:
-    return {
-        "name": name,
-        "image": settings.sidecar_image,
-        "imagePullPolicy": settings.sidecar_image_pull_policy,
-        **({"resources": deepcopy(dict(settings.sidecar_resources))} if settings.sidecar_resources else {}),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
