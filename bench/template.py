@@ -25,33 +25,14 @@ from bench.warm_start import Gang
 
 READY = re.compile(r"the template is ready pid=(\d+) mebibytes=(\d+)")
 TICKS = os.sysconf("SC_CLK_TCK")
-SCRIPT = """\
-import importlib, os, sys, time
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-import gangclient, numpy
-gang = gangclient.connect()
-folder, attempt, rank = sys.argv[1], os.environ["GANG_ATTEMPT"], os.environ["RANK"]
-a = numpy.ones((300, 300))
-steps = open(f"{folder}/steps-{attempt}-{rank}", "w", buffering=1)
-told = False
-while True:
-    began = time.perf_counter()
-    a = a @ a
-    a /= a.max()
-    steps.write(f"{time.time()} {time.perf_counter() - began}\\n")
-    if not told and os.path.exists(f"{folder}/go-{attempt}"):
-        gang.progress(1)
-        told = True
-    open(f"{folder}/{attempt}-{rank}", "w").write(str(time.time()))
-"""
+WORKER = Path(__file__).with_name("busy_worker.py")
 
 
 def ready(gang: Gang, already: int) -> list[tuple[int, int]]:
     """Pid and MiB of each member's newest template, when each has made one more than ``already``."""
     end = time.monotonic() + 600
     while time.monotonic() < end:
-        found = [READY.findall((gang.pod(member) / "worker.log").read_text()) for member in range(gang.members)]
+        found = [READY.findall((gang.pod(member) / "worker.log").read_text()) for member in range(gang.steps.ranks)]
         if all(len(one) > already for one in found):
             return [(int(pid), int(size)) for pid, size in (one[-1] for one in found)]
         time.sleep(0.02)
@@ -75,15 +56,15 @@ def measured(gang: Gang, at: int, seconds: float) -> None:
     gang.stepped()
     began = time.time()
     time.sleep(seconds)  # The period that is measured.
-    (gang.folder / f"go-{gang.attempt}").write_text("")
+    (gang.steps.folder / f"go-{gang.attempt}").write_text("")
     told = time.time()
     templates = ready(gang, at)
     made = time.time()
     time.sleep(seconds)  # As above.
     end = time.time()
     steps = []
-    for rank in range(gang.members):
-        lines = (gang.folder / f"steps-{gang.attempt}-{rank}").read_text().splitlines()[:-1]
+    for rank in range(gang.steps.ranks):
+        lines = (gang.steps.folder / f"steps-{gang.attempt}-{rank}").read_text().splitlines()[:-1]
         steps += [(float(one), float(other)) for one, other in map(str.split, lines)]
     for period, since, until in (("before", began, told), ("making", told, made), ("after", made, end)):
         print(f"{at + 1:>5} {row(period, steps, since, until)}")
@@ -107,7 +88,7 @@ def main() -> None:
     given = parser.parse_args()
     print("round    period  steps   median      p99  (milliseconds)")
     with tempfile.TemporaryDirectory() as name:
-        gang = Gang(Path(name), given.members, "Fork", [given.python, *given.modules], SCRIPT)
+        gang = Gang(Path(name), given.members, "Fork", [given.python, *given.modules], WORKER)
         try:
             for at in range(given.rounds):
                 measured(gang, at, given.seconds)

@@ -3,11 +3,11 @@
     python -m bench.warm_start                       4 members, 8 restarts of each kind, JAX
     python -m bench.warm_start --modules torch --python /usr/bin/python3
 
-Gangs of real processes under `gangctl run`, one after the other, with the script of bench/first_step.py.
-Workers are killed one after the other, each of another member. With Fork, the first kill waits until every member has a
-template; what that costs is in the last columns. `first` is from `gangctl run` to the last rank's first step: with `Fork
-named`, the modules are in the manifest, so that start is forked as well where the template is ready before the other
-members are.
+Gangs of real processes under `gangctl run`, one after the other, with the script of bench/first_step.py. Workers are
+killed one after the other, each of another member. With Fork, the first kill waits until every member has a template;
+what that costs is in the last columns. `first` is from `gangctl run` to the last rank's first step: with `Fork named`,
+the modules are in the manifest, so that start is forked as well where the template is ready before the other members
+are.
 """
 
 from __future__ import annotations
