@@ -2,8 +2,8 @@
 
 The rule: the native sidecar comes before the user's init containers, so it ends last and can report how the others
 ended. It conforms to the *restricted* Pod Security Standard and mounts none of the user's volumes. Only it has the
-token. As it starts, it copies the supervisor and ``gangclient`` to a shared volume, in a postStart hook: no other container
-starts before the hook is done. An init container of its own would cost each pod more than a second.
+token. As it starts, it copies the supervisor and ``gangclient`` to a shared volume, in a postStart hook: no other
+container starts before the hook is done. An init container of its own would cost each pod more than a second.
 """
 
 from __future__ import annotations
