@@ -111,17 +111,22 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
     dist.destroy_process_group()
 
 
-def main() -> None:
-    """Read the flags, and train."""
+def options() -> argparse.Namespace:
+    """Read the flags."""
     flags = argparse.ArgumentParser(description="Train a small network with data parallelism.")
     flags.add_argument("--steps", type=int, default=600)
     flags.add_argument("--save-every", type=int, default=20, help="steps between two checkpoints")
     flags.add_argument("--pause", type=float, default=0.02, help="extra seconds for each step, to watch it")
     flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
-    options = flags.parse_args()
-    options.directory.mkdir(parents=True, exist_ok=True)
+    return flags.parse_args()
+
+
+def main() -> None:
+    """Read the flags, and train."""
+    given = options()
+    given.directory.mkdir(parents=True, exist_ok=True)
     try:
-        train(options.steps, options.save_every, options.pause, options.directory)
+        train(given.steps, given.save_every, given.pause, given.directory)
     except RuntimeError as error:  # (5) torch raises this if a peer is gone
         say(f"a collective has failed: {str(error).splitlines()[0]}")
         os._exit(PEER_LOST)

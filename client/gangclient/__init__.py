@@ -30,5 +30,7 @@ from __future__ import annotations
 
 from gangclient._client import Client, Event, Restore, connect
 from gangclient._http import GangError
+from gangclient._run import run
+from gangclient._session import Restart
 
-__all__ = ["Client", "Event", "GangError", "Restore", "connect"]
+__all__ = ["Client", "Event", "GangError", "Restart", "Restore", "connect", "run"]

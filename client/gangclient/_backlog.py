@@ -108,6 +108,12 @@ class Backlog:
             _log.debug("it was forgotten meanwhile")
         return True
 
+    def close(self) -> None:
+        """Let the thread end. It is not waited for."""
+        self._closing.set()
+        self._wake.put(None)
+        atexit.unregister(self._flush)
+
     def _flush(self) -> None:
         thread = self._thread
         if thread is not None and self._pid == os.getpid():

@@ -67,6 +67,10 @@ class Client:
         self._backlog = Backlog(path)
         self._saved = False
         """Whether a checkpoint of this attempt was taken."""
+        self.restart_reason = ""
+        """Why the attempt before was stopped, where this same process ran it (:func:`gangclient.run`)."""
+        self.interruption: Optional[Callable[[], None]] = None
+        """Raises in ``progress`` if this attempt is being stopped; for :func:`gangclient.run`."""
 
     @property
     def restore(self) -> Optional[Restore]:
@@ -75,6 +79,11 @@ class Client:
         if not step:
             return None
         return Restore(int(step), os.environ.get("GANG_RESTORE_PATH", ""), os.environ.get("GANG_RESTORE_TIER", ""))
+
+    @property
+    def number(self) -> int:
+        """The number of the attempt; 0 outside of gangctl."""
+        return self._attempt
 
     def attempt(self, deadline: float = DEADLINE) -> Body:
         """The current attempt, as ``GET /v1/attempt`` describes it. {} outside of gangctl, and if there is no answer.
@@ -90,6 +99,8 @@ class Client:
     def progress(self, step: int, phase: str = STEP, seconds: Optional[float] = None) -> None:
         """Report how far this rank is. Never raises and never waits: what the sidecar is too slow for is dropped.
 
+        Within :func:`gangclient.run` it raises :class:`gangclient.Restart` when this attempt is being stopped.
+
         Args:
             step: the step that is finished, or the one that the phase belongs to.
             phase: Startup, Step, Checkpoint or Evaluation. Each has its own time limit before it counts as a hang.
@@ -98,6 +109,8 @@ class Client:
         """
         if self._path:
             self._sender.put(ProgressCall(phase, step, seconds))
+        if self.interruption is not None:
+            self.interruption()
 
     def checkpoint_loaded(self, seconds: float) -> None:
         """Report that this rank has just loaded the restore point. Never raises and never waits.
@@ -188,6 +201,11 @@ class Client:
                 thread.start()
             except RuntimeError as error:  # The interpreter ends, or has no room for a thread.
                 _log.warning("a stop will not be announced: %s", error)
+
+    def close(self) -> None:
+        """End the threads of this client: its attempt is over. What could not be told yet is not told any more."""
+        self._sender.close()
+        self._backlog.close()
 
     def _await_stop(self, callback: Callable[[Event], None]) -> None:
         while True:

@@ -110,6 +110,12 @@ class Sender:
             _log.warning("%s", complaint)
         self._complaint = complaint
 
+    def close(self) -> None:
+        """Let the thread end. It is not waited for."""
+        self._closing.set()
+        self._wake.put(None)
+        atexit.unregister(self._flush)
+
     def _flush(self) -> None:
         thread = self._thread
         if thread is not None and self._pid == os.getpid():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangsidecar.wire import Level, Request, Watching
-from tests.simulation import kubelets, moves, sidecars, truth
+from tests.simulation import kubelets, moves, parking, sidecars, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Fault, Proc
@@ -166,6 +166,7 @@ def _cut_all_off(u: Universe, _target: int) -> None:
 
 
 IN_PODS: dict[str, Fault] = {
+    **parking.FAULTS,
     "a worker is killed": _ends(None, SIGKILL),
     "a worker exits with 1": _ends(1),
     "a worker exits with a fatal code": _ends(FATAL_CODE),

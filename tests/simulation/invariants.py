@@ -134,9 +134,12 @@ def stepped(before: machine.State, after: machine.State) -> None:
 
 
 def said_ready(box: Box, after: machine.State) -> None:
-    """1: Ready is said only when no process of any worker is left."""
-    if after.phase in {Phase.READY, Phase.IDLE}:
+    """1: Ready is said only when no process of any worker is left, but those that have parked for this very stop."""
+    if after.phase in {Phase.READY, Phase.IDLE, Phase.DONE}:
         require(not box.procs, 1, f"{box.pod} says {after.phase.value} and has processes {box.procs}")
+        known = {local_rank for local_rank, _ in after.parked}
+        wrong = [proc for proc in box.parked if proc.local_rank not in known or proc.attempt != after.ran]
+        require(not wrong, 1, f"{box.pod} says {after.phase.value} and has {wrong}, which it doesn't know as parked")
 
 
 def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
@@ -149,6 +152,8 @@ def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
     require(key not in u.ghost.spawned, 1, f"{state.session} started attempt {effect.attempt} twice")
     require(effect.attempt > box.ran, 1, f"{box.pod} starts attempt {effect.attempt} again, after {box.ran}")
     require(not box.procs, 1, f"{box.pod} starts a worker beside {box.procs}")
+    stopped = [proc.local_rank for proc in box.parked if proc.attempt == box.ran]
+    require(set(effect.parked) <= set(stopped), 1, f"{box.pod} lets {effect.parked} go on, and {stopped} have parked")
     require(state.terminated_at is None, 1, f"{box.pod} starts a worker though it was told to end")
 
 

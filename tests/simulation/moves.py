@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, disks, hub, invariants, kubelets, sidecars
+from tests.simulation import controller, disks, hub, invariants, kubelets, parking, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -36,6 +36,7 @@ class Kind(Enum):
     WRITE = auto()
     ACT = auto()
     OBEY = auto()
+    PARK = auto()
     LEAD = auto()
     LATE = auto()
 
@@ -91,6 +92,8 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.CONNECT, uid)
     if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
         yield Move(Kind.OBEY, uid)
+    if any(parking.parks(proc) for proc in box.procs):
+        yield Move(Kind.PARK, uid)
     awake = box.node not in u.lost
     if box.machine is None and not box.exited and awake and not any(proc.stuck for proc in box.procs):
         yield Move(Kind.SESSION, uid)
@@ -181,6 +184,8 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             kubelets.show_end(u, uid)
         case Kind.REMOVE:
             u.remove_pod(uid)
+        case Kind.PARK:
+            parking.park(u, uid, next(one for one in u.boxes[uid].procs if parking.parks(one)))
         case _:
             box = u.boxes[uid]
             proc = next(one for one in box.procs if one.termed and not one.stubborn and not one.stuck)

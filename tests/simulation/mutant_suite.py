@@ -31,7 +31,16 @@ from tests.core import (
     test_stored_times,
     test_ties,
 )
-from tests.sidecar.machine import test_any_order, test_directives, test_ends, test_framework, test_run, test_timers
+from tests.sidecar.machine import (
+    test_any_order,
+    test_directives,
+    test_ends,
+    test_framework,
+    test_parked,
+    test_parking,
+    test_run,
+    test_timers,
+)
 from tests.simulation import (
     test_disk_regressions,
     test_fencing,
@@ -59,7 +68,16 @@ TESTS = {
         test_request_regressions,
         test_fencing,
     ),
-    "test of the machine": (test_any_order, test_directives, test_ends, test_framework, test_run, test_timers),
+    "test of the machine": (
+        test_any_order,
+        test_directives,
+        test_ends,
+        test_framework,
+        test_parked,
+        test_parking,
+        test_run,
+        test_timers,
+    ),
 }
 """Short tests, by what they are called in the table. Those of the machine ask nothing but its pure functions."""
 

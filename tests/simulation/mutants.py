@@ -8,6 +8,7 @@ from tests.simulation import (
     mutants_of_fencing,
     mutants_of_hub,
     mutants_of_machine,
+    mutants_of_parking,
     mutants_of_policy,
     mutants_of_restarts,
     mutants_of_silence,
@@ -21,5 +22,6 @@ MUTANTS = (
     *mutants_of_silence.MUTANTS,
     *mutants_of_fencing.MUTANTS,
     *mutants_of_machine.MUTANTS,
+    *mutants_of_parking.MUTANTS,
     *mutants_of_hub.MUTANTS,
 )

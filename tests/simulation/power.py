@@ -61,6 +61,10 @@ FLOORS: Final[dict[str, int]] = {
     "a ping arrived after the controller had given its member up": 5,
     "a gang whose checkpoints were in memory was resumed": 5,
     "more ends were tied than a status names": 3,
+    "a process went on in the next attempt": 50,
+    "a parked process was ended": 10,
+    "what parked processes had left behind was killed": 10,
+    "a word of a process that has not parked was not believed": 10,
 }
 """What ``make test`` must reach at least with its fixed seeds and rare lives.
 

@@ -8,6 +8,7 @@ from random import Random
 
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, Run, simulate
+from tests.simulation.parking import FAULTS, SCRIPTS_PARK
 from tests.simulation.setups import LARGE, SMALL
 from tests.simulation.themes import CROWD, ENDING, POLICY, REMEDIES, RESTARTING, THEMES, Theme
 from tests.simulation.violations import ViolationError
@@ -20,6 +21,9 @@ FAULTS_IN_A_LIFE = (24, 60)
 FAULTS_OF_A_CROWD = (8, 16)
 CROWDED = 0.05
 """So many lives are those of large gangs: a move of them is dear."""
+PARKING = 0.3
+"""So many lives are those of scripts that restart inside their processes, and so many faults in these hit such."""
+WHILE_PARKING = tuple(name for name in FAULTS if name != SCRIPTS_PARK)
 TOLD = 0.12
 """How often a story is told instead of a single fault."""
 
@@ -75,7 +79,19 @@ def drawn(seed: int) -> Life:
             remedy = Injection(random.choice(PAUSES), REMEDIES[what], target)
             remedies.append((len(injections) + random.randrange(4), remedy))
     setup = random.choice(theme.setups or SMALL)
-    return Life(setup, seed, tuple(injections), random.randrange(5), random.random() < 0.5)
+    life = Life(setup, seed, tuple(injections), random.randrange(5), random.random() < 0.5)
+    return _parking(life, random) if random.random() < PARKING else life
+
+
+def _parking(life: Life, random: Random) -> Life:
+    """The same life, of scripts that restart inside their processes."""
+    injections = [Injection(0, SCRIPTS_PARK)]
+    for one in life.injections:
+        injections.append(one)
+        if random.random() < PARKING:
+            what = random.choice(WHILE_PARKING)
+            injections.append(Injection(random.choice(SOON), what, random.randrange(TARGETS)))
+    return replace(life, injections=tuple(injections))
 
 
 def _told(theme: Theme, random: Random) -> list[Injection]:

@@ -72,9 +72,12 @@ def is_complete(u: Universe) -> bool:
 
 
 def killed(u: Universe, box: Box) -> None:
-    """SIGKILL is sent to what SIGTERM has not ended."""
-    if not u.engine.searching:
-        stubborn = {(box.member, proc.attempt) for proc in box.procs if proc.termed}
+    """SIGKILL is sent to what SIGTERM has not ended, and to what has not parked in time, were it by a moment."""
+    state = box.machine
+    if not u.engine.searching and state is not None and state.stop is not None and not state.stop.of_parked:
+        known = {local_rank for local_rank, _ in state.parked}
+        late = [proc for proc in box.parked if proc.local_rank not in known]
+        stubborn = {(box.member, proc.attempt) for proc in (*box.procs, *late) if proc.termed or proc.asked}
         u.ghost = u.ghost._replace(killed=u.ghost.killed | stubborn)
 
 

@@ -19,7 +19,7 @@ from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import invariants, power, restored, sidecars, truth
+from tests.simulation import invariants, parking, power, restored, sidecars, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
@@ -69,6 +69,8 @@ class Universe:
     """No member reaches a controller."""
     leaderless: bool = False
     """No controller can lead."""
+    parks: bool = False
+    """The scripts can restart inside their processes."""
 
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""
@@ -203,6 +205,7 @@ class Universe:
                 if said not in self.ghost.ready:
                     self.ghost = self.ghost._replace(ready=self.ghost.ready | {said})
             self.boxes[uid] = box._replace(machine=after)
+            parking.kept(self, uid)
             for effect in effects:
                 events.extend(self._carry_out(uid, effect))
 
@@ -216,10 +219,14 @@ class Universe:
             case machine.FindPorts(attempt):
                 return [machine.PortsFound(attempt, (29400, 29401))]
             case machine.Signal():
-                self.boxes[uid] = box._replace(procs=tuple(replace(proc, termed=True) for proc in box.procs))
+                self.boxes[uid] = box._replace(procs=parking.signalled(box, effect))
+            case machine.Park():
+                self.boxes[uid] = box._replace(procs=parking.asked(box, effect))
+            case machine.Kill(local_rank):
+                return parking.ended(self, uid, local_rank)
             case machine.KillTree():
                 truth.killed(self, box)
-                return [event for proc in box.procs if not proc.stuck for event in self.died(uid, proc, None, SIGKILL)]
+                return parking.killed(self, uid)
             case machine.Save():
                 assert box.machine is not None
                 self.boxes[uid] = box._replace(history=box.machine.history, ran=box.machine.ran_in_pod)
@@ -234,16 +241,19 @@ class Universe:
         assert box.machine is not None
         invariants.spawned(self, box, effect)
         self.ghost = self.ghost._replace(spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
+        parking.goes_on(self, uid, effect)
+        box = self.boxes[uid]
         procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
         if not self.engine.searching:
             procs.append(Proc(effect.attempt, CHILD, None))
-        if box.unable:
+        if box.unable and not effect.parked:
             self.boxes[uid] = box._replace(unable=False)
             failed = [machine.Exited(one.local_rank, 127, message="no such file") for one in effect.run.processes]
             return [*failed, machine.TreeGone()]
         self.boxes[uid] = restored.loaded(self, box, effect.run)._replace(procs=tuple(procs))
         invariants.one_attempt(self)
-        return [machine.Started()]
+        can = [one.local_rank for one in effect.run.processes if self.parks and one.local_rank not in effect.parked]
+        return [machine.Started(), *map(machine.Parkable, can)]
 
     def died(
         self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False
@@ -288,6 +298,7 @@ class Universe:
             known_boots=box.boots,
             history=state.history,
             procs=(),
+            parked=(),
             inbox=(),
             ending=False,
         )

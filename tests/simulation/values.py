@@ -52,6 +52,8 @@ class Proc:
     """It ignores SIGTERM."""
     stuck: bool = False
     """Not even SIGKILL ends it."""
+    asked: bool = False
+    """It was told to park."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,9 @@ class Box(NamedTuple):
     """Of the supervisor; absent while it isn't there."""
     sessions: int = 0
     procs: tuple[Proc, ...] = ()
+    parked: tuple[Proc, ...] = ()
+    """Processes that have left what they trained: they run nothing, and wait. They are none of ``procs``."""
+    parked_at: int = 0
     inbox: tuple[events.LookForRestore, ...] = ()
     """What the machine asked for and hasn't been told yet."""
     history: History = History()

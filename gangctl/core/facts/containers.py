@@ -54,7 +54,12 @@ def _ran_to_its_stop(gang: Gang, pod: Pod) -> bool:
     if heard is None:
         return False
     is_busy = heard.connected and heard.report.phase in {Phase.RUNNING, Phase.STOPPING}
-    return is_busy or any(end.stopped and end.attempt == gang.status.attempt - 1 for end in heard.report.ends)
+    has_parked = heard.report.stop_ms is not None  # Its processes have no end.
+    return (
+        is_busy
+        or has_parked
+        or any(end.stopped and end.attempt == gang.status.attempt - 1 for end in heard.report.ends)
+    )
 
 
 def container_end(pod: Pod, time: float) -> Fault:

@@ -8,7 +8,14 @@ import os
 import socket
 from typing import Any
 
+PARKING = "GANG_PARKING"
+"""The variable with the :func:`address` of the socket on which a worker's process parks."""
 _PIECE = 1 << 16
+
+
+def address(link: socket.socket) -> str:
+    """The descriptor of a socket and what the kernel knows it by: a number alone may be another file's in a child."""
+    return f"{link.fileno()}:{os.fstat(link.fileno()).st_ino}"
 
 
 def send(link: socket.socket, **message: Any) -> None:

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from gangsidecar.start import child, obstacles, variables
 from gangsidecar.start.first_rank import wait_for_first_rank
-from gangsidecar.start.link import receive, send
+from gangsidecar.start.link import PARKING, address, receive, send
 from gangsidecar.start.main_module import Target
 
 
@@ -128,7 +128,8 @@ class Template:
             obstacle = child.become_a_start(self._environment, environment)
             send(link, pid=os.getpid(), obstacle=obstacle)
             if receive(link)[0]:
-                link.close()
+                os.environ[PARKING] = address(link)
+                link.detach()  # It stays open: on it the worker parks.
                 wait_for_first_rank(environment)
                 return
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's

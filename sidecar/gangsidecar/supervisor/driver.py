@@ -10,7 +10,7 @@ import os
 import signal
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Deque, Optional, get_args
+from typing import TYPE_CHECKING, Deque, Optional, Set, get_args
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -35,6 +35,9 @@ LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take a moment to appear here."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
+FIRST_LOOK_AGAIN_MS = 2
+LAST_LOOK_AGAIN_MS = 64
+"""A process that has parked may have children that still end."""
 """SIGKILL is repeated after waits that double from the first to the last."""
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -56,7 +59,7 @@ class Driver:
         self._pending: Deque[machine.Event] = deque()
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
-        self._workers = Workers(self._loop, settings, self._helpers.pids)
+        self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
@@ -136,7 +139,12 @@ class Driver:
         if isinstance(effect, machine.Spawn):
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
-            processes.signal_tree(effect.signum, self._helpers.pids)
+            processes.signal_tree(effect.signum, self._helpers.pids | self._workers.pids_of(set(effect.spared)))
+        elif isinstance(effect, machine.Park):
+            self._workers.park(effect)
+            self._look_again(FIRST_LOOK_AGAIN_MS)
+        elif isinstance(effect, machine.Kill):
+            self._workers.kill(effect.local_rank)
         elif isinstance(effect, machine.KillTree):
             self._kill_again_ms = FIRST_KILL_AGAIN_MS
             self._kill()
@@ -159,7 +167,7 @@ class Driver:
         stop = self._state.stop
         if stop is None or stop.killed_at is None:
             return
-        processes.kill_tree(self._helpers.pids)
+        processes.kill_tree(self._helpers.pids, self._parked)
         self._loop.at(now_ms() + self._kill_again_ms, self._kill)
         self._kill_again_ms = min(2 * self._kill_again_ms, LAST_KILL_AGAIN_MS)
 
@@ -170,8 +178,19 @@ class Driver:
             if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
-        if self._state.alive and processes.only_children(self._helpers.pids):
+        if self._state.alive and processes.only_children(self._helpers.pids, self._parked):
             self._step(machine.TreeGone())
+
+    @property
+    def _parked(self) -> Set[int]:
+        return self._workers.pids_of({local_rank for local_rank, _ in self._state.parked})
+
+    def _look_again(self, after_ms: int) -> None:
+        """Look whether the children of parked processes are gone: no signal tells it."""
+        if self._state.stop is None:
+            return
+        self._feed()
+        self._loop.at(now_ms() + after_ms, partial(self._look_again, min(2 * after_ms, LAST_LOOK_AGAIN_MS)))
 
     def _on_signal(self, signum: int) -> None:
         if signum in {signal.SIGTERM, signal.SIGINT}:

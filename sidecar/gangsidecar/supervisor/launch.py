@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
-from typing import Callable, Dict, List, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.machine import Exited
+
+if TYPE_CHECKING:
+    import socket
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -20,8 +23,8 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
-Spawn = Callable[[List[str], Dict[str, str]], int]
-"""Starts a command with an environment; returns its pid."""
+Spawn = Callable[[List[str], Dict[str, str]], Tuple[int, "socket.socket"]]
+"""Starts a command with an environment; returns its pid and our end of its channel."""
 
 
 class MainProcess(NamedTuple):
@@ -65,17 +68,17 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     os.replace(temporary, path)
 
 
-def start(command: Sequence[str], env: dict[str, str], local_rank: int, spawn: Spawn) -> tuple[int, MainProcess]:
-    """Start one process; returns its pid.
-
-    Raises:
-        OSError, ValueError: it could not be executed; :func:`failed` turns that into an end.
-    """
+def begun(env: dict[str, str], local_rank: int) -> MainProcess:
+    """A process that begins an attempt with this environment."""
     error_file = env.get(ERROR_FILE, "")
     if error_file:
         _delete(error_file)
-    pid = spawn([expand(part, env) for part in command], env)
-    return pid, MainProcess(local_rank, error_file, processes.oom_kills())
+    return MainProcess(local_rank, error_file, processes.oom_kills())
+
+
+def expanded(command: Sequence[str], env: dict[str, str]) -> List[str]:
+    """The command of a process with this environment."""
+    return [expand(part, env) for part in command]
 
 
 def failed(command: str, local_rank: int, error: Exception) -> Exited:

@@ -107,10 +107,11 @@ def reap() -> Iterator[Tuple[int, int]]:
         yield pid, status
 
 
-def only_children(helpers: Set[int]) -> bool:
-    """Whether these children are the only ones left."""
-    if helpers:
-        return all(pid in helpers for pid in children(os.getpid()))
+def only_children(helpers: Set[int], parked: Set[int]) -> bool:
+    """Whether these children are the only ones left, and those that are parked have none themselves."""
+    if helpers or parked:
+        left = children(os.getpid())
+        return all(pid in helpers or pid in parked for pid in left) and not any(map(has_living_children, parked))
     try:
         # WNOWAIT: a child that has ended stays to be reaped.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -172,6 +173,23 @@ def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List
     return found
 
 
+def has_living_children(pid: int) -> bool:
+    """Whether a process has descendants; those that have ended, and that it has not reaped, don't count."""
+    return not all(map(_has_ended, descendants(pid, set())))
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether every thread of a process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+        return state in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except (OSError, IndexError):
+        return False
+
+
 def send(pids: Iterable[int], signum: int) -> None:
     """Signal each of them, except those that are gone or belong to another user."""
     for pid in pids:
@@ -181,30 +199,34 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def signal_tree(signum: int, helpers: Set[int]) -> None:
-    """Signal everything below this process but its helpers, once.
+def signal_tree(signum: int, spared: Set[int]) -> None:
+    """Signal everything below this process but these children and what is below them, once.
 
     A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
     """
-    found = descendants(os.getpid(), helpers)
+    found = descendants(os.getpid(), spared)
     send(found, signum)
     send(found, signal.SIGCONT)
 
 
-def kill_tree(helpers: Set[int]) -> None:
-    """SIGKILL everything below this process but its helpers. A tree that forks all the time may need another call.
+def kill_tree(helpers: Set[int], parked: Set[int]) -> None:
+    """SIGKILL everything below this process but its helpers and, without what is below them, parked processes.
+
+    A tree that forks all the time may need another call.
 
     PID 1 reaches its whole namespace, also what was put into it from outside. No fork escapes its last resort, one call
     that ends its helpers too.
     """
     me = os.getpid()
     killed: Set[int] = set()
-    for _ in range(_ROUNDS if helpers or me != 1 else 0):
+    for _ in range(_ROUNDS if helpers or parked or me != 1 else 0):
         if me == 1:
-            found = [pid for pid in _pids() if pid not in killed and pid != me and pid not in helpers]
+            found = [pid for pid in _pids() if pid not in killed and pid not in {me, *helpers, *parked}]
             send(found, signal.SIGKILL)
         else:
-            found = [pid for pid in descendants(me, helpers, signal.SIGKILL) if pid not in killed]
+            below = [descendants(me, helpers | parked, signal.SIGKILL)]
+            below += [descendants(pid, set(), signal.SIGKILL) for pid in parked]
+            found = [pid for each in below for pid in each if pid not in killed]
         if not found:
             return
         killed.update(found)

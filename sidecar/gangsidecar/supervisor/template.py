@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import socket
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
@@ -83,30 +83,31 @@ class Template:
         except OSError as error:
             self.end(f"the template is gone: {error}")
 
-    def fork(self, command: Sequence[str], environment: Dict[str, str]) -> Optional[int]:
-        """Fork a worker; returns its pid, or None with an ``obstacle``: then execute it.
+    def fork(self, command: Sequence[str], environment: Dict[str, str]) -> Optional[Tuple[int, socket.socket]]:
+        """Fork a worker; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
 
         When this returns, the child is a child of this process and may run.
         """
         if self.obstacle:
             return None
         link, its_end = socket.socketpair()
-        with link:
-            link.settimeout(ANSWER_SECONDS)
-            try:
-                with its_end:
-                    send_with(self._connection, its_end.fileno(), fork=environment, command=list(command))
-                answer = _parsed(receive(link)[0])
-                self.blamed = str(answer.get("by", ""))
-                pid = int(answer.get("pid", 0))
-                wrong = str(answer.get("obstacle", "the template did not fork"))
-                if not wrong and processes.parent(pid) != os.getpid():
-                    wrong = "this supervisor can't adopt what the template forks"
-                if not wrong:
-                    send(link, go=True)
-                    return pid
-            except (OSError, ValueError, TypeError) as error:
-                wrong = f"the template did not answer within {ANSWER_SECONDS} s: {error or type(error).__name__}"
+        link.settimeout(ANSWER_SECONDS)
+        try:
+            with its_end:
+                send_with(self._connection, its_end.fileno(), fork=environment, command=list(command))
+            answer = _parsed(receive(link)[0])
+            self.blamed = str(answer.get("by", ""))
+            pid = int(answer.get("pid", 0))
+            wrong = str(answer.get("obstacle", "the template did not fork"))
+            if not wrong and processes.parent(pid) != os.getpid():
+                wrong = "this supervisor can't adopt what the template forks"
+            if not wrong:
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+                send(link, go=True)
+                return pid, link
+        except (OSError, ValueError, TypeError) as error:
+            wrong = f"the template did not answer within {ANSWER_SECONDS} s: {error or type(error).__name__}"
+        link.close()
         # A child whose link is closed without a command ends by itself.
         self.end(wrong, for_good=bool(self.blamed))
         return None

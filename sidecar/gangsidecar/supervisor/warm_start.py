@@ -13,15 +13,18 @@ import os
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.start.entry import ENTER
-from gangsidecar.supervisor import memory, processes
+from gangsidecar.supervisor import memory, parking
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.python_command import parse
 from gangsidecar.supervisor.template import IMPORTING, Template
+
+if TYPE_CHECKING:
+    import socket
 
 ARCHIVE = os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
 """The file, or in a checkout the folder, from which this program runs. The user's interpreter finds the template there.
@@ -99,8 +102,8 @@ class WarmStart:
         if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
-    def spawn(self, command: Sequence[str], environment: Dict[str, str]) -> int:
-        """Start one process; returns its pid.
+    def spawn(self, command: Sequence[str], environment: Dict[str, str]) -> Tuple[int, socket.socket]:
+        """Start one process; returns its pid and our end of its channel.
 
         Raises:
             OSError, ValueError: it could not be executed.
@@ -111,15 +114,15 @@ class WarmStart:
         elif python.interpreter != self._interpreter:
             obstacle = OTHER_PYTHON
         else:
-            pid = template.fork(python.target, environment)
-            if pid is not None:
+            forked = template.fork(python.target, environment)
+            if forked is not None:
                 self._count(forked=1)
-                return pid
+                return forked
             obstacle = template.obstacle
         self._count(obstacle=obstacle)
         if python is not None and self._learns:
             command = [*python.interpreter, "-c", ENTER, ARCHIVE, "run", self._settings.imports, *python.target]
-        return processes.spawn(command, environment)
+        return parking.spawn(command, environment)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""

@@ -1,4 +1,4 @@
-"""The processes of a worker: starts those of a Run, and knows which child of the supervisor is which.
+"""The processes of a worker: starts those of a Run or lets them go on, and knows which child is which.
 
 The file ``workers.json``, beside the state file, says the same to those who look from outside (``gangctl inject``): a
 process that was forked shows the environment and the command of its template.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Dict, Iterable, List, Optional, Set
+import signal
+from dataclasses import replace
+from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import caches, launch, machine, processes
+from gangsidecar.supervisor import caches, launch, machine, parking, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart
@@ -21,13 +23,28 @@ HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
+REFUSAL = (
+    "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
+    "read the variable from the environment in train"
+)
 
 
 class Workers:
     """Starts the worker's processes, as forks of a template where the pod asks for that."""
 
-    def __init__(self, loop: EventLoop, settings: SupervisorSettings, helpers: Set[int]) -> None:
-        """``helpers``: the pids that belong to no worker."""
+    def __init__(
+        self,
+        loop: EventLoop,
+        settings: SupervisorSettings,
+        helpers: Set[int],
+        feed: Callable[[machine.Event], None],
+    ) -> None:
+        """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
+        self._loop = loop
+        self._feed = feed
+        self._parking: Dict[int, parking.Parking] = {}
+        self._takes_part = False
+        """A process of the worker has said that it can park."""
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
         given = dict(os.environ)
@@ -55,30 +72,84 @@ class Workers:
             launch.write_hosts(hostfile, effect.run.hosts)
         except OSError as error:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
-        spawn = processes.spawn
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
-            spawn = self._warm.spawn
         events: List[machine.Event] = []
         ranks: Dict[int, Optional[int]] = {}
         for process in effect.run.processes:
             env = launch.environment(self._environment, process, settings.identity.pod, settings.client)
             try:
-                pid, started = launch.start(settings.command, env, process.local_rank, spawn)
+                is_parked = process.local_rank in effect.parked
+                pid = self._go_on(effect.attempt, process, env) if is_parked else self._start(process, env)
             except (OSError, ValueError) as error:
                 failed = launch.failed(settings.command[0], process.local_rank, error)
                 log("error", "the worker could not be executed", attempt=effect.attempt, reason=failed.message)
                 events.append(failed)
                 continue
-            self._mains[pid] = started
             ranks[pid] = process.rank
         self._publish(ranks)
-        return [*events, machine.Started(None if self._warm is None else self._warm.told)]
+        return [*events, machine.Started(self._told(effect))]
+
+    def _start(self, process: wire.Process, env: Dict[str, str]) -> int:
+        """Start a process; returns its pid.
+
+        Raises:
+            OSError, ValueError: it could not be executed.
+        """
+        settings = self._settings
+        before = launch.environment(self._environment, wire.Process(0, ()), settings.identity.pod, settings.client)
+        command = launch.expanded(settings.command, env)
+        refusal = "" if command == launch.expanded(settings.command, before) else REFUSAL
+        main = launch.begun(env, process.local_rank)
+        pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env)
+        self._mains[pid] = main
+        self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
+        return pid
+
+    def _go_on(self, attempt: int, process: wire.Process, env: Dict[str, str]) -> int:
+        """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
+        pid = self._pid_of(process.local_rank)
+        self._mains[pid] = launch.begun(env, process.local_rank)
+        if not self._parking[pid].go_on(attempt, process, env):
+            log("error", "a process that had parked can't go on and is killed", pid=pid, attempt=attempt)
+            processes.send([pid], signal.SIGKILL)
+        return pid
+
+    def _told(self, effect: machine.Spawn) -> Optional[wire.WarmStart]:
+        """How the processes of a Run were started."""
+        self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
+        on = len(effect.parked)
+        if self._warm is not None:
+            return replace(self._warm.told, went_on=on)
+        executed = len(effect.run.processes) - on
+        return wire.WarmStart(effect.attempt, 0, executed, went_on=on) if self._takes_part else None
+
+    def _pid_of(self, local_rank: int) -> int:
+        """The process that was started last with this local rank.
+
+        Raises:
+            StopIteration: it has ended.
+        """
+        return next(pid for pid, main in reversed(list(self._mains.items())) if main.local_rank == local_rank)
+
+    def park(self, park: machine.Park) -> None:
+        """Tell these processes to park."""
+        for local_rank in park.local_ranks:
+            self._parking[self._pid_of(local_rank)].stop(park)
+
+    def kill(self, local_rank: int) -> None:
+        """SIGKILL one process; its end is told as ever."""
+        processes.send([self._pid_of(local_rank)], signal.SIGKILL)
+
+    def pids_of(self, local_ranks: Set[int]) -> Set[int]:
+        """The processes with these local ranks."""
+        return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
     def ended(self, pid: int, status: int) -> Optional[machine.Exited]:
         """A child was reaped; returns how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
+            self._parking.pop(pid).close()
             return launch.ended(started, status)
         if self._warm is not None and self._warm.ended(pid) and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}

@@ -126,7 +126,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How the processes of an attempt were started, where the role starts them with Fork. From revision 4."""
+    """How the processes of an attempt were started, where some can be forked or can go on. From revision 4."""
 
     attempt: int
     forked: int
@@ -138,6 +138,8 @@ class WarmStart:
     """Memory that the template alone used."""
     not_imported: str = ""
     """Modules that the role names and the template could not import, with their errors."""
+    went_on: int = 0
+    """How many went on in the process of the attempt before."""
 
 
 @dataclass(frozen=True)

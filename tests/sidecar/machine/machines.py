@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from gangsidecar import wire
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
     Identity,
+    Parkable,
+    Parked,
     PortsFound,
     Started,
     State,
@@ -92,5 +95,21 @@ def restarted(attempt: int, **more: object) -> Driver:
     driver = running(attempt)
     driver.feed(Checkpoint("ram", 10, 10, attempt), Checkpoint("ram", 20, 10, attempt))
     driver.feed(hold(attempt + 1, **more), Exited(0, signal=15), TreeGone(), PortsFound(attempt + 1, ()))
+    assert driver.phase() is Phase.READY
+    return driver
+
+
+def stopping(processes: int = 2, can: int | None = None, **more: Any) -> Driver:
+    """Attempt 1 is being stopped; the first ``can`` processes can park."""
+    driver = running(processes=processes)
+    driver.feed(*(Parkable(at) for at in range(processes if can is None else can)))
+    driver.feed(hold(2, **more))
+    return driver
+
+
+def parked(processes: int = 2, **more: Any) -> Driver:
+    """All processes of attempt 1 have parked, and attempt 2 can begin."""
+    driver = stopping(processes, **more)
+    driver.feed(*(Parked(at, 1) for at in range(processes)), TreeGone(), PortsFound(2, (29400,)))
     assert driver.phase() is Phase.READY
     return driver

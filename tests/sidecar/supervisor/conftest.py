@@ -12,6 +12,7 @@ from gangsidecar import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import Member
 from tests.sidecar.supervisor.warm import SAYS_HELLO, Warm
 
@@ -58,3 +59,8 @@ def greeting(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Warm:
     monkeypatch.setenv("PYTHONPATH", str(warm.installed))
     warm.script.write_text(SAYS_HELLO)
     return warm
+
+
+@pytest.fixture
+def parkable(member: Member, tmp_path: Path) -> Parkable:
+    return Parkable(member, tmp_path)

@@ -20,10 +20,12 @@ SCRIPT = """\
 import json, os, sys, decimal, email.parser
 class Point: pass
 import inspect, pickle, random, signal
+parking = int(os.environ.pop("GANG_PARKING", "-1:").partition(":")[0])  # Its own in each process.
 report = {
     "name": __name__, "file": __file__, "argv": sys.argv, "path": sys.path, "pid": os.getpid(), "session": os.getsid(0),
     "modules": sorted(name for name in sys.modules if "gang" in name), "environment": dict(os.environ),
-    "files": sorted(int(one) for one in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{one}")),
+    "files": sorted(int(one) for one in os.listdir("/proc/self/fd")
+                    if os.path.exists(f"/proc/self/fd/{one}") and int(one) != parking),
     "source": inspect.getsource(Point), "pickled": type(pickle.loads(pickle.dumps(Point()))).__module__,
     "spec": str(__spec__), "flags": list(sys.flags), "meta": [str(type(one)) for one in sys.meta_path],
     "stdin": sys.stdin.read(), "cwd": os.getcwd(), "main": sys.modules["__main__"].__dict__ is globals(),

@@ -3,7 +3,7 @@
 Invariant: **a worker of attempt N starts at most once in a session, and no two workers run at once.** In formulas::
 
     Run(N) starts a worker  only if  Run.session = session  and  phase = Ready  and  the attempt of Ready = N
-    Ready(N) is reached     only if  no process of any worker is left
+    Ready(N) is reached     only if  no process of any worker is left, but parked ones without a child (``parking.py``)
     a directive is obeyed   only if  order(new) > order(accepted)  and  accepted is not Finish
                             where    order = (attempt, Hold < Run < Finish)
 
@@ -16,6 +16,7 @@ So the machine never goes back. In each state at most one timer is next (``stop.
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
     a worker is alive   stop at       min(terminated_at + TERMINATE_MS, leased_at + isolation_ms)
+    some are parked     SIGKILL at    min(parked_at + PARKED_MS, leased_at + isolation_ms)
     nothing is alive    Done at       min(max(pinged_at, gone_at) + orphan_ms,
                                           max(terminated_at, gone_at) + TERMINATE_MS)
 
@@ -30,6 +31,7 @@ must reap ended processes before it passes an event that may stop a worker: an e
 ``directives``          what a directive of the controller changes
 ``stop``                timers; SIGTERM, SIGKILL, Stuck, Done
 ``worker``              starts and ends of the worker's processes
+``parking``             processes that survive a stop, for the next attempt
 ``framework``           what the framework API passes on, and pings
 ``history``             what the worker did, within bounds
 ======================  ===========================================================
@@ -45,8 +47,12 @@ from gangsidecar.supervisor.machine.events import (
     Exited,
     FindPorts,
     Identity,
+    Kill,
     KillTree,
     LookForRestore,
+    Park,
+    Parkable,
+    Parked,
     PortsFound,
     Quit,
     RestoreMissing,
@@ -70,8 +76,12 @@ __all__ = [
     "Exited",
     "FindPorts",
     "Identity",
+    "Kill",
     "KillTree",
     "LookForRestore",
+    "Park",
+    "Parkable",
+    "Parked",
     "PortsFound",
     "Quit",
     "RestoreMissing",

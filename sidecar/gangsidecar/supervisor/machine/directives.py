@@ -13,6 +13,7 @@ from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.events import (
     Effects,
     FindPorts,
+    Kill,
     LookForRestore,
     PortsFound,
     RestoreMissing,
@@ -22,7 +23,7 @@ from gangsidecar.supervisor.machine.events import (
     Spawn,
 )
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import announce, finish, shorten
+from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, shorten
 from gangsidecar.wire import Phase, Verb
 
 
@@ -45,7 +46,7 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
         return settle(state, now_ms)
     effects: Effects = ()
     if state.stop is None:
-        state, effects = announce(state, now_ms)
+        state, effects = announce(state, now_ms, new)
     else:
         state = shorten(replace(state, stop=replace(state.stop, since=now_ms)), new)
     if state.phase is not Phase.STUCK:
@@ -54,14 +55,18 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
 
 
 def settle(state: State, now_ms: int) -> Result:
-    """No process is left: what the newest directive makes of that."""
+    """No process is left but parked ones: what the newest directive makes of that."""
     current = state.directive
+    ends = state.terminated_at is not None or (current is not None and current.verb is Verb.FINISH)
+    if state.parked and ends:
+        return end_parked(state, now_ms)
     if current is not None and current.verb is Verb.HOLD:
         ports = FindPorts(current.attempt, current.base_port, current.port_count)
         return enter(state, now_ms, Phase.STOPPING), (ports,)
     if current is not None and current.verb is Verb.FINISH:
         return finish(state, now_ms)
-    return enter(state, now_ms, Phase.RUNNING), (Send(),)
+    came_to_nothing = current is not None and current.attempt != state.ran  # The Run was obeyed, and then cut off.
+    return enter(state, now_ms, Phase.READY if came_to_nothing else Phase.RUNNING), (Send(),)
 
 
 def ports_found(state: State, _now_ms: int, event: PortsFound) -> Result:
@@ -139,7 +144,13 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
 
 
 def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
-    """Start the worker; what an earlier attempt registered beyond the restore point no longer exists."""
+    """Start the worker; what an earlier attempt registered beyond the restore point no longer exists.
+
+    Parked processes go on, if the Run asks for their local ranks.
+    """
+    asked = {process.local_rank for process in run.processes}
+    parked = tuple(local_rank for local_rank, _ in state.parked if local_rank in asked)
+    needless = tuple(Kill(local_rank) for local_rank, _ in state.parked if local_rank not in asked)
     history = replace(state.history, progress=None, load=None, restart=None)
     if run.checkpointed:
         history = histories.restored(history, None if run.restore is None else run.restore.step)
@@ -150,8 +161,10 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         ran_in_pod=attempt,
         alive=True,
         mains=tuple((process.local_rank, process.rank) for process in run.processes),
+        parkable=parked,
+        parked=(),
         looking=False,
         readers=0,
         progress_sent_at=None,
     )
-    return spawned, (Spawn(attempt, run), Save())
+    return spawned, (*needless, Spawn(attempt, run, parked), Save())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine import directives, framework, worker
+from gangsidecar.supervisor.machine import directives, framework, parking, worker
 from gangsidecar.supervisor.machine.events import (
     Effects,
     Event,
     Exited,
+    Parkable,
+    Parked,
     PortsFound,
     RestoreMissing,
     RestoreSeen,
@@ -29,6 +31,8 @@ _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
     Started: worker.started,
     Exited: worker.exited,
     TreeGone: worker.tree_gone,
+    Parkable: parking.parkable,
+    Parked: parking.parked,
     Terminate: worker.terminate,
     wire.Ping: framework.ping,
     wire.Checkpoint: framework.checkpoint,

@@ -36,7 +36,23 @@ class Exited:
 
 @dataclass(frozen=True)
 class TreeGone:
-    """No process of any worker is left, whatever session or parent it gave itself."""
+    """No process of any worker is left, whatever session or parent it gave itself, but parked ones without a child."""
+
+
+@dataclass(frozen=True)
+class Parkable:
+    """A spawned process says that it can park, or that it can't any more."""
+
+    local_rank: int
+    can: bool = True
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A process says that it has parked, for the stop of the worker of this attempt."""
+
+    local_rank: int
+    attempt: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,8 @@ Event = Union[
     wire.FrameworkMessage,
     Exited,
     TreeGone,
+    Parkable,
+    Parked,
     Started,
     PortsFound,
     RestoreSeen,
@@ -105,6 +123,8 @@ class Spawn:
 
     attempt: int
     run: wire.Run
+    parked: Tuple[int, ...] = ()
+    """The local ranks whose process is parked: it goes on. One that can't be told is killed, and has ended so."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +146,33 @@ class FindPorts:
 
 @dataclass(frozen=True)
 class Signal:
-    """Send this signal to every process of the worker's tree."""
+    """Send this signal to every process of the worker's tree, but not to these processes and what is below them."""
 
     signum: int
+    spared: Tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Park:
+    """Tell these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
+
+    attempt: int
+    local_ranks: Tuple[int, ...]
+    kill_ms: int
+    reason: str = ""
+    planned: bool = False
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL this one process, which is parked."""
+
+    local_rank: int
 
 
 @dataclass(frozen=True)
 class KillTree:
-    """SIGKILL every process of the worker's tree, again and again until TreeGone."""
+    """SIGKILL every process of the worker's tree but those that are parked, again and again until TreeGone."""
 
 
 @dataclass(frozen=True)
@@ -151,5 +190,5 @@ class Quit:
     """End with exit code 0, after the last report could be sent."""
 
 
-Effect = Union[Spawn, LookForRestore, FindPorts, Signal, KillTree, Save, Send, Quit]
+Effect = Union[Spawn, LookForRestore, FindPorts, Signal, Park, Kill, KillTree, Save, Send, Quit]
 Effects = Tuple[Effect, ...]

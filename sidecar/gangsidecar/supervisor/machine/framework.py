@@ -88,7 +88,8 @@ def request(state: State, now_ms: int, event: wire.Request) -> Result:
 
 
 def _is_current(state: State, attempt: int) -> bool:
-    return attempt == state.ran and state.ran > 0 and (state.alive or state.phase is Phase.RUNNING)
+    is_there = state.alive and not (state.stop is not None and state.stop.of_parked)
+    return attempt == state.ran and state.ran > 0 and (is_there or state.phase is Phase.RUNNING)
 
 
 def _marks(steps: Optional[Steps]) -> Tuple[object, ...]:

@@ -24,6 +24,12 @@ class Stop:
     killed_at: Optional[int] = None
     signal_at: Optional[int] = None
     """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
+    parking: Tuple[int, ...] = ()
+    """The local ranks that were told to park. They get no SIGTERM."""
+    leftover: bool = False
+    """Each spawned process has parked or ended: only what they left behind holds Ready up."""
+    of_parked: bool = False
+    """No worker is being stopped: processes that were parked are being ended."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,12 @@ class State:
     """From Spawn to TreeGone."""
     mains: Tuple[Tuple[int, Optional[int]], ...] = ()
     """(local rank, rank) of the spawned processes that have not ended."""
+    parkable: Tuple[int, ...] = ()
+    """The local ranks whose process can park."""
+    parked: Tuple[Tuple[int, Optional[int]], ...] = ()
+    """(local rank, rank) of the processes that have parked; they are no part of ``mains``."""
+    parked_at: int = 0
+    """When the newest of them did."""
     readers: int = 0
     """Who wants to hear of a stop of the attempt that ran last before its signal."""
     stop: Optional[Stop] = None

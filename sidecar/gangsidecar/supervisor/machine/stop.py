@@ -1,4 +1,4 @@
-"""Timers, and what each does: SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
+"""Timers, and what each does: Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
 
 A stop must never wait longer than the shortest grace that a directive has given it. Where the framework wants to hear
 of a directive's stop first, SIGTERM waits until it has acted, within the grace::
@@ -13,9 +13,9 @@ from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine.events import KillTree, Quit, Save, Send, Signal
+from gangsidecar.supervisor.machine.events import KillTree, Park, Quit, Save, Send, Signal
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter, lease_ends
-from gangsidecar.wire import Phase
+from gangsidecar.wire import Phase, Verb
 
 STUCK_MS = 10_000
 """After SIGKILL a process is gone in moments, or it waits in a driver and may never go."""
@@ -24,6 +24,8 @@ TERMINATE_MS = 2_000
 
 NOTICE_MS = 500
 """How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
+PARKED_MS = 600_000
+"""A parked process may hold a device's memory. A new pod for another member is there before that."""
 
 Timer = Tuple[int, Callable[[State, int], Result]]
 
@@ -43,10 +45,19 @@ def next_timer(state: State) -> Optional[Timer]:
         lease = None if state.directive is None else lease_ends(state, state.directive.isolation_ms)
         times += [] if lease is None else [lease]
         return (min(times), begin_stop) if times else None
-    times = [max(state.pinged_at, state.gone_at) + state.orphan_ms]
-    if state.terminated_at is not None:
-        times.append(max(state.terminated_at, state.gone_at) + TERMINATE_MS)
-    return min(times), finish
+    orphaned = max(state.pinged_at, state.gone_at) + state.orphan_ms
+    if state.parked:
+        return None if state.looking else (min(orphaned, _parked_until(state)), end_parked)
+    if state.terminated_at is None:
+        return orphaned, finish
+    return min(orphaned, max(state.terminated_at, state.gone_at) + TERMINATE_MS), finish
+
+
+def _parked_until(state: State) -> int:
+    """When parked processes are ended, unless a Run comes."""
+    lease = None if state.directive is None else lease_ends(state, state.directive.isolation_ms)
+    until = state.parked_at + PARKED_MS
+    return until if lease is None else min(until, lease)
 
 
 def begin_stop(state: State, now_ms: int) -> Result:
@@ -57,19 +68,31 @@ def begin_stop(state: State, now_ms: int) -> Result:
     return _kill(replace(state, stop=Stop(now_ms, now_ms)), now_ms)
 
 
-def announce(state: State, now_ms: int) -> Result:
-    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment."""
+def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
+    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment.
+
+    Hold tells the processes that can park to do so; in a pod that is to end, nothing will go on.
+    """
     begun, effects = begin_stop(state, now_ms)
     stop = begun.stop
-    if not state.readers or stop is None or stop.killed_at is not None:
+    if stop is None or stop.killed_at is not None:
         return begun, effects
-    return replace(begun, stop=replace(stop, signal_at=now_ms + min(NOTICE_MS, (stop.kill_at - now_ms) // 2))), ()
+    goes_on = directive.verb is Verb.HOLD and state.terminated_at is None
+    asked = tuple(one for one, _ in state.mains if one in state.parkable) if goes_on else ()
+    stop = replace(stop, parking=asked)
+    park = Park(state.ran, asked, stop.kill_at - now_ms, directive.reason, directive.planned)
+    effects = (park,) if asked else ()
+    if state.readers:
+        stop = replace(stop, signal_at=now_ms + min(NOTICE_MS, (stop.kill_at - now_ms) // 2))
+        return replace(begun, stop=stop), effects
+    return replace(begun, stop=stop), (*effects, Signal(int(SIGTERM), asked))
 
 
 def signal_tree(state: State, _now_ms: int) -> Result:
     """SIGTERM, now that those that wanted to hear of the stop first have acted, or had the time to."""
-    stop = None if state.stop is None else replace(state.stop, signal_at=None)
-    return replace(state, stop=stop), (Signal(int(SIGTERM)),)
+    stop = state.stop
+    spared = () if stop is None else stop.parking
+    return replace(state, stop=None if stop is None else replace(stop, signal_at=None)), (Signal(int(SIGTERM), spared),)
 
 
 def shorten(state: State, directive: wire.Directive) -> State:
@@ -88,8 +111,15 @@ def _kill(state: State, now_ms: int) -> Result:
 
 
 def _stuck(state: State, now_ms: int) -> Result:
-    """SIGKILL has not ended every process: report it, and go on killing."""
-    return enter(state, now_ms, Phase.STUCK), (Send(),)
+    """SIGKILL has not ended every process: report it, and go on killing, what is parked too."""
+    return enter(replace(state, parked=()), now_ms, Phase.STUCK), (Send(),)
+
+
+def end_parked(state: State, now_ms: int) -> Result:
+    """SIGKILL every parked process. The phase is Stopping until the last is gone."""
+    stop = Stop(now_ms, now_ms, killed_at=now_ms, of_parked=True)
+    ended = replace(state, parked=(), alive=True, stop=stop)
+    return enter(ended, now_ms, Phase.STOPPING), (KillTree(), Send())
 
 
 def finish(state: State, now_ms: int) -> Result:

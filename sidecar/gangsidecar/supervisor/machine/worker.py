@@ -9,9 +9,11 @@ from dataclasses import replace
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
+from gangsidecar.supervisor.machine import parking
 from gangsidecar.supervisor.machine.directives import settle
 from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone
 from gangsidecar.supervisor.machine.state import Result, State
+from gangsidecar.supervisor.machine.stop import end_parked
 from gangsidecar.wire import Phase
 
 
@@ -23,7 +25,9 @@ def started(state: State, now_ms: int, event: Started) -> Result:
 
 
 def exited(state: State, now_ms: int, event: Exited) -> Result:
-    """Record how a process ended."""
+    """Record how a process ended. One that had parked belongs to no attempt: it is only no longer there."""
+    if any(local_rank == event.local_rank for local_rank, _ in state.parked):
+        return parking.gone(state, event.local_rank), ()
     main = next((one for one in state.mains if one[0] == event.local_rank), None)
     if not state.alive or main is None:
         return state, ()
@@ -41,18 +45,21 @@ def exited(state: State, now_ms: int, event: Exited) -> Result:
     )
     at = state.mains.index(main)
     mains = state.mains[:at] + state.mains[at + 1 :]
-    return replace(state, mains=mains, history=histories.add_end(state.history, now_ms, end)), (Send(), Save())
+    state = replace(state, mains=mains, history=histories.add_end(state.history, now_ms, end))
+    return parking.hurry(state, now_ms), (Send(), Save())
 
 
 def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     """A stop is complete, or a worker has ended by itself and waits for the gang."""
     if not state.alive:
         return state, ()
-    gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms)
     stop = state.stop
+    if stop is not None and stop.of_parked:
+        return settle(replace(state, alive=False, stop=None), now_ms)
+    gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms)
     if stop is not None:
         killed_ms = 0
-        if stop.killed_at is not None and stop.signal_at is None:
+        if stop.killed_at is not None and stop.signal_at is None and not stop.leftover:
             killed_ms = max(0, stop.killed_at - stop.since)
         gone = replace(gone, stop_ms=now_ms - stop.since, killed_ms=killed_ms or None)
     return settle(gone, now_ms)
@@ -62,4 +69,7 @@ def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
     """Report it first, so that all ranks save together. Nothing is started any more."""
     if state.terminated_at is not None:
         return state, ()
-    return replace(state, terminated_at=now_ms, looking=False), (Send(),)
+    state = replace(state, terminated_at=now_ms, looking=False)
+    if state.parked and not state.alive:
+        return end_parked(state, now_ms)
+    return state, (Send(),)

@@ -1,0 +1,287 @@
+"""The attempts of one process: how ``train`` is interrupted, and what must be so before the process has parked.
+
+Three threads: the main thread runs ``train`` and the hooks; the channel's thread hears of a stop and starts a third one
+for the abort callbacks. What they share are single attributes. ``train`` is interrupted when the callbacks have
+returned, never before: it could wait for what they end.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
+
+from gangclient._client import Client, Event, connect
+from gangclient._parking import Attempt, Channel
+from gangclient._random_states import RandomStates
+
+Result = TypeVar("Result")
+Train = Callable[[Client], Result]
+Open = Callable[[Callable[[Event], None], Callable[[], None]], Channel]
+"""Opens the channel; what it calls on a stop, and when the process is late."""
+
+INTERRUPT = signal.SIGURG
+"""Ignored where it isn't caught, so one that comes late does no harm."""
+_NAME_THREADS = 1.0
+"""Seconds after which the threads are named that keep a process from parking."""
+_HELPERS = (("multiprocessing.forkserver", "_forkserver"), ("multiprocessing.resource_tracker", "_resource_tracker"))
+"""Processes of the standard library that live as long as their parent: it starts them again when it needs them."""
+_OURS = __file__.rpartition(os.sep)[0]
+_log = logging.getLogger("gangclient")
+
+
+class Restart(BaseException):
+    """The attempt is being stopped. Let it pass: ``run`` takes it.
+
+    It is no ``Exception``, so that ``except Exception`` lets it pass. ``stop.planned`` says whether no fault caused it:
+    then there is time to save a last checkpoint, ``stop.seconds_left`` as the stop began.
+    """
+
+    def __init__(self, stop: Event) -> None:
+        super().__init__(stop.reason)
+        self.stop = stop
+
+
+class Session:
+    """Calls ``train`` once for each attempt, until it returns."""
+
+    def __init__(
+        self,
+        abort: List[Callable[[Event], object]],
+        finalize: List[Callable[[], object]],
+        echo_seconds: float,
+        *,
+        at_once: bool,
+    ) -> None:
+        """As for ``gangclient.run``."""
+        self._abort = abort
+        self._finalize = finalize
+        self._echo_seconds = echo_seconds
+        self._at_once = at_once
+        self._attempt = 0
+        self._told = threading.Condition()
+        self._stop: Optional[Event] = None
+        """The newest that was told."""
+        self._interrupting: Optional[Event] = None
+        """The newest whose callbacks have returned."""
+        self._aborting: Optional[threading.Thread] = None
+        self._raised_at = ""
+        """Where the interruption of this attempt was raised."""
+
+    def run(self, train: Train[Result], open_channel: Open) -> Result:
+        """Return what ``train`` returns in the attempt that isn't stopped."""
+        states, threads = RandomStates(), set(threading.enumerate())
+        before = signal.signal(INTERRUPT, self._on_interrupt) if self._at_once else None
+        channel = open_channel(self._on_stop, self._on_late)
+        reason = ""
+        try:
+            while True:
+                gang = self._begin(reason)
+                results = self._results(train, gang)
+                if results:
+                    return results[0]
+                reason = self._leave(gang, threads)
+                following = channel.park(self._attempt)
+                _take_over(following)
+                states.restore()
+        finally:
+            channel.close()
+            if before is not None:
+                signal.signal(INTERRUPT, before)
+
+    def _begin(self, reason: str) -> Client:
+        gang = connect()
+        gang.restart_reason = reason
+        gang.interruption = self._interrupt
+        self._attempt, self._raised_at = gang.number, ""
+        return gang
+
+    def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
+        """What ``train`` returns; nothing if the attempt is being stopped."""
+        try:
+            return (_call(train, gang),)
+        except Restart as restart:
+            if self._stop_within(0) is None:
+                raise  # It is not ours.
+            _forget(restart)
+        except Exception as error:
+            told = "".join(traceback.format_exception_only(type(error), error)).strip()
+            if self._stop_within(self._echo_seconds) is None:
+                raise
+            _log.warning("train was left by %s, as the attempt is being stopped (%s)", told, _place_of(error))
+            _forget(error)
+        return ()
+
+    def _leave(self, gang: Client, threads: Set[threading.Thread]) -> str:
+        """End what ``train`` has left behind; returns why the attempt was stopped."""
+        if self._aborting is not None:
+            self._aborting.join()
+        gang.close()
+        for hook in self._finalize:
+            hook()
+        gc.collect()
+        _end_helpers()
+        _await_threads(threads)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        return "" if self._stop is None else self._stop.reason
+
+    # A stop is told.
+
+    def _on_stop(self, stop: Event) -> None:
+        """In the channel's thread."""
+        thread = threading.Thread(target=self._call_abort, args=(stop,), name="gangclient-abort", daemon=True)
+        with self._told:  # So ``train`` can't be interrupted before the stop is known.
+            self._aborting, self._stop = thread, stop
+            thread.start()
+            self._told.notify_all()
+
+    def _call_abort(self, stop: Event) -> None:
+        for callback in self._abort:
+            _try(callback, stop)
+        self._interrupting = stop
+        main = threading.main_thread().ident
+        if self._at_once and main is not None:
+            signal.pthread_kill(main, INTERRUPT)
+
+    def _stop_within(self, seconds: float) -> Optional[Event]:
+        """The stop of this attempt, if it is told by then."""
+        with self._told:
+            self._told.wait_for(lambda: self._is_told, seconds)
+            return self._stop if self._is_told else None
+
+    @property
+    def _is_told(self) -> bool:
+        return self._stop is not None and self._stop.attempt == self._attempt
+
+    # ``train`` is interrupted, in the main thread.
+
+    def _interrupt(self) -> None:
+        """In ``gang.progress``.
+
+        Raises:
+            Restart: this attempt is being stopped.
+        """
+        stop = self._interrupting
+        if stop is None or stop.attempt != self._attempt or threading.get_ident() != threading.main_thread().ident:
+            return
+        here = _place_in(threading.main_thread())
+        if self._raised_at:
+            _log.error(
+                "gangclient.Restart was raised at %s, and something has caught it: gang.progress was called again at "
+                "%s. "
+                "Let it pass (no `except BaseException` or bare `except` without `raise`), or the process is killed",
+                self._raised_at,
+                here,
+            )
+        self._raised_at = here
+        raise Restart(stop)
+
+    def _on_interrupt(self, _signum: int, frame: Optional[FrameType]) -> None:
+        """The signal has come. It raises only within ``train``, and once: the way out must not be interrupted.
+
+        Raises:
+            Restart: this attempt is being stopped.
+        """
+        stop, within = self._interrupting, frame
+        while within is not None and within.f_code is not _call.__code__:
+            within = within.f_back
+        if within is None or stop is None or stop.attempt != self._attempt or self._raised_at:
+            return
+        self._raised_at = _place(frame)
+        raise Restart(stop)
+
+    def _on_late(self) -> None:
+        """In the channel's thread, a moment before SIGKILL: tell where the process is."""
+        if self._aborting is not None and self._aborting.is_alive():
+            where = f"an abort callback has not returned; it is at {_place_in(self._aborting)}"
+        else:
+            where = f"the main thread is at {_place_in(threading.main_thread())}"
+            if self._raised_at:
+                where += f"; gangclient.Restart was raised at {self._raised_at}"
+        _log.error("this process has not parked in time and will be killed: %s", where)
+
+
+def _try(callback: Callable[[Event], object], stop: Event) -> None:
+    try:
+        callback(stop)
+    except Exception:  # noqa: BLE001 - one callback must not keep the others from being called
+        _log.exception("an abort callback has failed; the stop goes on")
+
+
+def _call(train: Train[Result], gang: Client) -> Result:
+    """Its frame tells that ``train`` runs."""
+    return train(gang)
+
+
+def _take_over(attempt: Attempt) -> None:
+    """The environment of the next attempt. What the script has set itself stays."""
+    for name in attempt.without:
+        os.environ.pop(name, None)
+    os.environ.update(attempt.environment)
+
+
+def _end_helpers() -> None:
+    """End the processes that the standard library keeps, as at the end of the process."""
+    processes: Any = sys.modules.get("multiprocessing")
+    if processes is None or processes.active_children():
+        return  # They have open what the helpers wait for.
+    for module, name in _HELPERS:
+        end: Any = getattr(getattr(sys.modules.get(module), name, None), "_stop", None)
+        if end is not None:
+            end()
+
+
+def _await_threads(before: Set[threading.Thread]) -> None:
+    """Wait until each thread has ended that ``train`` has started and that would keep a process from ending."""
+    name_at = time.monotonic() + _NAME_THREADS
+    while True:
+        left = [one for one in threading.enumerate() if one not in before and not one.daemon]
+        if not left:
+            return
+        left[0].join(0.02)
+        if time.monotonic() > name_at:
+            _log.warning("threads that train has started keep this process from parking: %s", _names(left))
+            name_at = float("inf")
+
+
+def _names(threads: List[threading.Thread]) -> str:
+    return ", ".join(f"{one.name} (at {_place_in(one)})" for one in threads[:5])
+
+
+def _forget(error: BaseException) -> None:
+    """Let go of what the frames hold that the error has passed: models, buffers, connections."""
+    waiting: List[Optional[BaseException]] = [error]
+    seen: Dict[int, BaseException] = {}
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen[id(one)] = one
+            waiting += [one.__context__, one.__cause__]
+            traceback.clear_frames(one.__traceback__)
+            one.__traceback__ = None
+
+
+def _place_of(error: BaseException) -> str:
+    """Where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+
+
+def _place_in(thread: threading.Thread) -> str:
+    return _place(sys._current_frames().get(thread.ident or 0))  # noqa: SLF001 - documented
+
+
+def _place(frame: Optional[FrameType]) -> str:
+    """The innermost line that is not ours."""
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

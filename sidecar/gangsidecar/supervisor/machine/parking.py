@@ -1,0 +1,66 @@
+"""Processes that survive a stop: they park, and the next Run goes on with them.
+
+The rule: a parked process runs nothing and starts nothing, until this supervisor has obeyed a Run. In formulas::
+
+    p is told to park     only if  p has said that it can, and a Hold begins the stop of a worker in a pod that goes on
+    p is parked           only if  p was told to park in this stop, and says so for the attempt that is being stopped,
+                                   before SIGKILL is sent
+    Ready(N) is reached   only if  every process of any worker is gone or parked, and none that is parked has a child
+    p goes on             only by  Spawn of a Run that this session obeys
+
+The supervisor looks at the processes itself. What a process says must never count for another stop, and a parked
+process must never be taken for one of an attempt: it has no end, neither a fault nor a success. What is not parked in
+time is killed, and so is every parked process where nothing will go on with it: see ``stop.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsidecar.supervisor.machine.events import Kill, Parkable, Parked
+from gangsidecar.supervisor.machine.state import Result, State
+
+LEFTOVER_MS = 1_000
+"""What is left when each spawned process has parked or ended gets so long to end, if that is less than the grace."""
+
+
+def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
+    """A process can park, or no longer. One that is parked and can't be told to go on is of no use."""
+    others = tuple(one for one in state.parkable if one != event.local_rank)
+    if not event.can:
+        is_parked = any(local_rank == event.local_rank for local_rank, _ in state.parked)
+        return replace(state, parkable=others), (Kill(event.local_rank),) if is_parked else ()
+    if all(local_rank != event.local_rank for local_rank, _ in state.mains):
+        return state, ()
+    return replace(state, parkable=(*others, event.local_rank)), ()
+
+
+def parked(state: State, now_ms: int, event: Parked) -> Result:
+    """A process has parked, if it was told to in this very stop and SIGKILL was not sent."""
+    stop = state.stop
+    main = next((one for one in state.mains if one[0] == event.local_rank), None)
+    if main is None or stop is None or stop.killed_at is not None:
+        return state, ()
+    if event.local_rank not in stop.parking or event.attempt != state.ran:
+        return state, ()
+    mains = tuple(one for one in state.mains if one != main)
+    state = replace(state, mains=mains, parked=(*state.parked, main), parked_at=now_ms)
+    return hurry(state, now_ms), ()
+
+
+def hurry(state: State, now_ms: int) -> State:
+    """When only leftovers of processes that were told to park hold Ready up, SIGKILL comes sooner.
+
+    They got no SIGTERM: it was for their parents to end them.
+    """
+    stop = state.stop
+    if stop is None or stop.killed_at is not None or state.mains or not stop.parking:
+        return state
+    kill_at = min(stop.kill_at, now_ms + LEFTOVER_MS)
+    return replace(state, stop=replace(stop, kill_at=kill_at, leftover=True))
+
+
+def gone(state: State, local_rank: int) -> State:
+    """A parked process has ended."""
+    parkable = tuple(one for one in state.parkable if one != local_rank)
+    return replace(state, parkable=parkable, parked=tuple(one for one in state.parked if one[0] != local_rank))
