@@ -224,6 +224,7 @@ class WarmStartChanges(TypedDict, total=False):
     member: str
     obstacle: str
     template_bytes: int
+    went_on: int
 
 
 class EndpointChanges(TypedDict, total=False):

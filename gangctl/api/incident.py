@@ -101,18 +101,21 @@ class IncidentMember(Model):
 
 
 class WarmStart(Model):
-    """How the worker processes of an attempt were started, in roles whose start has the type Fork."""
+    """How the worker processes of an attempt were started, in roles whose start has the type Fork or whose scripts call
+    gangclient.run."""
 
     forked: int = 0
     """Number of processes that were forked from a template."""
     executed: int = 0
     """Number of processes for which the command was executed instead."""
     member: Label = ""
-    """A member whose processes were executed; empty if all were forked."""
+    """A member whose processes were executed; empty if none were."""
     obstacle: Sentence = ""
     """Why they were executed."""
     template_bytes: int = 0
     """Memory of the largest template in bytes, before processes were forked from it."""
+    went_on: int = 0
+    """Number of processes that went on with the attempt: they were not started, as they had parked."""
 
 
 class KeptSignal(Model):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentLevel, IncidentMember
+from gangctl.api.incident import Incident, IncidentLevel, IncidentMember, WarmStart
 from gangctl.cli.text import clean, took
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
@@ -107,12 +107,21 @@ def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
 
 
 def starts(incident: Incident) -> str:
-    """Whether the processes were forked, as the role asks for; why not, if they were not. Empty if no role asks."""
+    """Whether the processes went on, or were forked as the role asks for; why not, if not. Empty if no role asks."""
     warm = incident.warm_start
     if warm is None:
         return ""
-    text = f"Processes forked from a template: {warm.forked} of {warm.forked + warm.executed}"
-    return f"{text}; {warm.member} executed its command: {warm.obstacle}." if warm.executed else f"{text}."
+    count = warm.forked + warm.executed + warm.went_on
+    if warm.went_on:
+        text = f"Processes that went on with the new attempt: {warm.went_on} of {count}"
+        text += f"; forked from a template: {warm.forked}" if warm.forked else ""
+    else:
+        text = f"Processes forked from a template: {warm.forked} of {count}"
+    return f"{text}; {warm.member} executed its command{_because(warm)}." if warm.executed else f"{text}."
+
+
+def _because(warm: WarmStart) -> str:
+    return f": {warm.obstacle}" if warm.obstacle else ""
 
 
 def _unfinished(spans: Sequence[Span], now: float) -> Iterator[str]:

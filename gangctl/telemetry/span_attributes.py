@@ -46,6 +46,7 @@ def _start_attributes(warm: WarmStart | None) -> list[tuple[str, Value | None]]:
     return [
         ("gang.start.forked", warm.forked),
         ("gang.start.executed", warm.executed),
+        ("gang.start.went_on", warm.went_on or None),
         ("gang.start.obstacle", warm.obstacle or None),
     ]
 

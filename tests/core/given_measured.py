@@ -35,5 +35,8 @@ def warm(world: World, member: str, how: str) -> None:
     run(world, member)
     attempt = world.heard[world.newest(member)].report.attempt
     _, _, obstacle = how.partition(" because ")
-    told = WarmStart(attempt, int(not obstacle), int(bool(obstacle)), obstacle, template_bytes=300 << 20)
+    if how.startswith("gone on"):
+        told = WarmStart(attempt, 0, 0, went_on=1)
+    else:
+        told = WarmStart(attempt, int(not obstacle), int(bool(obstacle)), obstacle, template_bytes=300 << 20)
     world.again(member, warm_start=told)

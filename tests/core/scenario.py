@@ -130,7 +130,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?(?:, every (\d+))?", steps),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"the template of {M} could not import (.+)", not_imported),
-    (rf"{M} has (forked its worker|executed its worker because .+)", warm),
+    (rf"{M} has (gone on in its process|forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),

@@ -110,7 +110,8 @@ def _start(incident: Incident) -> list[str]:
     if warm is None:
         return []
     why = f"; {warm.member} executed: {warm.obstacle}" if warm.executed else ""
-    return [f"forked: {warm.forked}, executed: {warm.executed}{why}"]
+    on = f"went on: {warm.went_on}, " if warm.went_on else ""
+    return [f"{on}forked: {warm.forked}, executed: {warm.executed}{why}"]
 
 
 def _kept_signal(incident: Incident, before: tuple[Incident, ...]) -> list[str]:

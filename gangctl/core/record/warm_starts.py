@@ -1,4 +1,4 @@
-"""How the processes of the new attempt were started: forked from a template, or executed where a fork is asked for.
+"""How the processes of the new attempt were started: forked from a template, executed, or not at all: they went on.
 
 The rule: it is told once, when every worker has started, from the reports of that attempt. A process that was executed
 is no fault and changes nothing: the incident only says why the restart took the time of an import.
@@ -34,6 +34,7 @@ def warm_start(incident: Incident, runs: Mapping[str, Heard]) -> WarmStart | Non
         member=executed,
         obstacle=told[executed].obstacle if executed else "",
         template_bytes=max(_bytes(warm) for warm in told.values()),
+        went_on=sum(_processes(warm.went_on) for warm in told.values()),
     )
 
 

@@ -18,7 +18,7 @@ from gangctl.telemetry.metrics.labels import reason_of
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 PHASES: Final = tuple(PhaseMilliseconds.model_fields)
-STARTS: Final = ("Fork", "Exec")
+STARTS: Final = ("Fork", "Exec", "InProcess")
 """How a process was started."""
 TOTAL: Final = "total"
 """The whole incident, from the fault to the first training step; only if the framework reports steps."""
@@ -62,7 +62,7 @@ class IncidentMetrics:
         )
         self._starts = Counter(
             "gangctl_warm_starts",
-            "Processes that restarts have started in roles with start type Fork: forked, or executed instead.",
+            "Processes of restarts, where they can be forked or go on: forked, executed instead, or gone on in the process.",
             ["namespace", "type"],
             registry=registry,
         )
@@ -104,7 +104,8 @@ class IncidentMetrics:
         if new.lost_seconds is not None and (old is None or old.lost_seconds is None):
             self._lost_seconds.labels(namespace, reason).inc(max(0.0, new.lost_seconds))
         if new.warm_start is not None and (old is None or old.warm_start is None):
-            for kind, count in zip(STARTS, (new.warm_start.forked, new.warm_start.executed), strict=True):
+            warm = new.warm_start
+            for kind, count in zip(STARTS, (warm.forked, warm.executed, warm.went_on), strict=True):
                 self._starts.labels(namespace, kind).inc(max(0, count))
         self._time(PhaseMilliseconds() if old is None else old.milliseconds, new)
 

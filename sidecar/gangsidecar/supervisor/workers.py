@@ -23,6 +23,7 @@ HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
+GONE = "its process had ended, or had not parked in time"
 REFUSAL = (
     "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
     "read the variable from the environment in train"
@@ -122,7 +123,8 @@ class Workers:
         if self._warm is not None:
             return replace(self._warm.told, went_on=on)
         executed = len(effect.run.processes) - on
-        return wire.WarmStart(effect.attempt, 0, executed, went_on=on) if self._takes_part else None
+        obstacle = GONE if executed else ""
+        return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
 
     def _pid_of(self, local_rank: int) -> int:
         """The process that was started last with this local rank.

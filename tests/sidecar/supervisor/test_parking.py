@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gangsidecar.supervisor.workers import GONE
 from gangsidecar.wire import WarmStart
 from tests.pythons import oldest
 from tests.sidecar.supervisor.parkable import Parkable
@@ -101,7 +102,7 @@ def test_the_failed_rank_is_started_anew_and_the_others_go_on(parkable: Parkable
     after = parkable.begun()
     assert (after[0], after[2]) == (before[0], before[2])
     assert after[1] != before[1]
-    assert parkable.told == WarmStart(2, 0, 1, went_on=2)
+    assert parkable.told == WarmStart(2, 0, 1, GONE, went_on=2)
 
 
 @pytest.mark.parametrize("preload", ["Auto", "decimal"])

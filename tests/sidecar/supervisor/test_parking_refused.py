@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from gangsidecar.supervisor import processes
+from gangsidecar.supervisor.workers import GONE
 from gangsidecar.wire import Verb, WarmStart
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
@@ -92,7 +93,7 @@ def test_a_process_that_dies_parked_is_started_anew_without_a_fault(parkable: Pa
     wait_for(lambda: not processes.children(before[0]) and not is_alive(before[0]))
     report = parkable.run({}, {}, ready=ready)
     assert report.ends == ()
-    assert report.warm_start == WarmStart(2, 0, 1, went_on=1)
+    assert report.warm_start == WarmStart(2, 0, 1, GONE, went_on=1)
     after = parkable.begun()
     assert after[0] != before[0]
     assert after[1] == before[1]
