@@ -101,8 +101,7 @@ class IncidentMember(Model):
 
 
 class WarmStart(Model):
-    """How the worker processes of an attempt were started, in roles whose start has the type Fork or whose scripts call
-    gangclient.run."""
+    """How the worker processes of an attempt were started, where they can be forked or can go on."""
 
     forked: int = 0
     """Number of processes that were forked from a template."""

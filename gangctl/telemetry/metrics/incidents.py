@@ -62,7 +62,7 @@ class IncidentMetrics:
         )
         self._starts = Counter(
             "gangctl_warm_starts",
-            "Processes of restarts, where they can be forked or go on: forked, executed instead, or gone on in the process.",
+            "Processes of restarts, where they can be forked or go on: forked, executed, or gone on.",
             ["namespace", "type"],
             registry=registry,
         )
