@@ -1,14 +1,16 @@
 """The demo: real training, two faults, and the same loss to the last bit.
 
     make demo
+    python examples/demo.py --start Exec    # to compare: workers are executed again, not forked
 
 It runs examples/demo.yaml with four members, kills one worker in mid-step, asks another to leave (it exits with 75,
-which a rule of the manifest names), and lets the gang finish. Then it runs the same manifest undisturbed, and compares.
-Finally it draws where the time of the first restart went.
+which a rule of the manifest names), and lets the gang finish. Then it runs the same manifest undisturbed, without a
+fork, and compares. Finally it draws where the time of the first restart went.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
@@ -50,13 +52,14 @@ def heading(what: str) -> None:
 class Run:
     """One gang under `gangctl run`, from a copy of the manifest with a name and a checkpoint directory of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, start: str) -> None:
         self.name = name
         self.work = WORK / name
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         job = yaml.safe_load(MANIFEST.read_text().replace(".gangctl/demo/checkpoints", str(self.work / "checkpoints")))
         job["metadata"]["name"] = name
+        job["spec"]["roles"][0]["start"]["type"] = start
         manifest = self.work / "gangjob.yaml"
         manifest.write_text(yaml.safe_dump(job, sort_keys=False))
         self.state = StateDirectory((STATE / name).absolute())
@@ -136,9 +139,9 @@ class Run:
             self.process.wait(DEADLINE_SECONDS)
 
 
-def disturbed() -> tuple[dict[str, Any], Run]:
-    """Train with two faults."""
-    run = Run("demo")
+def disturbed(start: str) -> tuple[dict[str, Any], Run]:
+    """Train with two faults. ``start``: the start type of the workers."""
+    run = Run("demo", start)
     try:
         before = processes(run.reaches(1, 45))
         heading("a worker is killed in mid-step: gangctl inject demo worker-1 --signal SIGKILL")
@@ -176,6 +179,8 @@ def show(run: Run) -> None:
         charge = "charged" if incident.charged else "not charged"
         print(f"attempt {incident.attempt}: {incident.cause.member}: {incident.cause.message} ({charge}{rule})")
         print(f"    {spent}{first}; {incident.lost_steps} steps lost")
+        if incident.warm_start is not None:
+            print(f"    {incident.warm_start.forked} processes were forked, {incident.warm_start.executed} executed")
     print("sidecars and supervisors: the same processes from beginning to end")
 
 
@@ -194,11 +199,14 @@ def compare(result: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def main() -> int:
     """Run the demo; the exit code is 0 only if it showed everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--start", choices=["Fork", "Exec"], default="Fork", help="start type of the workers")
+    start = parser.parse_args().start
     try:
         heading("training with 4 members; logs of the workers are in " + str(STATE / "demo/gangs/demo/pods"))
-        result, run = disturbed()
-        heading("the same manifest undisturbed, to compare")
-        reference = Run("undisturbed")
+        result, run = disturbed(start)
+        heading("the same manifest undisturbed and executed, to compare")
+        reference = Run("undisturbed", "Exec")
         try:
             expected = reference.finish()
         finally:

@@ -12,6 +12,7 @@ from tests.simulation import (
     mutants_of_policy,
     mutants_of_restarts,
     mutants_of_silence,
+    mutants_of_warm_starts,
 )
 
 MUTANTS = (
@@ -24,4 +25,5 @@ MUTANTS = (
     *mutants_of_machine.MUTANTS,
     *mutants_of_parking.MUTANTS,
     *mutants_of_hub.MUTANTS,
+    *mutants_of_warm_starts.MUTANTS,
 )

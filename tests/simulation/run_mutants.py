@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation import mutants_of_hub
+from tests.simulation import mutants_of_hub, mutants_of_warm_starts
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
 
@@ -37,13 +37,20 @@ COPIED = (
     "tests/sidecar/machine",
     "tests/controller",
     "tests/cluster",
+    "tests/sidecar/supervisor",
 )
-FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py")
+FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py", "tests/pythons.py")
 HUB_TESTS = (
     "tests/controller/test_hub_terms.py",
     "tests/controller/test_hub.py",
     "tests/controller/test_hub_connections.py",
     "tests/controller/test_hub_tls.py",
+)
+WARM_TESTS = (
+    "tests/sidecar/supervisor/test_warm_start_memory.py",
+    "tests/sidecar/supervisor/test_warm_start_imports.py",
+    "tests/sidecar/supervisor/test_warm_start.py",
+    "tests/sidecar/supervisor/test_warm_start_obstacles.py",
 )
 DOCS = ROOT / "docs/correctness.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
@@ -53,6 +60,16 @@ NOT_TRIED = "not tried yet"
 NOTHING = "**nothing**"
 NO_MUTATION = Mutant("(no mutation)", ())
 NO_MUTATION_OF_HUB = Mutant("(no mutation, tests of the hub)", ())
+NO_MUTATION_OF_WARM_STARTS = Mutant("(no mutation, tests of warm starts)", ())
+WITH_TESTS = {
+    "test of the hub": ({NO_MUTATION_OF_HUB, *mutants_of_hub.MUTANTS}, HUB_TESTS, "not flood"),
+    "test of the supervisor": (
+        {NO_MUTATION_OF_WARM_STARTS, *mutants_of_warm_starts.MUTANTS},
+        WARM_TESTS,
+        "not any_moment",
+    ),
+}
+"""What does I/O has its own tests, with real sockets and processes: mutants, files, and which of their tests."""
 SUITE = ("-m", "tests.simulation.mutant_suite")
 TESTS = (
     "-m",
@@ -63,8 +80,6 @@ TESTS = (
     "no:cacheprovider",
     "--no-header",
     "--tb=line",
-    *HUB_TESTS,
-    "-k",
 )
 
 
@@ -81,7 +96,7 @@ class MutantResult:
     after: str
     said: str
     seconds: float
-    """Of CPU time; for the hub, whose tests wait for sockets, of the clock."""
+    """Of CPU time; where tests wait for sockets or processes, of the clock."""
 
 
 class Row(NamedTuple):
@@ -99,7 +114,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = rows_before()
     chosen = [one for one in MUTANTS if arguments.only in f"{one.name} | {rows.get(one.name, Row()).caught}"]
-    all_of_it = [] if arguments.only else [NO_MUTATION, NO_MUTATION_OF_HUB]
+    all_of_it = [] if arguments.only else [NO_MUTATION, NO_MUTATION_OF_HUB, NO_MUTATION_OF_WARM_STARTS]
     began, bad = time.monotonic(), []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for number, result in enumerate(pool.map(judge, [*all_of_it, *chosen]), 1 - len(all_of_it)):
@@ -134,8 +149,9 @@ def judge(mutant: Mutant, arguments: Sequence[str] = ()) -> MutantResult:
             "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'sidecar'}",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if mutant in {NO_MUTATION_OF_HUB, *mutants_of_hub.MUTANTS}:
-            return _tested(mutant, copy, environment, before)
+        for kind, (mutants, _, _) in WITH_TESTS.items():
+            if mutant in mutants:
+                return _tested(mutant, kind, copy, environment, before)
         more = ["--told"] if mutant.told else []
         ended = _python(copy, environment, *SUITE, *more, "--first", _first(before), *arguments)
     if ended.returncode != 0:
@@ -147,16 +163,17 @@ def judge(mutant: Mutant, arguments: Sequence[str] = ()) -> MutantResult:
     return MutantResult(mutant.name, told["by"], told["after"], told["said"], told["seconds"])
 
 
-def _tested(mutant: Mutant, copy: Path, environment: dict[str, str], before: str) -> MutantResult:
-    """The hub does I/O: its own tests, with real sockets, are to catch it."""
+def _tested(mutant: Mutant, kind: str, copy: Path, environment: dict[str, str], before: str) -> MutantResult:
+    """Its own tests are to catch it."""
     began = time.monotonic()
+    _, files, those = WITH_TESTS[kind]
     named = before.partition(" (")[2].removesuffix(")").partition("[")[0].replace(" ", "_")
-    ended = _python(copy, environment, *TESTS, f"{named} and not flood" if named else "not flood")
+    ended = _python(copy, environment, *TESTS, *files, "-k", f"{named} and {those}" if named else those)
     if named and ended.returncode in {0, NO_TEST_RAN}:
-        ended = _python(copy, environment, *TESTS, "not flood")
+        ended = _python(copy, environment, *TESTS, *files, "-k", those)
     failed = [line.split("::")[-1] for line in ended.stdout.splitlines() if line.startswith("FAILED")]
-    after = failed[0].partition(" - ")[0].removeprefix("test_").replace("_", " ") if failed else ""
-    by = "" if ended.returncode == 0 else "test of the hub"
+    after = failed[0].partition(" - ")[0].partition("[")[0].removeprefix("test_").replace("_", " ") if failed else ""
+    by = "" if ended.returncode == 0 else kind
     return MutantResult(mutant.name, by, after, ended.stdout[-100:], time.monotonic() - began)
 
 
@@ -201,7 +218,7 @@ def write_table(rows: Mapping[str, Row]) -> None:
     head = [
         f"{len(MUTANTS)} mutants, written by `make mutants`; {untried} of them were not tried yet. {told} of them",
         "change what people are told and nothing else; only for those the golden files of the scenarios are asked. The",
-        f"seconds, {lasted} in all, are CPU time (the hub's tests: by the clock).",
+        f"seconds, {lasted} in all, are CPU time (tests of the hub and of the supervisor: by the clock).",
         "",
         "| the mistake | what catches it | seconds |",
         "| --- | --- | ---: |",

@@ -49,7 +49,10 @@ def test_a_template_that_the_kernel_killed_is_not_taken_for_a_worker(
     assert warm.told.forked == 1
     for pid in (warm.member.pid, template, worker):
         (small_group / "cgroup.procs").write_text(str(pid))
+    os.kill(warm.member.pid, signal.SIGSTOP)  # It would see that memory gets short, and end the template itself.
     os.kill(template, signal.SIGUSR1)
+    wait_for(partial(is_gone, template))
+    os.kill(warm.member.pid, signal.SIGCONT)
     template_ends(warm)
     assert "the template was killed" in warm.member.log
     assert is_alive(worker)

@@ -239,14 +239,19 @@ def test_a_package_that_has_changed_is_imported_anew(warm: Warm) -> None:
     assert warm.report() == ["hello", 22]
 
 
-def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm) -> None:
+@pytest.mark.parametrize("answered", [False, True])
+def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm, *, answered: bool) -> None:
     warm.start(sys.executable, str(warm.script), preload="decimal")
     template = warm.ready()
     os.kill(template, signal.SIGSTOP)
     ready, before = warm.member.hold(1), files(warm.member.pid)
     warm.member.sidecar.send(warm.member.order(ready, {"GANG_ATTEMPT": "1"}))
     wait_for(lambda: files(warm.member.pid) > before)
-    os.kill(warm.member.pid, signal.SIGKILL)  # It has asked for the fork; the template answers only now.
+    if answered:
+        os.kill(warm.member.pid, signal.SIGSTOP)
+        os.kill(template, signal.SIGCONT)
+        wait_for(lambda: len(processes.children(warm.member.pid)) == 2)  # The child waits for its word.
+    os.kill(warm.member.pid, signal.SIGKILL)  # It has asked for the fork; else the template answers only now.
     os.kill(template, signal.SIGCONT)
     wait_for(lambda: not is_alive(template))
     wait_for(lambda: processes.marked(warm.member.pod) == [])
