@@ -196,9 +196,14 @@ class Gang:
         """What the workers of a member printed, in all attempts of its pod."""
         return self.kubectl("logs", self.pods()[member]["metadata"]["name"], "-n", self.namespace, "-c", "main")
 
-    def restored(self, member: str) -> list[int]:
-        """The step that each worker of the member's pod restored."""
-        return [int(step) for step in re.findall(r"begins after step (\d+)", self.log(member))]
+    def restored(self, member: str, workers: int = 1) -> int:
+        """The step that the newest worker of the member's pod restored, when so many workers have begun there."""
+
+        def steps() -> list[str] | None:
+            found = re.findall(r"begins after step (\d+)", self.log(member))
+            return found if len(found) >= workers else None
+
+        return int(until(f"worker {workers} of {member} begins", steps, 60, every=0.25)[-1])
 
 
 def _member(pod: dict[str, Any]) -> str:
