@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import tempfile
 import time
@@ -126,6 +127,7 @@ def main() -> None:
     flags.add_argument("--starts", type=int, default=3)
     flags.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
     options = flags.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends with everything taken down, as by Ctrl-C.
     parts: dict[str, list[dict[str, float]]] = {kind: [] for kind in options.kinds}
     with clusters.open_cluster() as cluster:
         cluster.image("examples-torch")

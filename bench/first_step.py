@@ -1,14 +1,15 @@
-"""From a fault to the last rank's first training step, on a real cluster: executed, forked, or with new pods.
+"""From a fault to the last rank's first training step, on a real cluster, by the way of restarting.
 
     python -m bench.first_step                                 what docs/benchmarks.md quotes (root; see e2e/)
     python -m bench.first_step --ways Fork --restarts 20       one way, and what 20 restarts leave behind
 
 It starts its own cluster, or uses that of `make e2e-up`, and submits one gang after the other, each with the same
 script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
-another member; with the way *pods* a rule deletes and recreates all pods. With *Fork*, the first kill waits until every
-member has a template. Two restarts before the first measured one fill caches.
+another member. *In process* calls gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes
+and recreates all pods. With *Fork* and *in process*, the first kill waits until every member has a template. Two
+restarts before the first measured one fill caches.
 
-`forked` counts the processes of the last restart that were forked. The phases are medians of the incidents. What is
+`forked` and `went on` count processes of the last restart. The phases are medians of the incidents. What is
 left behind is counted after the second and after the last restart, and more of it ends the program with 1.
 """
 
@@ -51,11 +52,14 @@ class Way:
     start: str = "Exec"
     fault: signal.Signals = signal.SIGKILL
     keeps_pods: bool = True
+    options: tuple[str, ...] = ()
+    """Of the worker."""
 
 
 WAYS = {
-    "Exec": Way(),
+    "in process": Way(start="Fork", options=("--in-process",)),
     "Fork": Way(start="Fork"),
+    "Exec": Way(),
     "pods": Way(fault=signal.SIGUSR1, keeps_pods=False),
 }
 
@@ -99,11 +103,11 @@ class Bench:
         known = {name: [one[name] for one in found if name in one] for name in PHASES}
         return ", ".join(f"{name} {statistics.median(times):.0f}" for name, times in known.items() if times)
 
-    def forked(self) -> int:
-        """How many processes the newest incident that knows it has forked."""
+    def starts(self) -> tuple[int, int]:
+        """How many processes the newest incident that knows it has forked, and how many went on."""
         incidents = self.gang.status["incidents"]
         warm: dict[str, int] = next((one["warmStart"] for one in incidents if "warmStart" in one), {})
-        return warm.get("forked", 0)
+        return warm.get("forked", 0), warm.get("wentOn", 0)
 
     def why(self) -> str:
         """Its state and the newest lines of a worker, for an error."""
@@ -118,7 +122,7 @@ def document(way: Way, steps: Steps) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": IMAGE,
-        "command": steps.command("python3", CHECKPOINTS, ["torch"]),
+        "command": steps.command("python3", CHECKPOINTS, ["torch"], way.options),
         "env": [{"name": "USE_LIBUV", "value": "0"}],
         "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
     }
@@ -157,7 +161,7 @@ class Row:
     way: str
     members: int
     taken: Taken
-    forked: int
+    starts: tuple[int, int]
     template: int
     phases: str
     load: float
@@ -165,7 +169,8 @@ class Row:
 
     def __str__(self) -> str:
         template = f"{self.template >> 20:>5} MiB" if self.template else f"{'':9}"
-        return f"{self.members:>7} {self.way:>10} {self.taken} {self.forked:>7} {template} {self.load:>5.1f}"
+        forked, went_on = self.starts
+        return f"{self.members:>7} {self.way:>10} {self.taken} {forked:>7} {went_on:>7} {template} {self.load:>5.1f}"
 
 
 def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts: int, end: float) -> Row:
@@ -187,7 +192,7 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
         if before is not None:
             announce(f"left behind by {len(times)} restarts: {before} -> {Leftovers.now(bench.gang.uids().values())}")
         load = os.getloadavg()[0]
-        return Row(name, members, Taken(times), bench.forked(), template, bench.phases(), load, left)
+        return Row(name, members, Taken(times), bench.starts(), template, bench.phases(), load, left)
 
 
 def main() -> int:
@@ -199,6 +204,7 @@ def main() -> int:
     flags.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="begin no restart after this")
     flags.add_argument("-o", "--output", choices=["table", "json"], default="table")
     options = flags.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends with everything taken down, as by Ctrl-C.
     end = time.monotonic() + options.limit
     rows = []
     with clusters.open_cluster() as cluster:
@@ -207,7 +213,7 @@ def main() -> int:
         with cluster.namespace("bench") as namespace:
             if options.output == "table":
                 print(f"{os.cpu_count()} cores; seconds from the fault to the last rank's first step")
-                print(f"members        way {TAKEN}  forked  template  load", flush=True)
+                print(f"members        way {TAKEN}  forked went on  template  load", flush=True)
             for members in options.members:
                 for name in options.ways:
                     row = measured(cluster, namespace, name, members, options.restarts, end)

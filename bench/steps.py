@@ -29,10 +29,10 @@ class Steps:
     ranks: int
     script: Path = WORKER
 
-    def command(self, python: str, seen_as: str, modules: Sequence[str]) -> list[str]:
+    def command(self, python: str, seen_as: str, modules: Sequence[str], options: Sequence[str] = ()) -> list[str]:
         """The worker's command; the script is put into the folder. ``seen_as``: the folder's path for workers."""
         shutil.copy(self.script, self.folder)
-        return [python, f"{seen_as}/{self.script.name}", seen_as, *modules]
+        return [python, f"{seen_as}/{self.script.name}", *options, seen_as, *modules]
 
     def wait(self, attempt: int, why: Callable[[], str]) -> float:
         """When the last rank has made its first step in an attempt. ``why``: what to say if it doesn't.

@@ -1,6 +1,7 @@
 """The worker whose first steps are measured: it imports, makes a first step, notes when, and goes on without work.
 
     python worker.py FOLDER [MODULE ...]
+    python worker.py --in-process FOLDER [MODULE ...]      the same with gangclient.run
 
 With jax among the modules the step is a jitted one, with torch one of Adam in a gloo group, otherwise it is nothing.
 FOLDER/ATTEMPT-RANK gets the moments, in seconds since the epoch. Outside of gangctl the attempt is 1.
@@ -19,13 +20,15 @@ from typing import Any
 
 import gangclient
 
+IN_PROCESS = "--in-process"
+WORDS = sys.argv[1:]
 PAUSE = 0.1
 """Seconds between two reports of progress."""
 
 
-def train() -> None:
+def train(gang: gangclient.Client) -> None:
     """Make a first step, and report progress until the end."""
-    folder, *modules = sys.argv[1:]
+    folder, *modules = WORDS
     moments = {"script": time.time()}
     for name in modules:
         importlib.import_module(name)
@@ -34,7 +37,6 @@ def train() -> None:
         jitted()
     if "torch" in sys.modules:
         of_adam()
-    gang = gangclient.connect()
     gang.progress(1)
     noted = Path(folder, f"{os.environ.get('GANG_ATTEMPT', '1')}-{os.environ['RANK']}")
     noted.with_suffix(".tmp").write_text(json.dumps({**moments, "step": time.time()}))
@@ -62,5 +64,16 @@ def of_adam() -> None:
     optimizer.step()
 
 
+def leave() -> None:
+    """Leave the process group."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 if __name__ == "__main__":
-    train()
+    if WORDS[0] == IN_PROCESS:
+        WORDS.pop(0)
+        gangclient.run(train, finalize=leave)
+    else:
+        train(gangclient.connect())

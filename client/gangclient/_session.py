@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
 from gangclient._client import Client, Event, connect
+from gangclient._first_rank import wait_for_first_rank
 from gangclient._parking import Attempt, Channel
 from gangclient._random_states import RandomStates
 
@@ -91,6 +92,7 @@ class Session:
                 following = channel.park(self._attempt)
                 _take_over(following)
                 states.restore()
+                wait_for_first_rank(os.environ)
         finally:
             channel.close()
             if before is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import sys
 import threading
@@ -10,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from gangclient import _first_rank
 from gangsidecar.start import first_rank
 from gangsidecar.start.first_rank import SECONDS, wait_for_first_rank
 
@@ -79,3 +81,10 @@ def test_it_does_not_wait_without_pytorch() -> None:
     server, environment = bound()
     with server:
         assert taken(environment) < SECONDS
+
+
+def test_a_process_that_goes_on_waits_in_the_same_way() -> None:
+    # gangclient and the sidecar are distributions of their own.
+    assert inspect.getsource(_first_rank.wait_for_first_rank) == inspect.getsource(wait_for_first_rank)
+    for name in ("USER", "SECONDS", "AGAIN_SECONDS"):
+        assert getattr(_first_rank, name) == getattr(first_rank, name)
