@@ -87,9 +87,9 @@ class Bench:
         wait_until(ready, self.why, every=2.0)
         return [template_bytes(log) or 0 for log in logs.values()]
 
-    def restart(self, attempt: int) -> float:
-        """Kill a worker; returns the seconds until the last rank's first step in this attempt."""
-        uids = list(self.gang.uids().values())
+    def restart(self) -> float:
+        """Kill a worker; returns the seconds until the last rank's first step in the next attempt."""
+        uids, attempt = list(self.gang.uids().values()), int(self.gang.status["attempt"]) + 1
         worker = process_faults.worker(uids[attempt % len(uids)])
         began = time.time()
         worker.send(self.way.fault)
@@ -178,13 +178,13 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
     way = WAYS[name]
     with submitted(cluster, namespace, way, members) as bench:
         template = max(bench.templates()) if way.start == "Fork" else 0
-        for attempt in range(2, 2 + WARM_UP):
-            bench.restart(attempt)
+        for _ in range(WARM_UP):
+            bench.restart()
         before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods else None
         times: list[float] = []
-        for attempt in range(2 + WARM_UP, 2 + WARM_UP + restarts):
-            times.append(bench.restart(attempt))
-            announce(f"{name}, {members} members, attempt {attempt}: {times[-1]:.2f} s")
+        while len(times) < restarts:
+            times.append(bench.restart())
+            announce(f"{name}, {members} members, restart {len(times)}: {times[-1]:.2f} s")
             if len(times) > 1 and time.monotonic() > end:
                 announce("the time is over")
                 break

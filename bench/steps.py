@@ -37,12 +37,20 @@ class Steps:
     def wait(self, attempt: int, why: Callable[[], str]) -> float:
         """When the last rank has made its first step in an attempt. ``why``: what to say if it doesn't.
 
+        If another fault ends this attempt before, the next one counts.
+
         Raises:
             TimeoutError: it has not.
         """
-        paths = [self.folder / f"{attempt}-{rank}" for rank in range(self.ranks)]
-        wait_until(lambda: all(path.exists() for path in paths), why)
-        return self.moments(attempt)["step"]
+
+        def done() -> int | None:
+            return next((one for one in (attempt, attempt + 1) if self._has(one)), None)
+
+        wait_until(done, why)
+        return self.moments(done() or attempt)["step"]
+
+    def _has(self, attempt: int) -> bool:
+        return all((self.folder / f"{attempt}-{rank}").exists() for rank in range(self.ranks))
 
     def moments(self, attempt: int) -> dict[str, float]:
         """When the last rank began with the script, had imported, and had made its first step."""
