@@ -17,6 +17,7 @@ import os, sys
 out = os.open(os.environ["DIR"] + "/out-" + os.environ["NAME"], os.O_WRONLY | os.O_CREAT, 0o600)
 os.dup2(out, 1), os.dup2(out, 2), os.close(out)
 import atexit, faulthandler, gc, inspect, json, pickle, random, resource, signal, threading, decimal, preloaded
+parking = os.environ.pop("GANG_PARKING", "-1:").partition(":")[0]  # Each process of a worker has its own.
 class Point: pass
 atexit.register(print, "the end")
 print(json.dumps({
@@ -31,7 +32,7 @@ print(json.dumps({
     "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "timer": signal.getitimer(signal.ITIMER_REAL),
     "threads": [os.listdir("/proc/self/task") == [str(os.getpid())], threading.active_count(),
                 threading.current_thread() is threading.main_thread(), threading.current_thread().name],
-    "files": sorted(int(one) for one in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + one)),
+    "files": sorted({one for one in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + one)} - {parking}),
     "stdio": [[one.encoding, one.errors, one.line_buffering, one.mode, one.isatty()]
               for one in (sys.stdin, sys.stdout, sys.stderr)],
     "stdin": [os.readlink("/proc/self/fd/0"), sys.stdin.read()], "cwd": os.getcwd(), "umask": os.umask(0o22),
