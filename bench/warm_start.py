@@ -1,4 +1,4 @@
-"""From a fault to the last rank's first training step in local mode, executed and forked.
+"""From a fault to the last rank's first training step in local mode: executed, forked, and in the same process.
 
     python -m bench.warm_start                       4 members, 8 restarts of each kind, JAX
     python -m bench.warm_start --modules torch --python /usr/bin/python3
@@ -30,6 +30,8 @@ from bench.steps import TAKEN, WORKER, Steps, Taken, template_bytes, wait_until
 NAME = "bench"
 NAMED = "Fork named"
 """Fork, and the modules that the script imports are named in the manifest."""
+IN_PROCESS = "In process"
+"""The script calls gangclient.run, and the rank that was killed is forked."""
 SETTLED_SECONDS = 0.5
 """Pause between two restarts: steps are reported, and what the start has left to do is done."""
 
@@ -37,10 +39,12 @@ SETTLED_SECONDS = 0.5
 def manifest(kind: str, steps: Steps, python: str, modules: list[str]) -> dict[str, Any]:
     """A gang whose start is of this kind."""
     env = [{"name": "JAX_PLATFORMS", "value": "cpu"}, {"name": "USE_LIBUV", "value": "0"}]
-    start: dict[str, Any] = {"type": kind.partition(" ")[0]}
+    options = ["--in-process"] if kind == IN_PROCESS else []
+    start: dict[str, Any] = {"type": "Fork" if kind == IN_PROCESS else kind.partition(" ")[0]}
     if kind == NAMED:
         start["preload"] = {"type": "Modules", "modules": modules}
-    container = {"name": "worker", "command": steps.command(python, str(steps.folder), modules), "env": env}
+    command = steps.command(python, str(steps.folder), modules, options)
+    container = {"name": "worker", "command": command, "env": env}
     role = {
         "name": "worker",
         "replicas": steps.ranks,
@@ -95,11 +99,11 @@ class Gang:
         time.sleep(SETTLED_SECONDS)
         return took
 
-    def started(self) -> tuple[int, int]:
-        """How many processes the newest incident has forked and executed."""
+    def started(self) -> tuple[int, int, int]:
+        """How many processes the newest incident has forked and executed, and how many have gone on."""
         status = json.loads((self.state / "gangs" / NAME / "gangjob.json").read_text())["status"]
         warm: dict[str, int] = next((one["warmStart"] for one in status["incidents"] if "warmStart" in one), {})
-        return warm.get("forked", 0), warm.get("executed", 0)
+        return warm.get("forked", 0), warm.get("executed", 0), warm.get("wentOn", 0)
 
     def end(self) -> None:
         """End the gang, and wait for it."""
@@ -120,10 +124,10 @@ def measured(kind: str, members: int, restarts: int, command: list[str]) -> tupl
                 sizes = gang.templates()
                 template = f"{max(sizes) >> 20:>8} MiB {time.monotonic() - began:>8.1f} s"
             taken = Taken([gang.restart(at % members) for at in range(restarts)])
-            forked, executed = gang.started()
+            forked, executed, on = gang.started()
         finally:
             gang.end()
-    return f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {template}", taken.median
+    return f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {on:>8} {template}", taken.median
 
 
 def main() -> None:
@@ -134,12 +138,13 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="interpreter of the workers")
     parser.add_argument("--modules", nargs="*", default=["jax", "jax.numpy"])
     given = parser.parse_args()
-    print(f"     start  members   first {TAKEN}  forked  executed     template  ready after", flush=True)
+    print(f"     start  members   first {TAKEN}  forked  executed  went on     template  ready after", flush=True)
     medians = {}
-    for kind in ("Exec", "Fork", NAMED):
+    for kind in ("Exec", "Fork", NAMED, IN_PROCESS):
         row, medians[kind] = measured(kind, given.members, given.restarts, [given.python, *given.modules])
         print(row, flush=True)
-    print(f"Exec takes {medians['Exec'] / medians['Fork']:.1f} times as long as Fork.")
+    times = {kind: medians["Exec"] / medians[kind] for kind in ("Fork", IN_PROCESS)}
+    print(f"Exec takes {times['Fork']:.1f} times as long as Fork, {times[IN_PROCESS]:.1f} times as long as in process.")
 
 
 if __name__ == "__main__":

@@ -151,7 +151,9 @@ class Workers:
         """A child was reaped; returns how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
-            self._parking.pop(pid).close()
+            parked = self._parking.pop(pid)
+            parked.close()
+            self._takes_part = self._takes_part or parked.has_asked
             return launch.ended(started, status)
         if self._warm is not None and self._warm.ended(pid) and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
