@@ -32,6 +32,7 @@ from gangctl.api.status import (
     Awaited,
     AwaitedAll,
     Condition,
+    FirstStep,
     GangPhase,
     HeldRank,
     Master,
@@ -290,6 +291,14 @@ class ConditionChanges(TypedDict, total=False):
     last_transition_time: float
 
 
+class FirstStepChanges(TypedDict, total=False):
+    """Fields of FirstStep."""
+
+    attempt: int
+    step: int | None
+    time: float
+
+
 class HeldRankChanges(TypedDict, total=False):
     """Fields of HeldRank."""
 
@@ -382,7 +391,7 @@ class StatusChanges(TypedDict, total=False):
     masters: tuple[Master, ...]
     hosts: tuple[str, ...]
     progress: ProgressStatus | None
-    first_step: ProgressStatus | None
+    first_step: FirstStep | None
     spent: Spent
     accounted_time: float
     restarts: Restarts
@@ -492,6 +501,10 @@ def changed(value: AwaitedAll, **changes: Unpack[AwaitedAllChanges]) -> AwaitedA
 
 @overload
 def changed(value: Condition, **changes: Unpack[ConditionChanges]) -> Condition: ...
+
+
+@overload
+def changed(value: FirstStep, **changes: Unpack[FirstStepChanges]) -> FirstStep: ...
 
 
 @overload

@@ -24,7 +24,7 @@ class ApiProgress(Model):
 
 
 class LogProgress(Model):
-    """A regular expression finds the step in the worker's output."""
+    """A regular expression finds the step in the worker's output, which reaches the log unchanged."""
 
     constraints = (
         Constraint(
@@ -37,15 +37,19 @@ class LogProgress(Model):
 
     type: Literal["Log"]
     pattern: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Python regular expression with a group named step, such as step (?P<step>[0-9]+). It is searched in each line."""
+    """Python regular expression with a group named step, such as step (?P<step>[0-9]+). It is searched in the first
+    8192 bytes of each line of standard output and standard error; a carriage return ends a line, too. The group must
+    match the number of the step, with digits alone. PYTHONUNBUFFERED is set to 1, unless the worker has it set:
+    otherwise Python keeps its output back until it is some kilobytes."""
 
 
 class FileProgress(Model):
-    """The modification time of a file is the progress; steps are unknown."""
+    """Each change of a file's modification time is progress; steps are unknown."""
 
     type: Literal["File"]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path of the file that a rank touches at each step, as seen by the worker container."""
+    """Path of the file that a rank touches at each step, as seen by the worker container. It is looked at once a
+    second, and need not exist at the start."""
 
 
 ProgressSource = Annotated[
@@ -58,7 +62,8 @@ class Progress(Model):
     """How progress is measured, and when missing progress counts as a hang."""
 
     source: ProgressSource = Field(default_factory=ApiProgress)
-    """Where progress is read from."""
+    """Where progress is read from. A change counts from the next attempt on. What the worker reports through the API
+    counts, whatever this is."""
     timeout_seconds: PositiveSeconds | None = None
     """Seconds without progress by any rank after which the gang counts as hung. If absent, hangs are not detected. Use
     several times the longest step; otherwise a slow step counts as a hang."""

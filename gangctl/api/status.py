@@ -95,6 +95,17 @@ class ProgressStatus(Model):
     """Time of the report. Updated at most every 30 seconds."""
 
 
+class FirstStep(Model):
+    """The first step that a rank has made in an attempt."""
+
+    attempt: int
+    """Attempt in which it was made."""
+    step: int | None = None
+    """Number of the step; absent if steps are unknown (spec.progress.source is a File)."""
+    time: Timestamp
+    """Time at which it was made."""
+
+
 class Spent(Model):
     """What the time since the gang was first seen was spent on, in seconds.
 
@@ -241,7 +252,7 @@ class Status(Model):
     require more than 512 members."""
     progress: ProgressStatus | None = None
     """Highest step that any rank has reported in this attempt."""
-    first_step: ProgressStatus | None = None
+    first_step: FirstStep | None = None
     """First training step that any rank has reported in the newest attempt that reported one."""
     spent: Spent = Field(default_factory=Spent)
     """What the time until accountedTime was spent on."""

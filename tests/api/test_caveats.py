@@ -1,18 +1,12 @@
-"""Fields that do less than their description promises are in one list, and the list only gets shorter."""
+"""Fields without effect in local mode are in one list, and the list only gets shorter."""
 
 from __future__ import annotations
 
 import pytest
 
-from gangctl.api.caveats import NOT_IN_LOCAL_MODE, NOT_YET
+from gangctl.api.caveats import NOT_IN_LOCAL_MODE
 from gangctl.api.gangjob_reference import reference
 from tests.api.apiserver import nodes, schema
-
-KNOWN = {
-    "spec.progress.source.path",
-    "spec.progress.source.pattern",
-}
-"""Remove a field once it works. Never add one: a field without effect stays out of the API."""
 
 KNOWN_IN_LOCAL_MODE = {
     "spec.podFailurePolicy.rules[].onDeviceHealth",
@@ -21,22 +15,16 @@ KNOWN_IN_LOCAL_MODE = {
     "spec.recovery.schedulingTimeoutSeconds",
     "spec.ttlSecondsAfterFinished",
 }
-"""The same for fields without effect in local mode."""
+"""Remove a field once it works. Never add one: a field without effect stays out of the API."""
 
 
-def test_the_lists_only_get_shorter() -> None:
-    assert set(NOT_YET) <= KNOWN
+def test_the_list_only_gets_shorter() -> None:
     assert set(NOT_IN_LOCAL_MODE) <= KNOWN_IN_LOCAL_MODE
 
 
-@pytest.mark.parametrize(("path", "sentence"), [*NOT_YET.items(), *NOT_IN_LOCAL_MODE.items()])
+@pytest.mark.parametrize(("path", "sentence"), NOT_IN_LOCAL_MODE.items())
 def test_an_entry_is_part_of_the_description_of_its_field(path: str, sentence: str) -> None:
     fields = dict(nodes(schema()))
     assert path in fields, f"{path} is no field"
     assert sentence in fields[path]["description"]
     assert sentence in reference()
-
-
-@pytest.mark.parametrize("sentence", NOT_YET.values())
-def test_each_caveat_starts_with_the_same_words(sentence: str) -> None:
-    assert sentence.startswith("Not implemented yet: ")

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
-from gangctl.api.status import GangPhase, ProgressStatus, Status
+from gangctl.api.status import FirstStep, GangPhase, Status
 from gangctl.telemetry.spans import Span
 from tests.core.world import MANIFEST, START
 
@@ -44,7 +44,7 @@ def incident(attempt: int = 2, begins: float = START, **update: object) -> Incid
     return made.model_copy(update=update)
 
 
-STEPPED = ProgressStatus(attempt=1, step=1, time=START - 100)
+STEPPED = FirstStep(attempt=1, step=1, time=START - 100)
 
 
 def named(found: tuple[Span, ...]) -> dict[str, Span]:

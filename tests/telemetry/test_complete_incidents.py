@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
-from gangctl.api.status import GangPhase, ProgressStatus
+from gangctl.api.status import FirstStep, GangPhase
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds
@@ -81,7 +81,7 @@ def test_a_late_first_step_does_not_change_a_complete_trace() -> None:
     took = PhaseMilliseconds(detect=500, stop=1500, barrier=1000, start=2000)
     made = incident(milliseconds=took)
     whole = incident_spans(job(made), made)
-    late = ProgressStatus(attempt=2, step=1, time=START + 1000)
+    late = FirstStep(attempt=2, step=1, time=START + 1000)
     assert incident_spans(job(made, first_step=late, progress=late), made) == whole
     stepped = incident(milliseconds=took.model_copy(update={"first_step": 995_000}))
     assert incident_spans(job(stepped), stepped) == whole
@@ -95,7 +95,7 @@ def test_steps_that_are_first_reported_after_the_next_incident_do_not_change_ear
     silent = second.model_copy(update={"milliseconds": second.milliseconds.model_copy(update={"first_step": None})})
     before = job(silent, first)
     assert is_complete(before, first, START + 60)
-    step = ProgressStatus(attempt=3, step=1, time=START + 40)
+    step = FirstStep(attempt=3, step=1, time=START + 40)
     assert incident_spans(job(second, first, first_step=step, progress=step), first) == incident_spans(before, first)
 
 

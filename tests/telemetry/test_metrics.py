@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, WarmStart
-from gangctl.api.status import GangPhase, ProgressStatus, Spent
+from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.core.facts.world import Brake
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.labels import NAMESPACES
@@ -15,7 +15,7 @@ from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import NOW, gang, incident, later
 from tests.telemetry.samples import FakeSources, samples, value
 
-FIRST_STEP = ProgressStatus(attempt=1, step=1, time=NOW)
+FIRST_STEP = FirstStep(attempt=1, step=1, time=NOW)
 SETTLED: dict[str, Any] = {"settled": True, "settled_time": NOW, "outcome": "Restarted"}
 
 
@@ -186,7 +186,7 @@ def test_gauges_grow_between_writes_and_end_with_the_gang_and_the_term() -> None
         phase_time=now - 100,
         spent=Spent(training=60.0, start_up=30.0),
         accounted_time=now - 10,
-        first_step=ProgressStatus(attempt=1, step=1, time=now - 70),
+        first_step=FirstStep(attempt=1, step=1, time=now - 70),
     )
     metrics.round_began(training)
     metrics.round_began(gang("v", phase=GangPhase.GATHERING, phase_time=now - 50))

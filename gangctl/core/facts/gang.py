@@ -132,9 +132,9 @@ class Gang:
         """Attempt -> the highest step that was reported of it, and when it was made at the latest."""
         highest = {}
         for attempt, found in self.by_progress.items():
-            step = max([one.step for one in found])
-            time = max([one.step_time for one in found if one.step == step])
-            highest[attempt] = ProgressStatus(attempt=attempt, step=step, time=time)
+            made = max([(one.step, one.step_time) for one in found if one.step is not None], default=None)
+            if made is not None:
+                highest[attempt] = ProgressStatus(attempt=attempt, step=made[0], time=made[1])
         return highest
 
     @cached_property

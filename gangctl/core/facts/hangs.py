@@ -52,10 +52,15 @@ def hang(gang: Gang) -> Fault | None:
     at = hangs_at(gang)
     if at is None or gang.now < at:
         return None
-    last = min(_reported(gang), key=lambda one: (one.step, one.step_time), default=None)
+    last = min(_reported(gang), key=lambda one: (one.step or 0, one.step_time), default=None)
     member = _at_work(gang)[0] if last is None else last.report.member
-    step = "no step was reported" if last is None else f"its last step was {last.step}"
-    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {step}")
+    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {_last(last)}")
+
+
+def _last(one: Heard | None) -> str:
+    if one is None:
+        return "no step was reported"
+    return "its last step is not known" if one.step is None else f"its last step was {one.step}"
 
 
 def _known_since(gang: Gang, found: list[Heard]) -> float | None:

@@ -9,7 +9,7 @@ Where nothing was reported the answer is None: progress must not be guessed.
 
 from __future__ import annotations
 
-from gangctl.api.status import GangPhase, ProgressStatus
+from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
 from gangctl.core.facts.gang import Gang
 
 
@@ -21,7 +21,7 @@ def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
     return found
 
 
-def first_step(gang: Gang) -> ProgressStatus | None:
+def first_step(gang: Gang) -> FirstStep | None:
     """The first step of the running attempt, of the rank that was first; what is stored stays."""
     status = gang.status
     stored = status.first_step
@@ -30,13 +30,13 @@ def first_step(gang: Gang) -> ProgressStatus | None:
     firsts = (
         (heard.ago(one.first_age_ms), one.first_step)
         for heard in gang.by_progress.get(status.attempt, ())
-        if (one := heard.report.progress) is not None and one.first_step is not None and one.first_age_ms is not None
+        if (one := heard.report.progress) is not None and one.first_age_ms is not None
     )
-    earliest = min(firsts, default=None)
+    earliest = min(firsts, key=lambda one: (one[0], one[1] or 0), default=None)
     if earliest is None:
         return stored
     time, step = earliest
-    return ProgressStatus(attempt=status.attempt, step=step, time=time)
+    return FirstStep(attempt=status.attempt, step=step, time=time)
 
 
 def pace(gang: Gang, attempt: int) -> float | None:
@@ -49,6 +49,7 @@ def pace(gang: Gang, attempt: int) -> float | None:
     )
     made, took = max(found, default=(0, 0.0))
     first, last = status.first_step, status.progress
-    if first is not None and last is not None and first.attempt == last.attempt == attempt:
-        made, took = max((made, took), (last.step - first.step, last.time - first.time))  # Its rank may be gone by now.
+    began = None if first is None or first.attempt != attempt else first.step
+    if first is not None and began is not None and last is not None and last.attempt == attempt:
+        made, took = max((made, took), (last.step - began, last.time - first.time))  # Its rank may be gone by now.
     return took / made if made > 0 and took >= 0 else None

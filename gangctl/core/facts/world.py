@@ -128,8 +128,8 @@ class Heard:
     """The attempt that it runs and of which no process has ended; -1 if there is none."""
     step_attempt: int = field(init=False, compare=False, repr=False)
     """The attempt that it has reported progress of; -1 if it reports none."""
-    step: int = field(init=False, compare=False, repr=False)
-    """The newest step that it has reported; 0 if it reports none."""
+    step: int | None = field(init=False, compare=False, repr=False)
+    """The newest step that it has reported; None if it reports none, or progress without steps."""
     step_time: float = field(init=False, compare=False, repr=False)
     """When it made that progress; 0 if it reports none."""
     registered: Mapping[str, Registered] = field(init=False, compare=False, repr=False)
@@ -151,7 +151,7 @@ class Heard:
         object.__setattr__(self, "running", one.attempt if runs else -1)
         progress = one.progress
         object.__setattr__(self, "step_attempt", -1 if progress is None else progress.attempt)
-        object.__setattr__(self, "step", 0 if progress is None else progress.step)
+        object.__setattr__(self, "step", None if progress is None or progress.uncounted else progress.step)
         object.__setattr__(self, "step_time", 0.0 if progress is None else self.ago(progress.age_ms))
 
     def ago(self, age_ms: float) -> float:

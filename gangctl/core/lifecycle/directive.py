@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from gangctl.api.gangjob import GangJob
+from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import holders, is_planned, stop_grace
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.numbering import Numbering, numbered
 from gangctl.core.policy.launch import hostfiles, processes
-from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Verb
+from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, *ENDED})
 _HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
@@ -81,8 +81,20 @@ class Directives:
             restore=None if point is None else Restore(point.step, point.tier, point.path),
             checkpointed=job.spec.checkpoint is not None,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
+            source=_source(job),
         )
         return _directive(job, report, Verb.RUN, status.message, run)
+
+
+def _source(job: GangJob) -> Source | None:
+    """What a supervisor reads progress from itself."""
+    match job.spec.progress.source:
+        case LogProgress(pattern=pattern):
+            return Source(pattern=pattern)
+        case FileProgress(path=path):
+            return Source(file=path)
+        case _:
+            return None
 
 
 def _directive(job: GangJob, report: Report, verb: Verb, reason: str, run: Run | None = None) -> Directive:

@@ -18,7 +18,7 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Strength, strength
 from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.progress import highest_step
+from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.policy.budget import in_window
 
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
@@ -98,6 +98,9 @@ def has_progressed(gang: Gang) -> bool | None:
         return None
     made, status = highest_step(gang, failed_attempt(gang)), gang.status
     if made is None:
+        first = first_step(gang)
+        if first is not None and first.step is None:
+            return first.attempt == failed_attempt(gang)  # It made a step, which is beyond what it had restored.
         return None if status.progress is None else False
     point = status.restore_point
     return made.step > (0 if point is None else point.step)

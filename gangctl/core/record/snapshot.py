@@ -37,7 +37,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
 def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbering) -> MemberSnapshot:
     place = places.get(member.name)
     pod, report = gang.pods.get(member.name), gang.report(member.name)
-    progress = None if report is None else report.progress
+    heard = gang.heard_by_member.get(member.name)
     ranks = () if place is None else numbering.ranks.get(place, ())
     return MemberSnapshot(
         member=member.name,
@@ -50,6 +50,6 @@ def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbe
         terminated=pod is not None and pod.terminated,
         phase="" if report is None else report.phase.value,
         attempt=0 if report is None else report.attempt,
-        step=None if progress is None or progress.attempt != gang.status.attempt else progress.step,
+        step=None if heard is None or heard.step_attempt != gang.status.attempt else heard.step,
         restarts=0 if pod is None else pod.restarts,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS",)
@@ -16,18 +16,25 @@ ONLY_TEMPLATE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **dict.fromkeys(ONE_THREA
 """Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child."""
 
 
-def become_a_start(template: Mapping[str, str], environment: Mapping[str, str]) -> str:
+def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int]) -> str:
     """Call it in the child. Returns why the child is no good; empty if it is like a start.
 
     Args:
         template: the environment with which the template began.
         environment: the whole environment of this start.
+        output: what becomes standard output and standard error.
     """
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if null:
         os.close(null)
+    for to, file in enumerate(output, 1):
+        os.dup2(file, to)
+        os.close(file)
+    stdout: Any = sys.stdout
+    if environment.get("PYTHONUNBUFFERED") and stdout is not None:
+        stdout.reconfigure(line_buffering=True)  # The template may have begun without the variable.
     now = dict(os.environ)
     os.environ.clear()
     os.environ.update(environment)

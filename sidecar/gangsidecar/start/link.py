@@ -27,14 +27,18 @@ def send(link: socket.socket, **message: Any) -> None:
     link.sendall(json.dumps(message).encode() + b"\n")
 
 
-def send_with(link: socket.socket, file: int, **message: Any) -> None:
-    """Send one line with a file.
+FILES = 3
+"""At most so many come with a line."""
+
+
+def send_with(link: socket.socket, files: list[int], **message: Any) -> None:
+    """Send one line with files.
 
     Raises:
         OSError: the other side is gone.
     """
     data = json.dumps(message).encode() + b"\n"
-    sent = link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))])
+    sent = link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
     link.sendall(data[sent:])
 
 
@@ -47,7 +51,9 @@ def receive(link: socket.socket) -> tuple[str, list[int]]:
     files = array.array("i")
     while not pieces or not pieces[-1].endswith(b"\n"):
         try:
-            piece, ancillary, _, _ = link.recvmsg(_PIECE, socket.CMSG_LEN(files.itemsize), socket.MSG_CMSG_CLOEXEC)
+            piece, ancillary, _, _ = link.recvmsg(
+                _PIECE, socket.CMSG_LEN(FILES * files.itemsize), socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionError:
             piece, ancillary = b"", []
         for _level, _kind, data in ancillary:

@@ -9,9 +9,9 @@ Both sides send lines of JSON. The supervisor asks, and the template or its chil
     {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": "", "by": ""}
     {"go": true}
 
-With the request for a fork comes a file: the socket on which the child answers, and is told to go on. An obstacle is
-answered on the same socket, without a pid. ``pace`` is the share of the time that imports may take: while the worker
-trains, they must not take a core from it.
+With the request for a fork comes a file: the socket on which the child answers, and is told to go on. If there are two
+more, they become its standard output and standard error. An obstacle is answered on the socket, without a pid.
+``pace`` is the share of the time that imports may take: while the worker trains, they must not take a core from it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ class Template:
             if "preload" in message:
                 self._preload(message["preload"], message["pace"])
                 continue
-            link = socket.socket(fileno=files[0])
-            if self._has_forked(message["command"], message["fork"], link):
-                self._become_a_start(message["fork"], link)
+            link, output = socket.socket(fileno=files[0]), files[1:]
+            if self._has_forked(message["command"], message["fork"], link, files):
+                self._become_a_start(message["fork"], link, output)
                 return list(message["command"])
             link.close()
+            for file in output:
+                os.close(file)
 
     def _preload(self, names: Sequence[str], pace: float) -> None:
         pacer = _Pacer(pace)
@@ -94,11 +96,13 @@ class Template:
             by=by,
         )
 
-    def _has_forked(self, command: list[str], environment: dict[str, str], link: socket.socket) -> bool:
-        """Fork, if nothing stands against it; True in the child."""
+    def _has_forked(
+        self, command: list[str], environment: dict[str, str], link: socket.socket, files: list[int]
+    ) -> bool:
+        """Fork, if nothing stands against it; True in the child. ``files``: those that came with the request."""
         by, read = variables.stale(self._environment, environment)
         found = (f"{read}: {obstacles.ADVICE}" if read else "") or (
-            obstacles.left_open(self._before, [link.fileno()])
+            obstacles.left_open(self._before, files)
             or obstacles.shares_memory(self._before)
             or obstacles.changed(self._versions)
             or obstacles.shadowed(Target.of(command).first_in_path, self._loaded)
@@ -116,7 +120,7 @@ class Template:
             send(link, obstacle=found, by=by)
         return False
 
-    def _become_a_start(self, environment: dict[str, str], link: socket.socket) -> None:
+    def _become_a_start(self, environment: dict[str, str], link: socket.socket, output: list[int]) -> None:
         """In the child, whose own child goes on as one of the supervisor, if the supervisor says so."""
         try:
             between = os.getpid()
@@ -125,7 +129,7 @@ class Template:
             while os.getppid() == between:
                 time.sleep(0.0001)  # Until the supervisor is the parent.
             self._connection.close()
-            obstacle = child.become_a_start(self._environment, environment)
+            obstacle = child.become_a_start(self._environment, environment, output)
             send(link, pid=os.getpid(), obstacle=obstacle)
             if receive(link)[0]:
                 os.environ[PARKING] = address(link)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 KEEP_ALIVE_MS = 5_000
 LAST_REPORT_MS = 1_000
 """How long the end waits for a sidecar that is away or doesn't read."""
+LAST_OUTPUT_MS = 4_000
+"""And how much longer for what the worker has written, if the reader of the log is slow."""
 RESTORE_LOOK_MS = 2_000
 LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take a moment to appear here."""
@@ -77,7 +79,7 @@ class Driver:
         self._send_news()
         while not self._is_over():
             due = machine.deadline(self._state)
-            self._loop.turn(due if self._end_by is None else self._end_by)
+            self._loop.turn(due if self._end_by is None else self._next_look())
             due = machine.deadline(self._state)
             self._feed(*([machine.Tick()] if due is not None and due <= now_ms() else []))
             self._send_news()
@@ -179,6 +181,7 @@ class Driver:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
         if self._state.alive and processes.only_children(self._helpers.pids, self._parked):
+            self._workers.gone()
             self._step(machine.TreeGone())
 
     @property
@@ -255,10 +258,12 @@ class Driver:
         if isinstance(message, wire.Scan):
             self._scans.take(message)
         else:
-            if isinstance(message, wire.Progress):
-                self._workers.progressed(message)
-            self._feed(message)
+            self._progressed(message) if isinstance(message, wire.Progress) else self._feed(message)
         return True
+
+    def _progressed(self, progress: wire.Progress) -> None:
+        self._workers.progressed(progress)
+        self._feed(progress)
 
     def _keep_alive(self) -> None:
         self._news = True
@@ -280,9 +285,16 @@ class Driver:
         self._channel.send(text, now_ms())
         self._watch()
 
+    def _next_look(self) -> Optional[int]:
+        """When the end is due, whatever happens."""
+        end = self._end_by
+        return end + LAST_OUTPUT_MS if end is not None and now_ms() >= end else end
+
     def _is_over(self) -> bool:
-        """After Quit: the last report was taken, or its time is over."""
+        """After Quit: the last report was taken and the last output written, or the time for it is over."""
         if self._end_by is None:
             return False
         taken = self._connection is not None and not self._news and not self._channel.waiting
-        return taken or now_ms() >= self._end_by
+        if taken and not self._workers.is_writing:
+            return True
+        return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)

@@ -1,21 +1,20 @@
 """Work that may block on a dead file system. A forked child does it and answers through a pipe.
 
-The supervisor has one thread, so a fork is safe; it takes about a millisecond. The supervisor can give up on a child
-that hangs in the kernel: it belongs to no worker.
+The supervisor can give up on a child that hangs in the kernel: it belongs to no worker.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Callable, Optional
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
-
-_ALL = signal.valid_signals()
+from gangsidecar.supervisor.forking import fork
 
 Then = Callable[[Optional[str]], None]
 
@@ -31,7 +30,7 @@ class ForkedHelpers:
     def start(self, work: Callable[[], str], by_ms: int, then: Then) -> None:
         """Do the work in a child; ``then`` gets its answer, or None if there is none by that time."""
         try:
-            pid, pipe = _fork(work)
+            pid, pipe = fork(partial(_answer, work))
         except OSError as error:
             log("error", "no helper process can be started", reason=error)
             then(None)
@@ -66,39 +65,7 @@ class ForkedHelpers:
         self._loop.at(by_ms, late)
 
 
-def _fork(work: Callable[[], str]) -> tuple[int, int]:
-    """The child's pid, and the end of the pipe through which it answers."""
-    pipe, out = os.pipe()
-    os.set_blocking(pipe, False)
-    # Until the child has reset its handlers, a signal to it would reach the parent's loop.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _child(work, out)
-    except OSError:
-        os.close(pipe)
-        raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(out)
-    return pid, pipe
-
-
-def _child(work: Callable[[], str], out: int) -> None:
-    """Never returns. The child keeps only the pipe of the parent's files, so no connection stays open with it."""
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
-            signal.signal(one, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        processes.die_with_parent()
-        os.closerange(3, out)
-        os.closerange(out + 1, out + 256)
-        data = work().encode()
-        while data:
-            data = data[os.write(out, data) :]
-        code = 0
-    finally:
-        os._exit(code)
+def _answer(work: Callable[[], str], out: int) -> None:
+    data = work().encode()
+    while data:
+        data = data[os.write(out, data) :]

@@ -32,7 +32,9 @@ _CREDENTIALS = struct.Struct("3i")
 """Of the sender: pid, uid, gid."""
 
 
-def spawn(command: Sequence[str], environment: Dict[str, str]) -> Tuple[int, socket.socket]:
+def spawn(
+    command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)
+) -> Tuple[int, socket.socket]:
     """Start a command as :func:`processes.spawn` does; returns its pid and our end of its channel.
 
     Raises:
@@ -43,7 +45,7 @@ def spawn(command: Sequence[str], environment: Dict[str, str]) -> Tuple[int, soc
     with theirs:
         theirs.set_inheritable(True)
         try:
-            return processes.spawn(command, {**environment, PARKING: address(theirs)}), ours
+            return processes.spawn(command, {**environment, PARKING: address(theirs)}, output), ours
         except (OSError, ValueError):
             ours.close()
             raise

@@ -57,10 +57,11 @@ def _prctl(option: int, value: int) -> str:
     return ""
 
 
-def spawn(command: Sequence[str], environment: Dict[str, str]) -> int:
+def spawn(command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)) -> int:
     """Start a command in a session of its own, with default signals and no input; returns its pid.
 
-    The command is looked for on the PATH of its own environment, as a shell would.
+    The command is looked for on the PATH of its own environment, as a shell would. ``output``: what becomes its
+    standard output and standard error.
 
     Raises:
         OSError: it could not be executed.
@@ -73,7 +74,10 @@ def spawn(command: Sequence[str], environment: Dict[str, str]) -> int:
                 path,
                 list(command),
                 environment,
-                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, file, to) for to, file in enumerate(output, 1) if file != to),
+                ],
                 setsid=True,
                 setsigmask=(),
                 setsigdef=_DEFAULT_SIGNALS,

@@ -83,7 +83,9 @@ class Template:
         except OSError as error:
             self.end(f"the template is gone: {error}")
 
-    def fork(self, command: Sequence[str], environment: Dict[str, str]) -> Optional[Tuple[int, socket.socket]]:
+    def fork(
+        self, command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int]
+    ) -> Optional[Tuple[int, socket.socket]]:
         """Fork a worker; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
 
         When this returns, the child is a child of this process and may run.
@@ -94,7 +96,8 @@ class Template:
         link.settimeout(ANSWER_SECONDS)
         try:
             with its_end:
-                send_with(self._connection, its_end.fileno(), fork=environment, command=list(command))
+                files = [its_end.fileno(), *(() if output == (1, 2) else output)]
+                send_with(self._connection, files, fork=environment, command=list(command))
             answer = _parsed(receive(link)[0])
             self.blamed = str(answer.get("by", ""))
             pid = int(answer.get("pid", 0))

@@ -102,8 +102,10 @@ class WarmStart:
         if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
-    def spawn(self, command: Sequence[str], environment: Dict[str, str]) -> Tuple[int, socket.socket]:
-        """Start one process; returns its pid and our end of its channel.
+    def spawn(
+        self, command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)
+    ) -> Tuple[int, socket.socket]:
+        """Start one process; returns its pid and our end of its channel. ``output``: its standard output and error.
 
         Raises:
             OSError, ValueError: it could not be executed.
@@ -114,7 +116,7 @@ class WarmStart:
         elif python.interpreter != self._interpreter:
             obstacle = OTHER_PYTHON
         else:
-            forked = template.fork(python.target, environment)
+            forked = template.fork(python.target, environment, output)
             if forked is not None:
                 self._count(forked=1)
                 return forked
@@ -122,7 +124,7 @@ class WarmStart:
         self._count(obstacle=obstacle)
         if python is not None and self._learns:
             command = [*python.interpreter, "-c", ENTER, ARCHIVE, "run", self._settings.imports, *python.target]
-        return parking.spawn(command, environment)
+        return parking.spawn(command, environment, output)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""

@@ -16,14 +16,18 @@ from gangsidecar import wire
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import caches, launch, machine, parking, processes
 from gangsidecar.supervisor.event_loop import EventLoop
+from gangsidecar.supervisor.progress_watch import ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart
 
 HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+"""Where steps are read from the output: else Python keeps it back until it is some kilobytes."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
 GONE = "its process had ended, or had not parked in time"
+SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
 REFUSAL = (
     "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
     "read the variable from the environment in train"
@@ -52,6 +56,7 @@ class Workers:
         self._environment = {**given, **caches.variables(settings.caches, settings.compilers, given)}
         """What each process of each attempt gets."""
         self._mains: Dict[int, launch.MainProcess] = {}
+        self._progress = ProgressWatch(loop, helpers, self._read)
         self._warm = WarmStart(loop, self._warm_settings(), helpers) if settings.preload else None
 
     def begin(self) -> None:
@@ -75,10 +80,12 @@ class Workers:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
+        self._progress.begin(effect.attempt, effect.run.source)
         events: List[machine.Event] = []
         ranks: Dict[int, Optional[int]] = {}
+        base = {**(UNBUFFERED if self._progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
-            env = launch.environment(self._environment, process, settings.identity.pod, settings.client)
+            env = launch.environment(base, process, settings.identity.pod, settings.client)
             try:
                 is_parked = process.local_rank in effect.parked
                 pid = self._go_on(effect.attempt, process, env) if is_parked else self._start(process, env)
@@ -88,6 +95,7 @@ class Workers:
                 events.append(failed)
                 continue
             ranks[pid] = process.rank
+        self._progress.all_started()
         self._publish(ranks)
         return [*events, machine.Started(self._told(effect))]
 
@@ -102,7 +110,10 @@ class Workers:
         command = launch.expanded(settings.command, env)
         refusal = "" if command == launch.expanded(settings.command, before) else REFUSAL
         main = launch.begun(env, process.local_rank)
-        pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env)
+        output = self._progress.output()
+        if self._progress.is_searched:
+            refusal = SEARCHED
+        pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
         self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
         return pid
@@ -155,7 +166,8 @@ class Workers:
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
             return launch.ended(started, status)
-        if self._warm is not None and self._warm.ended(pid) and os.WIFSIGNALED(status):
+        is_ours = self._progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
+        if is_ours and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
 
@@ -164,8 +176,22 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
+    def _read(self, progress: wire.Progress) -> None:
+        self.progressed(progress)
+        self._feed(progress)
+
+    def gone(self) -> None:
+        """No process of the worker is left."""
+        self._progress.worker_gone()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether some of the worker's output has not reached the log yet."""
+        return self._progress.is_copying
+
     def end(self) -> None:
         """The supervisor ends."""
+        self._progress.worker_gone()
         if self._warm is not None:
             self._warm.end()
 

@@ -111,6 +111,8 @@ class Progress:
     """How long the first step took, as the framework measured it: the longest of the ranks. From revision 2."""
     every: Optional[int] = None
     """The widest gap between two steps that a rank has reported; absent while it is unknown. From revision 4."""
+    uncounted: bool = False
+    """Steps are unknown (``step`` and ``first_step`` say nothing), but one was made at these ages. From revision 4."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,16 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where the supervisor reads progress from, beside the framework API. One of the two is not empty."""
+
+    pattern: str = ""
+    """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
+    file: str = ""
+    """A file whose modification time changes with each step."""
+
+
+@dataclass(frozen=True)
 class Run:
     """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 
@@ -236,6 +248,8 @@ class Run:
     """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
     hosts: Tuple[str, ...] = ()
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
+    source: Optional[Source] = None
+    """Absent: progress is what the framework reports. From revision 4."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ LEADER_HEADER = "Gang-Leader"
 REVISION = 4
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
-4: with ``Report.warm_start``, ``Report.killed_ms`` and ``Progress.every``.
+4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_EVERY = 2, 3, 4
+_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE = 2, 3, 4
 
 
 def revision_of(header: str) -> int:
@@ -44,16 +44,21 @@ def in_revision(report: Report, revision: int) -> Report:
     if revision < _WITH_FENCING:
         believed = tuple(one for one in known.checkpoints if not one.earlier_boot)
         known = replace(known, fencing=0, sent_ms=0, dropped=(), checkpoints=believed, missing_folder=False)
-    if revision < _WITH_EVERY:
-        told = None if known.progress is None else replace(known.progress, every=None)
+    if revision < _WITH_SOURCE:
+        told = known.progress
+        told = None if told is None or told.uncounted else replace(told, every=None)
         known = replace(known, warm_start=None, killed_ms=None, progress=told)
     return report if known == report else known
 
 
 def for_sidecar(message: Union[Directive, Ping, Scan], revision: int) -> Union[Directive, Ping, Scan]:
     """The same message without what a sidecar of that revision would refuse."""
-    if revision >= _WITH_FENCING:
-        return message
-    if isinstance(message, Ping):
-        return replace(message, heard_ms=None)
-    return replace(message, fencing=0) if isinstance(message, Directive) else message
+    known = message
+    if revision < _WITH_FENCING:
+        if isinstance(known, Ping):
+            known = replace(known, heard_ms=None)
+        elif isinstance(known, Directive):
+            known = replace(known, fencing=0)
+    if revision < _WITH_SOURCE and isinstance(known, Directive) and known.run is not None:
+        known = replace(known, run=replace(known.run, source=None))
+    return message if known == message else known

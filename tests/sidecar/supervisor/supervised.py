@@ -23,6 +23,7 @@ from gangsidecar.wire import (
     Restore,
     Run,
     Scanned,
+    Source,
     Verb,
 )
 from tests.wait import until
@@ -62,6 +63,18 @@ def pids(file: Path) -> list[int]:
 
 def text(file: Path) -> str:
     return file.read_text() if file.exists() else ""
+
+
+def helpers(supervisor: int) -> list[int]:
+    """The children of a supervisor that are no processes of a worker."""
+    return [pid for pid in processes.children(supervisor) if not _is_marked(pid)]
+
+
+def _is_marked(pid: int) -> bool:
+    try:
+        return b"GANG_SUPERVISED=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return True  # It is gone.
 
 
 class Sidecar:
@@ -137,6 +150,8 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
         self._archive = archive
         self.python = sys.executable
+        self.stdout: int | None = None
+        """What the supervisor gets as its standard output, and with it the worker."""
 
     def start(self, *command: str, fsize: int = -1, **flags: str) -> Report:
         """Start a session; returns its first report."""
@@ -159,6 +174,7 @@ class Member:
             self.process = subprocess.Popen(
                 [self.python, "-IS", str(self._archive), "run", *given, "--", *command],
                 env={**os.environ, "DIR": str(self.folder)},
+                stdout=self.stdout,
                 stderr=log,
             )
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (fsize, -1))
@@ -188,10 +204,11 @@ class Member:
         *envs: dict[str, str],
         restore: Restore | None = None,
         hosts: tuple[str, ...] = (),
+        source: Source | None = None,
         **more: Any,
     ) -> Directive:
         started = tuple(Process(local_rank=at, rank=at, env=tuple(env.items())) for at, env in enumerate(envs or ({},)))
-        run = Run(report.session, started, restore=restore, hosts=hosts)
+        run = Run(report.session, started, restore=restore, hosts=hosts, source=source)
         return self.directive(report.attempt, Verb.RUN, run=run, **more)
 
     def run(self, report: Report, *envs: dict[str, str], **more: Any) -> Report:

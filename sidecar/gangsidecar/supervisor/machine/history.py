@@ -47,6 +47,8 @@ class Steps:
     first_at: int | None = None
     first_ms: int | None = None
     every: int | None = None
+    uncounted: bool = False
+    """No step is known of this attempt; ``at`` and ``first_at`` are those of signs of progress."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def restored(history: History, step: int | None) -> History:
 
 def add_progress(history: History, now_ms: int, progress: wire.Progress) -> History:
     """Fold one call into the progress of its attempt: highest step, newest call, first step."""
+    if progress.uncounted:
+        return _signed(history, now_ms - max(0, progress.age_ms), progress)
     at = now_ms - max(0, progress.age_ms)
     first_step, first_at = progress.first_step, at
     if first_step is not None and progress.first_age_ms is not None:
@@ -131,6 +135,8 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
         first = None if first_step is None else first_at
         steps = Steps(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
         return replace(history, progress=replace(steps, every=progress.every))
+    if old.uncounted and first_step is not None:
+        old = replace(old, uncounted=False, first_at=None)
     steps = replace(old, step=max(old.step, progress.step), every=_longest(old.every, progress.every))
     if at >= old.at:
         steps = replace(steps, at=at, phase=progress.phase)
@@ -140,6 +146,16 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
         first_ms = steps.first_ms if first_step == old.first_step else progress.first_ms
         steps = replace(steps, first_step=first_step, first_at=first_at, first_ms=first_ms)
     return replace(history, progress=steps)
+
+
+def _signed(history: History, at: int, progress: wire.Progress) -> History:
+    """A step was made, but not which. What is known of steps stays known."""
+    old = history.progress
+    if old is None or old.attempt != progress.attempt:
+        return replace(history, progress=Steps(progress.attempt, 0, at, "Step", first_at=at, uncounted=True))
+    if old.first_at is None:
+        old = replace(old, uncounted=True, first_at=at)
+    return replace(history, progress=replace(old, at=max(old.at, at), phase="Step"))
 
 
 def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
@@ -180,9 +196,8 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
         return None
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
-    return wire.Progress(
-        steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms, steps.every
-    )
+    told = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
+    return replace(told, every=steps.every, uncounted=steps.uncounted)
 
 
 def loaded(history: History, now_ms: int) -> wire.Loaded | None:

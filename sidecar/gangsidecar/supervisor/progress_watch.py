@@ -1,0 +1,102 @@
+"""Reads the progress of a worker where the job says: from its output, or from a file.
+
+The rule: a process of its own does the work, and belongs to no worker: the supervisor must not wait for a slow reader
+of the log, for a pattern, or for a file system. A copier of output ends by itself once all processes that can write
+are gone; a stop does not wait for it. What an attempt writes waits for the output of the one before.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import List, Optional, Set, Tuple
+
+from gangsidecar import wire
+from gangsidecar.common.clock import now_ms
+from gangsidecar.supervisor import copier, file_watch
+from gangsidecar.supervisor.event_loop import EventLoop
+from gangsidecar.supervisor.output_pipes import OutputPipes
+from gangsidecar.supervisor.watcher import Then, Watcher
+
+LAST_MS = 1_000
+"""How long the output of an attempt waits for that of the one before."""
+
+
+class ProgressWatch:
+    """What watches the processes of this supervisor's worker, attempt by attempt."""
+
+    def __init__(self, loop: EventLoop, helpers: Set[int], then: Then) -> None:
+        """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read."""
+        self._loop = loop
+        self._helpers = helpers
+        self._then = then
+        self._file: Optional[Watcher] = None
+        self._copied: List[Tuple[Watcher, OutputPipes]] = []
+        """The newest last; before it, those whose output is not complete yet."""
+        self._pipes: Optional[OutputPipes] = None
+        """Those of the processes that are being started."""
+
+    def begin(self, attempt: int, source: Optional[wire.Source]) -> None:
+        """The processes of an attempt are about to be started."""
+        self.worker_gone()
+        if source is None:
+            return
+        if source.file:
+            look = partial(file_watch.watch, source.file)
+            self._file = Watcher(self._loop, self._helpers, attempt, self._then, look)
+            self._file.start()
+            return
+        pipes = self._pipes = OutputPipes()
+        copy = partial(copier.copy, pipes.streams, source.pattern)
+        self._copied.append((Watcher(self._loop, self._helpers, attempt, self._then, copy, pipes.readers), pipes))
+
+    def output(self) -> Tuple[int, int]:
+        """What the next process gets as its standard output and standard error.
+
+        Raises:
+            OSError: there are too many open files.
+        """
+        return (1, 2) if self._pipes is None else self._pipes.add()
+
+    def all_started(self) -> None:
+        """No more processes of this attempt are started."""
+        if self._pipes is None:
+            return
+        self._pipes.close_writers()
+        self._pipes = None
+        newest, _ = self._copied[-1]
+        if len(self._copied) == 1:
+            newest.start()
+        else:
+            self._loop.at(now_ms() + LAST_MS, newest.start)
+
+    def reaped(self, pid: int, status: int) -> bool:
+        """A child that is no process of a worker has ended; returns whether it is one of these."""
+        if self._file is not None and self._file.pid == pid:
+            self._file.reaped(status)
+            return True
+        for one in self._copied:
+            watcher, pipes = one
+            if watcher.pid == pid:
+                watcher.reaped(status)
+                if watcher.is_over:
+                    pipes.close_readers()
+                    self._copied.remove(one)
+                    for following, _ in self._copied[:1]:
+                        following.start()
+                return True
+        return False
+
+    def worker_gone(self) -> None:
+        """No process of the worker is left."""
+        if self._file is not None:
+            self._file.end()
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the output of the processes that are being started is searched."""
+        return self._pipes is not None
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether some of the output may not have been written yet."""
+        return bool(self._copied)
