@@ -177,7 +177,15 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
         missing_folder=st.booleans(),
         progress=st.none()
         | st.builds(
-            Progress, some, steps, age, st.sampled_from(["Step", "Startup"]), st.none() | steps, age, st.none() | age
+            Progress,
+            some,
+            steps,
+            age,
+            st.sampled_from(["Step", "Startup"]),
+            st.none() | steps,
+            age,
+            st.none() | age,
+            uncounted=st.booleans(),
         ),
         loaded=st.none() | st.builds(Loaded, some, age, age, rank),
         warm_start=st.none() | st.builds(WarmStart, some, anything, anything, text, anything, text),

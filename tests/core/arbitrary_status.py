@@ -123,7 +123,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         trace_id=traces,
         linked_trace_id=traces,
     )
-    firsts = st.none() | of(FirstStep, attempt=some, step=steps, time=times)
+    firsts = st.none() | of(FirstStep, attempt=some, step=st.none() | steps, time=times)
     return of(
         Status,
         phase=st.sampled_from(list(GangPhase)),

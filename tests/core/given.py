@@ -106,6 +106,16 @@ def steps(world: World, member: str, step: str, first: str | None, every: str | 
     world.again(member, progress=said)
 
 
+def unnumbered(world: World, member: str) -> None:
+    """It made a step, but it is not known which."""
+    world.again(member)
+    report = world.heard[world.newest(member)].report
+    old = report.progress
+    known = old is not None and old.attempt == report.attempt
+    age = old.first_age_ms if old is not None and known else 0
+    world.again(member, progress=Progress(report.attempt, 0, 0, first_age_ms=age, uncounted=True))
+
+
 def vanish(world: World, member: str) -> None:
     """Its pod is gone from the cluster, unseen, and so is its connection."""
     uid = world.newest(member)

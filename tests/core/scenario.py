@@ -43,6 +43,7 @@ from tests.core.given import (
     silent,
     start,
     steps,
+    unnumbered,
     vanish,
     wave,
 )
@@ -135,6 +136,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point(, nor its directory)?", missing),
+    (rf"{M} makes a step without a number", unnumbered),
     (rf"{M} reports that its pod is terminating", lambda world, member: world.again(member, terminating=True)),
     (rf"{M} is Stuck", lambda world, member: world.says(member, Phase.STUCK, world.job.status.attempt)),
     (rf"{M} is Done", lambda world, member: world.says(member, Phase.DONE, world.job.status.attempt)),

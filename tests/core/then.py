@@ -152,7 +152,9 @@ def _words(said: Directive | None) -> str:
     if said.run is not None:
         restore = f", restore step {said.run.restore.step}" if said.run.restore else ""
         ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)
-        text += f", ranks {ranks}, only session {said.run.session}{restore}"
+        source = said.run.source
+        reads = "" if source is None else f", progress from {source.file or source.pattern}"
+        text += f", ranks {ranks}, only session {said.run.session}{restore}{reads}"
     return text
 
 

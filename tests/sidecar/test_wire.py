@@ -260,6 +260,16 @@ class TestRevisions:
         assert wire.in_revision(later, wire.REVISION) is later
         assert wire.in_revision(later, 2) == replace(later, checkpoints=(kept,), dropped=())
 
+    def test_an_older_peer_gets_neither_progress_without_a_step_nor_where_to_read_it(self) -> None:
+        touched = report(progress=Progress(3, 0, 5, first_age_ms=9, uncounted=True))
+        assert wire.in_revision(touched, 4) is touched
+        assert wire.in_revision(touched, 3) == report()
+        run = wire.Run("s", (), source=wire.Source(file="/touched"))
+        told = wire.Directive("g", "p", 1, wire.Verb.RUN, run=run)
+        assert wire.for_sidecar(told, 4) is told
+        assert wire.for_sidecar(told, 3) == replace(told, run=replace(run, source=None))
+        assert wire.decode(wire.encode(told)) == told
+
     def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
         old = report(progress=Progress(3, 7, 1))
         assert wire.in_revision(old, 1) is old

@@ -33,6 +33,34 @@ def test_progress_keeps_the_highest_step_the_newest_call_and_the_first_step() ->
     assert driver.report.progress == Progress(1, 107, 9, "Step", first_step=101, first_age_ms=25)
 
 
+def test_progress_without_a_step_has_ages_and_no_number() -> None:
+    driver = running(1)
+    assert driver.feed(Progress(1, 0, 0, uncounted=True)) == [Send()]
+    assert driver.feed(Progress(1, 0, 3, uncounted=True), after=500) == [], "at most once a second"
+    assert driver.report.progress == Progress(1, 0, 3, "Step", first_age_ms=500, uncounted=True)
+    assert driver.feed(Progress(1, 0, 0, uncounted=True), after=500) == [Send()]
+    driver.feed(Progress(2, 0, 0, uncounted=True))
+    assert driver.report.progress == Progress(1, 0, 0, "Step", first_age_ms=1000, uncounted=True)
+
+
+def test_a_step_that_is_known_outweighs_those_that_are_not() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 0, 0, uncounted=True))
+    driver.feed(Progress(1, 7, 0), after=10)
+    assert driver.report.progress == Progress(1, 7, 0, "Step", first_step=7, first_age_ms=0)
+    driver.feed(Progress(1, 0, 0, uncounted=True), after=10)
+    assert driver.report.progress == Progress(1, 7, 0, "Step", first_step=7, first_age_ms=10)
+
+
+def test_progress_without_a_step_ends_the_startup() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 100, 0, phase="Startup"))
+    assert driver.feed(Progress(1, 0, 0, uncounted=True), after=10) == [Send()]
+    told = driver.report.progress
+    assert told is not None
+    assert (told.phase, told.uncounted, told.first_step, told.first_age_ms) == ("Step", True, None, 0)
+
+
 def test_first_step_and_phase_changes_are_reported_at_once_steps_once_a_second() -> None:
     driver = running(1)
     assert driver.feed(Progress(1, 0, 0, phase="Startup")) == [Send()]
