@@ -152,18 +152,25 @@ def marked(pod: str) -> tuple[Process, ...]:
 def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process]:
     """Running processes by the key that ``matches`` returns for their command line; None: no match.
 
-    If several have the same key, the oldest is taken: the others are its forks that have not called exec yet.
+    Only leaders of a session count, and the oldest of those with one key: the others are forks of it.
     """
     found: dict[str, Process] = {}
     for pid in _pids():
         name = matches(command_line(pid))
         process = None if name is None else process_of(pid)
-        if name is None or process is None:
+        if name is None or process is None or not _leads_session(pid):
             continue
         older = found.get(name)
         if older is None or (process.start_time, process.pid) < (older.start_time, older.pid):
             found[name] = process
     return found
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def command_line(pid: int) -> list[str]:

@@ -10,7 +10,7 @@ from gangctl.api.status import RoleStatus, Status
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout
-from gangctl.core.facts.progress import highest_step
+from gangctl.core.facts.progress import first_step, highest_step
 
 
 def summarised(gang: Gang, status: Status) -> Status:
@@ -30,6 +30,8 @@ def summarised(gang: Gang, status: Status) -> Status:
 
 
 def progressed(gang: Gang, status: Status) -> Status:
-    """The status with the highest step that any rank has reported in this attempt."""
-    best = highest_step(gang, gang.status.attempt)
-    return status if best is None or best == status.progress else changed(status, progress=best)
+    """The status with the highest step that any rank has reported in this attempt, and its first one."""
+    best, first = highest_step(gang, gang.status.attempt) or status.progress, first_step(gang)
+    if (best, first) == (status.progress, status.first_step):
+        return status
+    return changed(status, progress=best, first_step=first)

@@ -158,7 +158,9 @@ def test_a_slow_reader_of_the_log_holds_up_nothing_but_the_worker(member: Member
 
 
 def test_the_last_lines_come_before_the_supervisor_ends(member: Member, output: Path) -> None:
-    code = "import signal, sys, time\nsignal.signal(15, lambda *_: (print('bye'), sys.exit(3)))\nprint('step 1')\n" + WAITS
+    code = (
+        "import signal, sys, time\nsignal.signal(15, lambda *_: (print('bye'), sys.exit(3)))\nprint('step 1')\n" + WAITS
+    )
     trains(member, code)
     member.sidecar.until(lambda report: step(report) == 1)
     member.finish(2)
@@ -169,7 +171,8 @@ def test_a_grandchild_that_keeps_the_pipe_holds_up_no_stop(member: Member, outpu
     code = (
         "import os, signal, subprocess, sys\n"
         "subprocess.Popen([sys.executable, '-c', 'import os, signal, time; signal.signal(15, signal.SIG_IGN);'\n"
-        " 'os.setsid() if os.getpid() != os.getsid(0) else None; print(\"step 2\", flush=True); time.sleep(1000)'])\n" + WAITS
+        " 'os.setsid() if os.getpid() != os.getsid(0) else None; print(\"step 2\", flush=True); time.sleep(1000)'])\n"
+        + WAITS
     )
     trains(member, code)
     member.sidecar.until(lambda report: step(report) == 2)
@@ -210,12 +213,7 @@ def test_signals_that_a_worker_sends_to_everything_do_not_end_the_copier(member:
 
 
 def test_a_pattern_that_never_ends_is_given_up_and_each_line_counts(member: Member, output: Path) -> None:
-    code = (
-        "import os, time\n"
-        "print('step 1')\n"
-        "print('a' * 40 + '!')\n"
-        "while True: print('on and on'); time.sleep(0.05)\n"
-    )
+    code = "import os, time\nprint('step 1')\nprint('a' * 40 + '!')\nwhile True: print('on and on'); time.sleep(0.05)\n"
     trains(member, code, source=Source(pattern=r"(a+)+b|step (?P<step>[0-9]+)"))
     wait_for(lambda: "the pattern of progress.source took more than 1 s" in member.log)
     given_up = member.sidecar.until(lambda report: report.progress is not None)
@@ -239,7 +237,9 @@ def test_a_forked_worker_writes_to_the_copier_too(warm: Warm, tmp_path: Path) ->
     member = warm.member
     path = tmp_path / "output"
     member.stdout = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    warm.script.write_text("import os, time\nprint('step', 40 + int(os.environ['RANK']))\nos.write(2, b'step 7\\n')\n" + WAITS)
+    warm.script.write_text(
+        "import os, time\nprint('step', 40 + int(os.environ['RANK']))\nos.write(2, b'step 7\\n')\n" + WAITS
+    )
     warm.start(sys.executable, str(warm.script), preload="decimal")
     warm.ready()
     for attempt in (1, 2):
