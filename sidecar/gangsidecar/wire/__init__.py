@@ -37,7 +37,6 @@ from gangsidecar.wire.messages import (
     Request,
     Restore,
     Run,
-    Source,
     Verb,
     WarmStart,
     Watching,
@@ -56,6 +55,7 @@ from gangsidecar.wire.shared_folder import (
     WORKERS_FILE,
     Compiler,
 )
+from gangsidecar.wire.source import Source
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
     LEADER_HEADER,

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Optional, Tuple, Union
 
 from gangsidecar.wire.scanning import Scan, Scanned
+from gangsidecar.wire.source import Source
 
 
 class Verb(str, Enum):
@@ -228,16 +229,6 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the supervisor reads progress from, beside the framework API. One of the two is not empty."""
-
-    pattern: str = ""
-    """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
-    file: str = ""
-    """A file whose modification time changes with each step."""
-
-
-@dataclass(frozen=True)
 class Run:
     """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 
@@ -249,7 +240,6 @@ class Run:
     hosts: Tuple[str, ...] = ()
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
     source: Optional[Source] = None
-    """Absent: progress is what the framework reports. From revision 4."""
 
 
 @dataclass(frozen=True)

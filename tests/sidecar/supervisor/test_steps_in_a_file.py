@@ -49,7 +49,7 @@ def test_the_first_touch_after_the_start_is_the_first_step(member: Member, tmp_p
     assert told.first_age_ms is not None
     os.utime(path, (1001, 1001))
     later = member.sidecar.until(
-        lambda report: report.progress and report.progress.age_ms < report.progress.first_age_ms
+        lambda report: report.progress and report.progress.age_ms < (report.progress.first_age_ms or 0)
     )
     assert later.progress is not None
     assert later.progress.uncounted
