@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
-from gangctl.api.status import FirstStep, GangPhase
+from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
 from gangctl.core.lifecycle.decide import decide
 from gangctl.telemetry.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds
@@ -82,7 +82,10 @@ def test_a_late_first_step_does_not_change_a_complete_trace() -> None:
     made = incident(milliseconds=took)
     whole = incident_spans(job(made), made)
     late = FirstStep(attempt=2, step=1, time=START + 1000)
-    assert incident_spans(job(made, first_step=late, progress=late), made) == whole
+    assert (
+        incident_spans(job(made, first_step=late, progress=ProgressStatus(attempt=2, step=1, time=late.time)), made)
+        == whole
+    )
     stepped = incident(milliseconds=took.model_copy(update={"first_step": 995_000}))
     assert incident_spans(job(stepped), stepped) == whole
     again = incident(attempt=3, begins=START + 2000, trace_id=LINKED, lost_steps=5)
@@ -96,7 +99,8 @@ def test_steps_that_are_first_reported_after_the_next_incident_do_not_change_ear
     before = job(silent, first)
     assert is_complete(before, first, START + 60)
     step = FirstStep(attempt=3, step=1, time=START + 40)
-    assert incident_spans(job(second, first, first_step=step, progress=step), first) == incident_spans(before, first)
+    newest = ProgressStatus(attempt=3, step=1, time=START + 40)
+    assert incident_spans(job(second, first, first_step=step, progress=newest), first) == incident_spans(before, first)
 
 
 def test_a_late_fault_without_a_step_in_between_is_recognised_by_its_link() -> None:
