@@ -31,18 +31,16 @@ from gangsidecar.wire.messages import (
     Message,
     Phase,
     Ping,
-    Process,
     Progress,
     Report,
     Request,
-    Restore,
-    Run,
     Verb,
     WarmStart,
     Watching,
     aged,
 )
 from gangsidecar.wire.ranges import from_ranges, to_ranges
+from gangsidecar.wire.run import Process, Restore, Run, Source
 from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
 from gangsidecar.wire.shared_folder import (
     CACHES_FOLDER,
@@ -55,7 +53,6 @@ from gangsidecar.wire.shared_folder import (
     WORKERS_FILE,
     Compiler,
 )
-from gangsidecar.wire.source import Source
 from gangsidecar.wire.upgrade import (
     CONNECT_PATH,
     LEADER_HEADER,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Optional, Tuple, Union
 
+from gangsidecar.wire.run import Run
 from gangsidecar.wire.scanning import Scan, Scanned
-from gangsidecar.wire.source import Source
 
 
 class Verb(str, Enum):
@@ -206,40 +206,6 @@ class Report:
     """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
     warm_start: Optional[WarmStart] = None
     """Of the newest worker; absent if the role executes its command. From revision 4."""
-
-
-@dataclass(frozen=True)
-class Restore:
-    """The restore point: a checkpoint step that every rank can load."""
-
-    step: int
-    tier: str
-    path: str = ""
-    """The folder, for a tier that is scanned: the supervisor checks that it is there before it starts the worker.
-    Empty for a Member tier: each member's own registration knows its path."""
-
-
-@dataclass(frozen=True)
-class Process:
-    """One process that Run starts: the user's command with this environment added to the container's own."""
-
-    local_rank: int
-    env: Tuple[Tuple[str, str], ...]
-    rank: Optional[int] = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
-
-    session: str
-    processes: Tuple[Process, ...]
-    restore: Optional[Restore] = None
-    checkpointed: bool = False
-    """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
-    hosts: Tuple[str, ...] = ()
-    """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
-    source: Optional[Source] = None
 
 
 @dataclass(frozen=True)
