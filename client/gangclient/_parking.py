@@ -133,7 +133,7 @@ def find() -> Optional[socket.socket]:
         if not stat.S_ISSOCK(found.st_mode) or found.st_ino != int(inode):
             return None
         ours = socket.socket(fileno=int(descriptor))
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         return None
     ours.set_inheritable(False)
     peer = _CREDENTIALS.unpack(ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]

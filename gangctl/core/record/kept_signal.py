@@ -34,7 +34,8 @@ def advice(incident: Incident) -> str:
     others = f" and {counted(kept.members - 1, 'other member')}" if kept.members > 1 else ""
     field = "plannedStopGracePeriodSeconds" if incident.planned else "stopGracePeriodSeconds"
     return (
-        f"The workers of {kept.member}{others} did not end on SIGTERM and were killed after "
+        f"The workers of {kept.member}{others} did not stop in time and were killed after "
         f"{kept.milliseconds / 1000:g} s, for which the restart waited. Let the script end on SIGTERM (for JAX, set "
-        f"jax_enable_preemption_service to False), or lower recovery.{field}."
+        f"jax_enable_preemption_service to False) or, with gangclient.run, see in the worker's log where it was. Or "
+        f"lower recovery.{field}."
     )
