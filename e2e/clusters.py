@@ -80,10 +80,12 @@ class Cluster:
         self.kubectl("create", "namespace", made)
         # The first pods would find no service account.
         self.kubectl("wait", "--for=create", "serviceaccount/default", "-n", made, "--timeout=30s")
-        yield made
-        # The deletion of a namespace waits 5 s before it deletes pods.
-        self.kubectl("delete", "pods", "--all", "-n", made, "--timeout=120s")
-        self.kubectl("delete", "namespace", made, "--wait=false")
+        try:
+            yield made
+        finally:
+            # The deletion of a namespace waits 5 s before it deletes pods.
+            self.kubectl("delete", "pods", "--all", "-n", made, "--timeout=120s")
+            self.kubectl("delete", "namespace", made, "--wait=false")
 
     def image(self, name: str) -> str:
         """Bring an image (controller, sidecar, examples, examples-torch) to the cluster; the name for pods."""
