@@ -118,6 +118,12 @@ def test_a_process_that_says_so_without_a_stop_has_not_parked(processes: int) ->
     assert len(driver.state.mains) == processes
 
 
+def test_a_process_that_was_not_told_to_has_not_parked() -> None:
+    driver = stopping(can=1)
+    driver.feed(Parkable(1), Parked(1, 1), Parked(0, 0))
+    assert not driver.state.parked
+
+
 def test_a_process_parks_once() -> None:
     driver = stopping()
     driver.feed(Parked(0, 1), Parked(0, 1))
