@@ -33,8 +33,9 @@ def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], 
         os.dup2(file, to)
         os.close(file)
     stdout: Any = sys.stdout
-    if environment.get("PYTHONUNBUFFERED") and stdout is not None:
-        stdout.reconfigure(line_buffering=True)  # The template may have begun without the variable.
+    variable = "PYTHONUNBUFFERED"
+    if environment.get(variable) and not template.get(variable) and stdout is not None:
+        stdout.reconfigure(line_buffering=True)  # The template has begun without the variable.
     now = dict(os.environ)
     os.environ.clear()
     os.environ.update(environment)
