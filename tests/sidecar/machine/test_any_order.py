@@ -10,6 +10,8 @@ from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
     KillTree,
+    Parkable,
+    Parked,
     PortsFound,
     Quit,
     RestoreMissing,
@@ -58,6 +60,8 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),
         st.builds(PortsFound, attempts, st.just(())),
+        st.builds(Parkable, st.integers(0, 2), st.booleans()),
+        st.builds(Parked, st.integers(0, 2), attempts),
         st.sampled_from([Ping(), TreeGone(), Started(), Tick()]),
         st.just(None),
     )
@@ -65,8 +69,17 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
     return st.tuples(st.integers(0, 3_000), st.one_of(directives, rare))
 
 
+PARKABLE = (hold(1), PortsFound(1, ()), run(1, processes=2), Parkable(0), Parkable(1), hold(2), Parked(0, 1))
+"""Some sequences begin with a worker that parks: drawn events alone come there too rarely."""
+
+
+def sequences() -> st.SearchStrategy[list[tuple[int, machine.Event | None]]]:
+    begun: list[tuple[int, machine.Event | None]] = [(1, event) for event in PARKABLE]
+    return st.tuples(st.integers(0, len(begun)), st.lists(events(), max_size=60)).map(lambda d: begun[: d[0]] + d[1])
+
+
 @settings(max_examples=400, deadline=None)
-@given(st.lists(events(), max_size=60))
+@given(sequences())
 def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Event | None]]) -> None:
     state = machine.start(IDENTITY, "s1", 0)
     now, spawned, alive, terminated, attempt, done = 0, set[int](), False, False, 0, False
@@ -88,17 +101,21 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 assert before.phase is Phase.READY
                 assert before.directive is not None
                 assert before.directive.attempt == effect.attempt, "only what is Ready at N runs N"
+                assert set(effect.parked) <= {one for one, _ in before.parked}, "only what has parked goes on"
                 spawned.add(effect.attempt)
                 alive = True
             if isinstance(effect, (Signal, KillTree)):
-                assert alive, "only a live worker is signalled"
+                assert alive or before.parked, "only a live worker is signalled"
             if isinstance(effect, Quit):
                 assert not alive, "a supervisor never leaves a worker behind"
+                assert not state.parked, "nor what has parked"
                 done = True
         report = machine.report(state, now, 1)
         assert wire.decode(wire.encode(report)) == report
         assert report.attempt >= attempt, "a supervisor never goes back"
         attempt = report.attempt
+        both = {one for one, _ in state.mains} & {one for one, _ in state.parked}
+        assert not both, "what has parked is none of the attempt's processes"
         if report.phase in {Phase.READY, Phase.DONE, Phase.IDLE}:
             assert not alive, "Ready is said only when no process is left"
         due = machine.deadline(state)
@@ -110,7 +127,7 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(events(), max_size=40))
+@given(sequences())
 def test_a_supervisor_without_a_controller_ends_after_any_events(
     sequence: list[tuple[int, machine.Event | None]],
 ) -> None:
@@ -126,4 +143,5 @@ def test_a_supervisor_without_a_controller_ends_after_any_events(
         if machine.deadline(driver.state) is None:
             break
         driver.sleep()
+        driver.feed(TreeGone())
     assert driver.phase() is Phase.DONE
