@@ -55,7 +55,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
         st.builds(Checkpoint, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
         st.builds(Dropped, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
         st.builds(Progress, attempts, st.integers(0, 9), st.integers(0, 9)),
-        st.builds(Loaded, attempts, st.integers(-9, 9), st.integers(-9, 9), st.none() | st.integers(0, 2)),
+        st.builds(Loaded, attempts, st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 2)),
         st.builds(Request, attempts, st.integers(0, 9), st.just("why")),
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),
