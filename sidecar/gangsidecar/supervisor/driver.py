@@ -37,10 +37,10 @@ LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take a moment to appear here."""
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
+"""SIGKILL is repeated after waits that double from the first to the last."""
 FIRST_LOOK_AGAIN_MS = 2
 LAST_LOOK_AGAIN_MS = 64
-"""A process that has parked may have children that still end."""
-"""SIGKILL is repeated after waits that double from the first to the last."""
+"""A process that has parked may have children that still end: waits between two looks, which double as well."""
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
