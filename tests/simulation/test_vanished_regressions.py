@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangctl.api.gangjob import Windowed
 from gangctl.api.status import GangPhase
 from tests.simulation import controller
+from tests.simulation.faults import FAULTS
 from tests.simulation.moves import advance, next_time
 from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
-from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, running
+from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, run_again, running
 from tests.simulation.universe import Universe
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -117,3 +120,18 @@ def test_no_deadline_is_over_because_the_clock_of_the_last_leader_was_behind() -
     time_passes(u, u.now + 60_000)
     assert is_in(u, GangPhase.GATHERING, 2)
     assert {pod.incarnation for pod in u.pods.values()} == {0}
+
+
+def test_a_collected_pod_whose_node_is_back_is_lost_once_nothing_but_a_stuck_process_is_left() -> None:
+    u = running("duo on one machine")
+    box = u.boxes[X]
+    u.boxes[X] = box._replace(procs=tuple(replace(one, stuck=True, stubborn=True) for one in box.procs))
+    for what in ("a kubelet is away", "a pod is garbage collected", "a node comes back"):
+        FAULTS[what](u, sorted(u.boxes).index(X))
+    go_on(u)
+    assert X not in u.pods, "its object is gone, and its supervisor still reports"
+    assert u.boxes[X].link is not None
+    run_again(u)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    assert u.boxes[X].link is None
+    assert u.boxes[X].procs, "SIGKILL does not end them, and no timer can"

@@ -164,7 +164,7 @@ class Universe:
         box = self.boxes.get(uid)
         if not pod.terminated:
             truth.forget(self, uid)
-        if not pod.terminated and box is not None:
+        if box is not None and not (pod.terminated and box.exited):  # The collector says Failed of pods that run.
             self._gone(uid)
         if box is None or box.exited:
             self.boxes.pop(uid, None)
