@@ -154,7 +154,8 @@ class Incident(Model):
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
     """Duration of each phase."""
     warm_start: WarmStart | None = None
-    """How the worker processes were started. Absent if the roles execute their commands, or while it is unknown."""
+    """How the worker processes were started. Absent if there is no other way than to execute the commands, or while
+    it is unknown."""
     kept_signal: KeptSignal | None = None
     """Workers that kept SIGTERM for themselves; absent if all ended in time."""
     restored_step: int | None = None

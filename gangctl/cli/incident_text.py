@@ -115,8 +115,10 @@ def starts(incident: Incident) -> str:
     if warm.went_on:
         text = f"Processes that went on with the new attempt: {warm.went_on} of {count}"
         text += f"; forked from a template: {warm.forked}" if warm.forked else ""
-    else:
+    elif warm.forked:
         text = f"Processes forked from a template: {warm.forked} of {count}"
+    else:
+        text = f"Of {count} processes, none went on or was forked"
     return f"{text}; {warm.member} executed its command{_because(warm)}." if warm.executed else f"{text}."
 
 

@@ -16,6 +16,6 @@ def worker_ranks(file: str) -> dict[int, int | None]:
     """
     try:
         found = json.loads(Path(file).read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        return {int(pid): rank for pid, rank in found.items()}
+    except (OSError, ValueError, AttributeError):  # The latter: it is no object.
         return {}
-    return {int(pid): rank for pid, rank in found.items()}

@@ -205,7 +205,7 @@ class Report:
     dropped: Tuple[Dropped, ...] = ()
     """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
     warm_start: Optional[WarmStart] = None
-    """Of the newest worker; absent if the role executes its command. From revision 4."""
+    """Of the newest worker; absent if it has no other way to start than to execute its command. From revision 4."""
 
 
 @dataclass(frozen=True)

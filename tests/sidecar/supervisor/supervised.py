@@ -49,7 +49,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # The latter if it is reaped between open and read.
         return False
 
 
