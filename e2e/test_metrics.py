@@ -24,7 +24,7 @@ from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, ProgressStatus, Spent
+from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.health import Health
 from gangctl.core.policy.brake import BrakeState
@@ -89,7 +89,7 @@ def running() -> GangJob:
         attempt=1,
         phase_time=time.time(),
         accounted_time=time.time(),
-        first_step=ProgressStatus(attempt=1, step=1, time=time.time()),
+        first_step=FirstStep(attempt=1, step=1, time=time.time()),
     )
 
 
