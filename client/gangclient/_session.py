@@ -75,6 +75,8 @@ class Session:
         self._aborting: Optional[threading.Thread] = None
         self._raised_at = ""
         """Where the interruption of this attempt was raised."""
+        self._entered = False
+        """``train`` was called in this attempt."""
 
     def run(self, train: Train[Result], open_channel: Open) -> Result:
         """Return what ``train`` returns in the attempt that isn't stopped."""
@@ -102,13 +104,13 @@ class Session:
         gang = connect()
         gang.restart_reason = reason
         gang.interruption = self._interrupt
-        self._attempt, self._raised_at = gang.number, ""
+        self._attempt, self._raised_at, self._entered = gang.number, "", False
         return gang
 
     def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
         """What ``train`` returns; nothing if the attempt is being stopped."""
         try:
-            return (_call(train, gang),)
+            return (self._call(train, gang),)
         except Restart as restart:
             if self._stop_within(0) is None:
                 raise  # It is not ours.
@@ -121,12 +123,24 @@ class Session:
             _forget(error)
         return ()
 
+    def _call(self, train: Train[Result], gang: Client) -> Result:
+        """Its frame tells that ``train`` runs: from here on a signal interrupts. One that came earlier is not lost.
+
+        Raises:
+            Restart: the stop was told between two attempts. ``train`` could wait for peers that don't come.
+        """
+        if self._stop is not None and self._is_told:
+            self._raised_at = "the call of train"
+            raise Restart(self._stop)
+        self._entered = True
+        return train(gang)
+
     def _leave(self, gang: Client, threads: Set[threading.Thread]) -> str:
         """End what ``train`` has left behind; returns why the attempt was stopped."""
         if self._aborting is not None:
             self._aborting.join()
         gang.close()
-        for hook in self._finalize:
+        for hook in self._finalize if self._entered else ():
             hook()
         gc.collect()
         _end_helpers()
@@ -194,7 +208,7 @@ class Session:
             Restart: this attempt is being stopped.
         """
         stop, within = self._interrupting, frame
-        while within is not None and within.f_code is not _call.__code__:
+        while within is not None and within.f_code is not Session._call.__code__:
             within = within.f_back
         if within is None or stop is None or stop.attempt != self._attempt or self._raised_at:
             return
@@ -217,11 +231,6 @@ def _try(callback: Callable[[Event], object], stop: Event) -> None:
         callback(stop)
     except Exception:  # noqa: BLE001 - one callback must not keep the others from being called
         _log.exception("an abort callback has failed; the stop goes on")
-
-
-def _call(train: Train[Result], gang: Client) -> Result:
-    """Its frame tells that ``train`` runs."""
-    return train(gang)
 
 
 def _take_over(attempt: Attempt) -> None:
