@@ -92,7 +92,8 @@ class Channel:
     def _listen(self) -> None:
         unread = b""
         while True:
-            left = None if self._late_at is None else max(0.0, self._late_at - time.monotonic())
+            late_at = self._late_at  # The main thread takes it away at any moment: it is read once.
+            left = None if late_at is None else max(0.0, late_at - time.monotonic())
             if not select.select([self._socket], [], [], left)[0]:
                 if self._late_at is not None:
                     self._late_at = None

@@ -1,0 +1,58 @@
+"""The process's end of the channel on which it parks."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+import gangclient
+from gangclient._parking import Channel
+from tests.sidecar.supervisor.supervised import wait_for
+
+
+def test_the_time_that_the_main_thread_takes_away_between_two_looks_ends_no_listening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``park`` and ``close`` set it to None at any moment."""
+    times: list[float | None] = []
+
+    def look(_channel: Channel) -> float | None:
+        return times.pop() if times else None
+
+    def put(_channel: Channel, at: float | None) -> None:
+        times[:] = [] if at is None else [at]
+
+    monkeypatch.setattr(Channel, "_late_at", property(look, put), raising=False)
+    ours, theirs = socket.socketpair()
+    stops: list[gangclient.Event] = []
+    with ours, theirs:
+        channel = Channel(ours, stops.append, lambda: pytest.fail("it has parked"))
+        for attempt in (1, 2):
+            theirs.sendall(stop(attempt=attempt, seconds=60.0))
+            wait_for(lambda count=attempt: len(stops) == count)
+        channel.close()
+        theirs.shutdown(socket.SHUT_RDWR)
+    assert [one.attempt for one in stops] == [1, 2]
+
+
+def test_it_says_once_that_the_process_is_late_and_listens_on() -> None:
+    ours, theirs = socket.socketpair()
+    stops: list[gangclient.Event] = []
+    late: list[float] = []
+    with ours, theirs:
+        channel = Channel(ours, stops.append, lambda: late.append(time.monotonic()))
+        theirs.sendall(stop(attempt=1, seconds=0.02))
+        wait_for(lambda: late)
+        theirs.sendall(stop(attempt=2, seconds=60.0))
+        wait_for(lambda: len(stops) == 2)
+        channel.close()
+        theirs.shutdown(socket.SHUT_RDWR)
+    assert len(late) == 1
+
+
+def stop(**of: Any) -> bytes:
+    return json.dumps({"stop": {"reason": "why", "planned": False, **of}}).encode() + b"\n"
