@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from contextlib import closing, contextmanager
-from typing import Callable, Dict, Generator, Iterator, NamedTuple, Optional, Union
+from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from gangclient._backlog import Backlog, log_refusal
 from gangclient._http import PATIENCE, PAUSE, Body, GangError, UnixConnection, ask_until, call
@@ -67,6 +67,9 @@ class Client:
         self._backlog = Backlog(path)
         self._saved = False
         """Whether a checkpoint of this attempt was taken."""
+        self._closed = False
+        self._streams: List[Tuple[int, UnixConnection]] = []
+        """Those that are open, and the process that has opened them: :meth:`close` ends them there."""
         self.restart_reason = ""
         """Why the attempt before was stopped, where this same process ran it (:func:`gangclient.run`)."""
         self.interruption: Optional[Callable[[], None]] = None
@@ -182,7 +185,7 @@ class Client:
 
     def events(self) -> Iterator[Event]:
         """The events of this member's worker, without end: first the current state. Empty outside of gangctl."""
-        while self._path:
+        while self._path and not self._closed:
             try:
                 yield from self._stream()
             except _BROKEN as error:
@@ -203,16 +206,24 @@ class Client:
                 _log.warning("a stop will not be announced: %s", error)
 
     def close(self) -> None:
-        """End the threads of this client: its attempt is over. What could not be told yet is not told any more."""
+        """End the threads of this client: its attempt is over. What could not be told yet is not told any more.
+
+        No callback of :meth:`on_stop` is called from now on; one that has begun goes on.
+        """
+        self._closed = True
         self._sender.close()
         self._backlog.close()
+        for pid, connection in list(self._streams):
+            if pid == os.getpid():
+                connection.shut_down()
 
     def _await_stop(self, callback: Callable[[Event], None]) -> None:
-        while True:
+        while not self._closed:
             with closing(self._stream("/v1/stop")) as events:  # It is open while the callback acts.
                 stop = self._own_stop(events)
                 if stop is not None:
-                    callback(stop)
+                    if not self._closed:
+                        callback(stop)
                     return
             time.sleep(PAUSE)  # The sidecar is restarting.
 
@@ -225,8 +236,12 @@ class Client:
 
     def _stream(self, path: str = "/v1/events") -> Generator[Event, None, None]:
         connection = UnixConnection(self._path, None)
+        opened = os.getpid(), connection
+        self._streams.append(opened)
         try:
             connection.request("GET", path)
+            if self._closed:
+                return  # It may have been connected too late to be shut down.
             answer = connection.getresponse()
             kind = ""
             for raw in iter(answer.readline, b""):
@@ -236,6 +251,7 @@ class Client:
                 elif name == "data":
                     yield _event(kind, json.loads(value))
         finally:
+            self._streams.remove(opened)
             connection.hang_up()
 
     def _who(self) -> Dict[str, int]:

@@ -42,10 +42,15 @@ class UnixConnection(http.client.HTTPConnection):
 
     def hang_up(self) -> None:
         """Close it, also where a process that was forked meanwhile has it open."""
-        if self.sock is not None:
-            with suppress(OSError):
-                self.sock.shutdown(socket.SHUT_RDWR)
+        self.shut_down()
         self.close()
+
+    def shut_down(self) -> None:
+        """End it; any thread may, and the one that reads finds its end."""
+        sock = self.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def connect(self) -> None:
         """Connect; a path that is too long for a socket is reached through its open folder."""

@@ -139,6 +139,35 @@ async def test_a_callback_that_raises_is_called_once_and_holds_nothing_up(
         assert calls == [3]
 
 
+async def test_after_close_no_callback_is_called_and_no_thread_is_left(
+    directory: Path, worker: gangclient.Client
+) -> None:
+    async with training(directory) as here:
+        before = set(threading.enumerate())
+        stops: list[gangclient.Event] = []
+        worker.on_stop(stops.append)
+        assert await here.supervisor.wait_for(wire.Watching) == wire.Watching(3, 1)
+        worker.close()
+        assert await here.supervisor.wait_for(wire.Watching, 2) == wire.Watching(3, 0)
+        await until(lambda: set(threading.enumerate()) <= before)
+        worker.on_stop(stops.append)
+        await here.direct(replace(HOLD, attempt=4))
+        await until(lambda: set(threading.enumerate()) <= before)
+        assert list(worker.events()) == []
+        assert stops == []
+
+
+async def test_a_stop_that_arrives_with_the_close_is_not_told(
+    directory: Path, worker: gangclient.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt is over: the next one may run in this process already."""
+    stops: list[gangclient.Event] = []
+    monkeypatch.setattr(worker, "_own_stop", lambda _events: (worker.close(), gangclient.Event("stop", 3))[1])
+    worker.on_stop(stops.append)
+    await until(lambda: all(one.name != "gangclient-stop" for one in threading.enumerate()))
+    assert stops == []
+
+
 async def test_events_go_on_after_the_sidecar_was_killed_and_started_again(
     directory: Path, worker: gangclient.Client
 ) -> None:
