@@ -16,10 +16,11 @@ import threading
 import time
 import traceback
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
+from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
 from gangclient._client import Client, Event, connect
 from gangclient._first_rank import wait_for_first_rank
+from gangclient._helpers import Helpers
 from gangclient._parking import Attempt, Channel
 from gangclient._random_states import RandomStates
 
@@ -32,8 +33,6 @@ INTERRUPT = signal.SIGURG
 """Ignored where it isn't caught, so one that comes late does no harm."""
 _NAME_THREADS = 1.0
 """Seconds after which the threads are named that keep a process from parking."""
-_HELPERS = (("multiprocessing.forkserver", "_forkserver"), ("multiprocessing.resource_tracker", "_resource_tracker"))
-"""Processes of the standard library that live as long as their parent: it starts them again when it needs them."""
 _OURS = __file__.rpartition(os.sep)[0]
 _log = logging.getLogger("gangclient")
 
@@ -67,6 +66,7 @@ class Session:
         self._echo_seconds = echo_seconds
         self._at_once = at_once
         self._attempt = 0
+        self._helpers = Helpers()
         self._told = threading.Condition()
         self._stop: Optional[Event] = None
         """The newest that was told."""
@@ -93,6 +93,7 @@ class Session:
                 reason = self._leave(gang, threads)
                 following = channel.park(self._attempt)
                 _take_over(following)
+                self._helpers.go_on()
                 states.restore()
                 wait_for_first_rank(os.environ)
         finally:
@@ -143,8 +144,8 @@ class Session:
         for hook in self._finalize if self._entered else ():
             hook()
         gc.collect()
-        _end_helpers()
         _await_threads(threads)
+        self._helpers.end()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
@@ -238,17 +239,6 @@ def _take_over(attempt: Attempt) -> None:
     for name in attempt.without:
         os.environ.pop(name, None)
     os.environ.update(attempt.environment)
-
-
-def _end_helpers() -> None:
-    """End the processes that the standard library keeps, as at the end of the process."""
-    processes: Any = sys.modules.get("multiprocessing")
-    if processes is None or processes.active_children():
-        return  # They have open what the helpers wait for.
-    for module, name in _HELPERS:
-        end: Any = getattr(getattr(sys.modules.get(module), name, None), "_stop", None)
-        if end is not None:
-            end()
 
 
 def _await_threads(before: Set[threading.Thread]) -> None:
