@@ -158,11 +158,16 @@ async def test_after_close_no_callback_is_called_and_no_thread_is_left(
 
 
 async def test_a_stop_that_arrives_with_the_close_is_not_told(
-    directory: Path, worker: gangclient.Client, monkeypatch: pytest.MonkeyPatch
+    worker: gangclient.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt is over: the next one may run in this process already."""
     stops: list[gangclient.Event] = []
-    monkeypatch.setattr(worker, "_own_stop", lambda _events: (worker.close(), gangclient.Event("stop", 3))[1])
+
+    def told_and_closed(_events: object) -> gangclient.Event:
+        worker.close()
+        return gangclient.Event("stop", 3)
+
+    monkeypatch.setattr(worker, "_own_stop", told_and_closed)
     worker.on_stop(stops.append)
     await until(lambda: all(one.name != "gangclient-stop" for one in threading.enumerate()))
     assert stops == []

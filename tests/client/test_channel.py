@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_the_time_that_the_main_thread_takes_away_between_two_looks_ends_no_list
         channel = Channel(ours, stops.append, lambda: pytest.fail("it has parked"))
         for attempt in (1, 2):
             theirs.sendall(stop(attempt=attempt, seconds=60.0))
-            wait_for(lambda count=attempt: len(stops) == count)
+            wait_for(partial(told, stops, attempt))
         channel.close()
         theirs.shutdown(socket.SHUT_RDWR)
     assert [one.attempt for one in stops] == [1, 2]
@@ -52,6 +53,10 @@ def test_it_says_once_that_the_process_is_late_and_listens_on() -> None:
         channel.close()
         theirs.shutdown(socket.SHUT_RDWR)
     assert len(late) == 1
+
+
+def told(stops: list[gangclient.Event], count: int) -> bool:
+    return len(stops) == count
 
 
 def stop(**of: Any) -> bytes:
