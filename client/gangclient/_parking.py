@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import select
-import signal
 import socket
 import stat
 import struct
@@ -78,7 +77,7 @@ class Channel:
         return following
 
     def close(self) -> None:
-        """This process can't park any more. A stop that is on its way becomes the SIGTERM that it would have been."""
+        """This process can't park any more. The supervisor sends SIGTERM, also for a stop that is on its way."""
         self._open = False
         self._late_at = None
         try:
@@ -122,8 +121,6 @@ class Channel:
             seconds = stop["seconds"]
             self._late_at = time.monotonic() + max(seconds / 2, seconds - MARGIN)
             self._on_stop(Event("stop", stop["attempt"], stop["reason"], stop["planned"], seconds))
-        elif "stop" in message:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def find() -> Optional[socket.socket]:

@@ -154,6 +154,8 @@ def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
     require(not box.procs, 1, f"{box.pod} starts a worker beside {box.procs}")
     stopped = [proc.local_rank for proc in box.parked if proc.attempt == box.ran]
     require(set(effect.parked) <= set(stopped), 1, f"{box.pod} lets {effect.parked} go on, and {stopped} have parked")
+    searched = effect.run.source is not None and bool(effect.run.source.pattern)
+    require(not (searched and box.parked), 1, f"{box.pod} searches the output of an older attempt of {box.parked}")
     require(state.terminated_at is None, 1, f"{box.pod} starts a worker though it was told to end")
 
 

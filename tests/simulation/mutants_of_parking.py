@@ -108,8 +108,38 @@ MUTANTS = (
     one(
         "a Run that was cut off counts as running when its parked processes are gone",
         DIRECTIVES,
-        "Phase.READY if came_to_nothing else Phase.RUNNING",
-        "Phase.RUNNING",
+        "    return enter(state, now_ms, Phase.READY), (Send(),)  # The Run was",
+        "    return enter(state, now_ms, Phase.RUNNING), (Send(),)  # The Run was",
+    ),
+    one(
+        "parked processes go on in an attempt whose output is searched",
+        DIRECTIVES,
+        "    if state.parked and is_searched(run):\n",
+        "    if state.parked and is_searched(run) and state.looking:\n",
+    ),
+    one(
+        "a Run that waited for the end of parked processes starts nothing",
+        DIRECTIVES,
+        "    if waited and state.terminated_at is None and not",
+        "    if waited and state.looking and not",
+    ),
+    one(
+        "a worker starts in a pod that ends when its parked processes are gone",
+        DIRECTIVES,
+        "    if waited and state.terminated_at is None and not",
+        "    if waited and not",
+    ),
+    one(
+        "a process whose output is searched is told to park",
+        PARKING,
+        '(SEARCHED if run is not None and is_searched(run) else "")',
+        '""',
+    ),
+    one(
+        "a process that can park no more waits for SIGKILL",
+        PARKING,
+        "    is_signalled = stop.signal_at is None and stop.killed_at is None\n",
+        "    is_signalled = stop.signal_at is None and stop.killed_at is not None\n",
     ),
     one(
         "what parked processes leave behind has the whole grace",

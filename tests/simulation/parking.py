@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gangctl.api.progress import ApiProgress, LogProgress
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine.stop import PARKED_MS
 from gangsidecar.wire import Phase
@@ -124,6 +125,13 @@ def _toggle(u: Universe, _target: int) -> None:
                 u.feed(uid, machine.Parkable(proc.local_rank, can=u.parks))
 
 
+def _search(u: Universe, _target: int) -> None:
+    """The user changes the source of progress between the API and the output."""
+    is_api = isinstance(u.spec.progress.source, ApiProgress)
+    source = LogProgress(type="Log", pattern="step (?P<step>[0-9]+)") if is_api else ApiProgress(type="API")
+    u.change_spec(progress=u.spec.progress.model_copy(update={"source": source}))
+
+
 def _say(u: Universe, target: int) -> None:
     """A process says that it has parked, for some stop, whether it was told to or not."""
     found = [(uid, proc) for uid, box in u.boxes.items() for proc in box.procs if proc.local_rank != CHILD]
@@ -165,6 +173,7 @@ def _die(u: Universe, target: int) -> None:
 
 FAULTS: Final[dict[str, Fault]] = {
     SCRIPTS_PARK: _toggle,
+    "progress is read from the output, or no longer": _search,
     "a process says that it has parked": _say,
     "a parked process says so again": _repeat,
     "a parked process dies": _die,

@@ -142,6 +142,10 @@ class Driver:
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
             processes.signal_tree(effect.signum, self._helpers.pids | self._workers.pids_of(set(effect.spared)))
+        elif isinstance(effect, machine.SignalOne):
+            self._workers.signal(effect.signum, effect.local_rank)
+        elif isinstance(effect, machine.Refuse):
+            self._workers.refuse(effect.local_rank, effect.why)
         elif isinstance(effect, machine.Park):
             self._workers.park(effect)
             self._look_again(FIRST_LOOK_AGAIN_MS)
@@ -200,7 +204,7 @@ class Driver:
             log("info", "the pod is to end", signal=signum)
             self._feed(machine.Terminate())
         elif signum in _FORWARDED:
-            processes.send(self._workers.pids, signum)
+            processes.send(set(self._workers.pids) - self._parked, signum)
 
     def _look(self, effect: machine.LookForRestore, give_up: int, before: str = checkpoints.UNKNOWN) -> None:
         """Look for the restore point, and a few times again before it counts as missing. ``before``: the last."""

@@ -22,9 +22,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
-from gangsidecar.start.link import PARKING, address, send
+from gangsidecar.start.link import PARKING, address
 from gangsidecar.supervisor import machine, processes
-from gangsidecar.supervisor.event_loop import READ, EventLoop
+from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 
 LONGEST = 1024
 """Bytes of a line that a process says."""
@@ -70,7 +70,7 @@ class Parking:
             ours: our end.
             pid: the process that is heard.
             process: what it was started as.
-            refusal: why it can't park, whatever it says; empty if it can.
+            refusal: why its command keeps it from parking; empty if it doesn't.
             feed: takes the event.
         """
         ours.setblocking(False)  # noqa: FBT003 - its signature
@@ -81,9 +81,15 @@ class Parking:
         self._refusal = refusal
         self._feed = feed
         self._unread = b""
+        self._unsent = b""
+        """What it is to be told, beyond what the kernel buffers: the environment of an attempt can be long."""
         self.has_asked = False
         """The process has said that it can park."""
-        loop.watch(ours, READ, self._read)
+        loop.watch(ours, READ, self._ready)
+
+    def refuse(self, why: str) -> None:
+        """Tell it that it will not be told to park."""
+        self._tell(refused=why)
 
     def stop(self, park: machine.Park) -> None:
         """Tell it to park. One that can't be told is killed when its time is over."""
@@ -97,7 +103,7 @@ class Parking:
         )
 
     def go_on(self, attempt: int, process: wire.Process, environment: Dict[str, str]) -> bool:
-        """Tell it to go on with this attempt; returns whether it could be told and has no child.
+        """Tell it to go on with this attempt; returns whether it listens and has no child.
 
         Args:
             attempt: the attempt.
@@ -119,17 +125,32 @@ class Parking:
             self._socket = None
 
     def _tell(self, **message: Any) -> bool:
+        self._unsent += json.dumps(message).encode() + b"\n"
+        return self._flush()
+
+    def _flush(self) -> bool:
+        """Send what the kernel takes, the rest as soon as it takes more; returns whether the process listens."""
         if self._socket is None:
             return False
         try:
-            send(self._socket, **message)
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
         except OSError as error:
             log("warning", "a process of the worker doesn't listen and can't park", pid=self._pid, reason=error)
             self.close()
             return False
+        self._loop.watch(self._socket, READ | WRITE if self._unsent else READ, self._ready)
         return True
 
-    def _read(self, _mask: int) -> None:
+    def _ready(self, mask: int) -> None:
+        if mask & WRITE and not self._flush():
+            self._feed(machine.Parkable(self._process.local_rank, can=False))
+        elif mask & READ:
+            self._read()
+
+    def _read(self) -> None:
         if self._socket is None:
             return
         try:
@@ -158,10 +179,7 @@ class Parking:
             return
         if said.get("parkable") is True:
             self.has_asked = True
-            if self._refusal:
-                self._tell(refused=self._refusal)
-            else:
-                self._feed(machine.Parkable(self._process.local_rank))
+            self._feed(machine.Parkable(self._process.local_rank, refusal=self._refusal))
         elif type(said.get("parked")) is int:
             self._feed(machine.Parked(self._process.local_rank, said["parked"]))
 

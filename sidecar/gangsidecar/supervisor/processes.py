@@ -208,7 +208,15 @@ def signal_tree(signum: int, spared: Set[int]) -> None:
 
     A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
     """
-    found = descendants(os.getpid(), spared)
+    _signal(descendants(os.getpid(), spared), signum)
+
+
+def signal_process(signum: int, pid: int) -> None:
+    """Signal this process and everything below it, once."""
+    _signal([pid, *descendants(pid, set())], signum)
+
+
+def _signal(found: List[int], signum: int) -> None:
     send(found, signum)
     send(found, signal.SIGCONT)
 

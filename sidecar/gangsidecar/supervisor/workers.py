@@ -16,6 +16,7 @@ from gangsidecar import wire
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import caches, launch, machine, parking, processes
 from gangsidecar.supervisor.event_loop import EventLoop
+from gangsidecar.supervisor.machine.parking import SEARCHED, is_searched
 from gangsidecar.supervisor.progress_watch import ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart
@@ -27,7 +28,6 @@ UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
 GONE = "its process had ended, or had not parked in time"
-SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
 REFUSAL = (
     "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
     "read the variable from the environment in train"
@@ -50,6 +50,8 @@ class Workers:
         self._parking: Dict[int, parking.Parking] = {}
         self._takes_part = False
         """A process of the worker has said that it can park."""
+        self._refused = ""
+        """Why a process of the newest attempt was refused."""
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
         given = dict(os.environ)
@@ -111,8 +113,6 @@ class Workers:
         refusal = "" if command == launch.expanded(settings.command, before) else REFUSAL
         main = launch.begun(env, process.local_rank)
         output = self._progress.output()
-        if self._progress.is_searched:
-            refusal = SEARCHED
         pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
         self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
@@ -131,10 +131,11 @@ class Workers:
         """How the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
+        anew, self._refused = self._refused or (SEARCHED if is_searched(effect.run) else GONE), ""
         if self._warm is not None:
             return replace(self._warm.told, went_on=on)
         executed = len(effect.run.processes) - on
-        obstacle = GONE if executed else ""
+        obstacle = anew if executed else ""
         return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
 
     def _pid_of(self, local_rank: int) -> int:
@@ -149,6 +150,15 @@ class Workers:
         """Tell these processes to park."""
         for local_rank in park.local_ranks:
             self._parking[self._pid_of(local_rank)].stop(park)
+
+    def refuse(self, local_rank: int, why: str) -> None:
+        """Tell this process that it is started anew after a stop."""
+        self._refused = why
+        self._parking[self._pid_of(local_rank)].refuse(why)
+
+    def signal(self, signum: int, local_rank: int) -> None:
+        """Signal this process and what is below it."""
+        processes.signal_process(signum, self._pid_of(local_rank))
 
     def kill(self, local_rank: int) -> None:
         """SIGKILL one process; its end is told as ever."""

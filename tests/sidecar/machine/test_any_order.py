@@ -32,6 +32,7 @@ from gangsidecar.wire import (
     Progress,
     Request,
     Restore,
+    Source,
 )
 from tests.sidecar.machine.machines import IDENTITY, Driver, finish, hold, run
 
@@ -47,6 +48,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
             st.integers(0, 2),
             restore=st.sampled_from([None, Restore(3, "ram"), Restore(3, "shared", "/x")]),
             checkpointed=st.booleans(),
+            source=st.sampled_from([None, Source(pattern="(?P<step>1)"), Source(file="/f")]),
         ),
         st.builds(finish, attempts),
     )
@@ -98,8 +100,11 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 assert effect.run.session == "s1", "only this session's Run starts anything"
                 assert not terminated, "nothing starts after SIGTERM"
                 assert not alive, "no two workers at once"
-                assert before.phase is Phase.READY
+                waited = before.stop is not None and before.stop.of_parked and isinstance(event, TreeGone)
+                assert before.phase is (Phase.STOPPING if waited else Phase.READY)
                 assert before.directive is not None
+                searched = effect.run.source is not None and effect.run.source.pattern
+                assert not (searched and (effect.parked or before.parked)), "no output of another attempt is searched"
                 assert before.directive.attempt == effect.attempt, "only what is Ready at N runs N"
                 assert set(effect.parked) <= {one for one, _ in before.parked}, "only what has parked goes on"
                 spawned.add(effect.attempt)

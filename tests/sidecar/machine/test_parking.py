@@ -17,6 +17,7 @@ from gangsidecar.supervisor.machine import (
     PortsFound,
     Send,
     Signal,
+    SignalOne,
     Spawn,
     Started,
     Terminate,
@@ -47,6 +48,30 @@ def test_a_process_that_can_park_no_more_gets_the_signal() -> None:
     driver = running()
     driver.feed(Parkable(0), Parkable(0, can=False))
     assert driver.feed(hold(2)) == [Signal(15), Send()]
+
+
+def test_a_process_that_can_park_no_more_during_the_stop_gets_the_signal_alone() -> None:
+    driver = stopping(grace_ms=60_000)
+    assert driver.feed(Parkable(0, can=False)) == [SignalOne(15, 0)]
+    assert driver.feed(Parkable(0, can=False)) == []
+    driver.feed(Parked(0, 1), Parked(1, 1))
+    assert driver.state.parked == ((1, 11),)
+    due = driver.now + 60_000
+    assert driver.sleep() == [KillTree()]
+    assert driver.now == due, "it has the whole grace"
+
+
+def test_a_process_that_can_park_no_more_before_the_signal_gets_it_with_the_others() -> None:
+    driver = running(processes=2)
+    driver.feed(Parkable(0), Parkable(1), Watching(1, 1), hold(2))
+    assert driver.feed(Parkable(0, can=False)) == []
+    assert driver.sleep() == [Signal(15, (1,))]
+
+
+def test_a_process_that_can_park_no_more_after_sigkill_gets_nothing() -> None:
+    driver = stopping()
+    driver.sleep()
+    assert driver.feed(Parkable(0, can=False)) == []
 
 
 @pytest.mark.parametrize("why", ["finish", "terminate", "lease", "finish at once"])

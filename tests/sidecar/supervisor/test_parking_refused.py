@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.workers import GONE
+from gangsidecar.supervisor.workers import GONE, REFUSAL
 from gangsidecar.wire import Verb, WarmStart
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
@@ -47,8 +47,6 @@ def ends(parkable: Parkable) -> list[tuple[int | None, bool]]:
         "say(parked=str(attempt))",
         "say(run={})",
         "channel.sendall(b'nonsense\\n[]\\n1\\n\\xff\\n' + b'[' * 900 + b'\\n')",
-        "channel.sendall(b'x' * 100_000 if attempt else b'')",
-        "channel.close(); lines.close()",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "os.fork() or (say(parked=attempt), time.sleep(1000))",
     ],
@@ -57,6 +55,47 @@ def test_what_makes_no_sense_or_is_no_word_of_its_own_is_not_believed(parkable: 
     parkable.start(SAYS + says + "\ntime.sleep(1000)\n")
     parkable.run()
     assert ends(parkable) == KILLED
+
+
+@pytest.mark.parametrize(
+    "says", ["channel.sendall(b'x' * 100_000 if attempt else b'')", "channel.close(); lines.close()"]
+)
+def test_a_process_that_can_park_no_more_gets_the_signal(parkable: Parkable, says: str) -> None:
+    parkable.start(SAYS + says + "\ntime.sleep(1000)\n")
+    parkable.run()
+    ready = parkable.hold(grace_ms=60_000)
+    assert [(end.signal, end.stopped) for end in ready.ends] == [(signal.SIGTERM, True)]
+    assert ready.killed_ms is None
+
+
+def test_a_process_that_can_park_no_more_gets_the_signal_once(parkable: Parkable) -> None:
+    """What it has started gets it as well; another that parks does not."""
+    parkable.start(
+        "def noted(signum, frame):\n    note('signalled', os.getpid())\n    os._exit(0)\n"
+        "def left(gang):\n"
+        "    signal.signal(signal.SIGTERM, noted)\n"
+        "    child = os.fork()\n"
+        "    if os.environ['RANK'] == '1' and child:\n        os.kill(child, 9); os.wait(); steps(gang)\n"
+        "    note('begun', f'{gang.number} {os.environ[\"RANK\"]} {os.getpid()}') if child else None\n"
+        "    try:\n        gangclient_waits(gang) if child else time.sleep(1000)\n"
+        "    except gangclient.Restart:\n        pass\n"
+        "def gangclient_waits(gang):\n"
+        "    while not os.path.exists(os.environ['DIR'] + '/return'):\n        time.sleep(0.005)\n"
+        "gangclient.run(left)\n"
+        "time.sleep(1000)\n"
+    )
+    parkable.run({}, {})
+    pids = parkable.begun()
+    parkable.attempt += 1
+    parkable.member.sidecar.send(parkable.member.directive(parkable.attempt, Verb.HOLD, grace_ms=60_000))
+    parkable.member.sidecar.until(lambda report: report.attempt == parkable.attempt)
+    (parkable.member.folder / "return").touch()
+    ready = parkable.hold(grace_ms=60_000)
+    assert [(end.local_rank, end.stopped) for end in ready.ends] == [(0, True)]
+    signalled = parkable.noted("signalled")
+    assert len(signalled) == len(set(signalled)) == 2
+    assert str(pids[0]) in signalled
+    assert is_alive(pids[1])
 
 
 def test_a_process_that_says_it_has_parked_before_it_is_told_to_is_not_believed(parkable: Parkable) -> None:
@@ -187,6 +226,9 @@ def test_a_command_with_a_variable_of_the_attempt_is_started_anew(parkable: Park
     parkable.run()
     assert [(end.signal, end.stopped) for end in parkable.hold().ends] == [(15, True)]
     assert "its command has a variable of the attempt" in parkable.member.log
+    assert parkable.member.sidecar.last is not None
+    report = parkable.run(ready=parkable.member.sidecar.last)
+    assert report.warm_start == WarmStart(2, 0, 1, REFUSAL)
 
 
 @pytest.mark.parametrize(("wrapper", "goes_on"), [('exec "$@"', True), ('"$@"; exit', False)])

@@ -7,6 +7,7 @@ Invariant: **a worker of attempt N starts at most once in a session, and no two 
     a directive is obeyed   only if  order(new) > order(accepted)  and  accepted is not Finish
                             where    order = (attempt, Hold < Run < Finish)
 
+    Run of searched output  starts a worker only when what is parked is gone as well
     Run starts a worker     only if  now < leased_at + isolation_ms
                             where    leased_at = when the newest report was sent that a controller has heard
 
@@ -55,11 +56,13 @@ from gangsidecar.supervisor.machine.events import (
     Parked,
     PortsFound,
     Quit,
+    Refuse,
     RestoreMissing,
     RestoreSeen,
     Save,
     Send,
     Signal,
+    SignalOne,
     Spawn,
     Started,
     Terminate,
@@ -84,12 +87,14 @@ __all__ = [
     "Parked",
     "PortsFound",
     "Quit",
+    "Refuse",
     "RestoreMissing",
     "RestoreSeen",
     "Result",
     "Save",
     "Send",
     "Signal",
+    "SignalOne",
     "Spawn",
     "Started",
     "State",

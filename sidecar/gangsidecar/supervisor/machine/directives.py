@@ -22,6 +22,7 @@ from gangsidecar.supervisor.machine.events import (
     Send,
     Spawn,
 )
+from gangsidecar.supervisor.machine.parking import is_searched
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
 from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, shorten
 from gangsidecar.wire import Phase, Verb
@@ -65,8 +66,13 @@ def settle(state: State, now_ms: int) -> Result:
         return enter(state, now_ms, Phase.STOPPING), (ports,)
     if current is not None and current.verb is Verb.FINISH:
         return finish(state, now_ms)
-    came_to_nothing = current is not None and current.attempt != state.ran  # The Run was obeyed, and then cut off.
-    return enter(state, now_ms, Phase.READY if came_to_nothing else Phase.RUNNING), (Send(),)
+    if current is None or current.run is None or current.attempt == state.ran:
+        return enter(state, now_ms, Phase.RUNNING), (Send(),)
+    waited = is_searched(current.run) and state.phase is Phase.STOPPING  # For the end of what was parked.
+    if waited and state.terminated_at is None and not _is_cut_off(state, now_ms, current):
+        state, effects = _begin(state, now_ms, current.attempt, current.run)
+        return state, (*effects, Send())
+    return enter(state, now_ms, Phase.READY), (Send(),)  # The Run was obeyed, and then cut off.
 
 
 def ports_found(state: State, _now_ms: int, event: PortsFound) -> Result:
@@ -138,9 +144,16 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
     state = replace(
         state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0, missing_folder=False
     )
+    if state.parked and is_searched(run):
+        return end_parked(state, now_ms)  # The worker starts when they are gone: see settle.
+    return _begin(state, now_ms, new.attempt, run)
+
+
+def _begin(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
+    """Start the worker, or look for its restore point first."""
     if run.restore is not None and run.restore.path:
-        return replace(state, looking=True), (LookForRestore(new.attempt, run.restore),)
-    return _spawn(state, now_ms, new.attempt, run)
+        return replace(enter(state, now_ms, Phase.READY), looking=True), (LookForRestore(attempt, run.restore),)
+    return _spawn(state, now_ms, attempt, run)
 
 
 def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:

@@ -45,6 +45,8 @@ class Parkable:
 
     local_rank: int
     can: bool = True
+    refusal: str = ""
+    """Why its command keeps it from it, whatever it says; empty if it doesn't."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,22 @@ class Park:
 
 
 @dataclass(frozen=True)
+class Refuse:
+    """Tell this process that it will not be told to park, and why."""
+
+    local_rank: int
+    why: str
+
+
+@dataclass(frozen=True)
+class SignalOne:
+    """Send this signal to this one process and to what is below it."""
+
+    signum: int
+    local_rank: int
+
+
+@dataclass(frozen=True)
 class Kill:
     """SIGKILL this one process, which is parked."""
 
@@ -190,5 +208,5 @@ class Quit:
     """End with exit code 0, after the last report could be sent."""
 
 
-Effect = Union[Spawn, LookForRestore, FindPorts, Signal, Park, Kill, KillTree, Save, Send, Quit]
+Effect = Union[Spawn, LookForRestore, FindPorts, Signal, SignalOne, Park, Refuse, Kill, KillTree, Save, Send, Quit]
 Effects = Tuple[Effect, ...]
