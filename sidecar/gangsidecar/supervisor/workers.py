@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from dataclasses import replace
-from typing import Callable, Dict, Iterable, List, Optional, Set
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -19,7 +19,9 @@ from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.parking import SEARCHED, is_searched
 from gangsidecar.supervisor.progress_watch import ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
-from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart
+
+if TYPE_CHECKING:
+    from gangsidecar.supervisor.warm_start import WarmStart
 
 HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
@@ -59,7 +61,7 @@ class Workers:
         """What each process of each attempt gets."""
         self._mains: Dict[int, launch.MainProcess] = {}
         self._progress = ProgressWatch(loop, helpers, self._read)
-        self._warm = WarmStart(loop, self._warm_settings(), helpers) if settings.preload else None
+        self._warm = self._warm_start(helpers) if settings.preload else None
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains yet."""
@@ -214,12 +216,15 @@ class Workers:
         except OSError as error:
             log("warning", "the list of the worker's processes can't be written", file=path, reason=error)
 
-    def _warm_settings(self) -> WarmSettings:
+    def _warm_start(self, helpers: Set[int]) -> WarmStart:
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
+
         given = self._settings
         nothing = wire.Process(0, ())
-        return WarmSettings(
+        settings = WarmSettings(
             preload=given.preload,
             command=given.command,
             environment=launch.environment(self._environment, nothing, given.identity.pod, given.client),
             imports=os.path.join(self._folder, IMPORTS),
         )
+        return WarmStart(self._loop, settings, helpers)
