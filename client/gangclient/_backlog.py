@@ -11,10 +11,10 @@ import logging
 import os
 import threading
 from collections import deque
-from queue import SimpleQueue
 from typing import Deque, Optional
 
-from gangclient._http import FLUSH, PATIENCE, PAUSE, AwayError, Body, GangError, ask, ask_until
+from gangclient._background import Background
+from gangclient._http import PATIENCE, PAUSE, AwayError, Body, GangError, ask, ask_until
 
 MOST = 1000
 """Calls that are kept; beyond that, the oldest is forgotten."""
@@ -29,7 +29,7 @@ class _Kept:
         self.body = body
 
 
-class Backlog:
+class Backlog(Background):
     """Makes calls in order, and keeps those that the sidecar doesn't answer.
 
     The caller takes no lock, as for :class:`gangclient._sender.Sender`: each use of the deque is one atomic step. A
@@ -38,14 +38,11 @@ class Backlog:
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
-        self._begin()
+        super().__init__()
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
+        super()._begin()
         self._kept: Deque[_Kept] = deque()
-        self._wake: SimpleQueue[None] = SimpleQueue()
-        self._closing = threading.Event()
-        self._thread: Optional[threading.Thread] = None
 
     def tell(self, path: str, body: Body, deadline: float) -> Optional[Body]:
         """Post it; returns the answer, or None if the sidecar doesn't answer by now and the call is kept.
@@ -108,18 +105,9 @@ class Backlog:
             _log.debug("it was forgotten meanwhile")
         return True
 
-    def close(self) -> None:
-        """Let the thread end. It is not waited for."""
-        self._closing.set()
-        self._wake.put(None)
-        atexit.unregister(self._flush)
-
-    def _flush(self) -> None:
-        thread = self._thread
-        if thread is not None and self._pid == os.getpid():
-            self._closing.set()
-            self._wake.put(None)
-            thread.join(FLUSH if self._kept else 0)
+    @property
+    def _flush_seconds(self) -> float:
+        return super()._flush_seconds if self._kept else 0
 
 
 def log_refusal(error: Exception) -> None:

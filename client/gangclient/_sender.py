@@ -7,10 +7,9 @@ import logging
 import os
 import threading
 from collections import deque
-from queue import SimpleQueue
 from typing import Any, Callable, Deque, NamedTuple, Optional, Union
 
-from gangclient._http import FLUSH
+from gangclient._background import Background
 
 INTERVAL = 0.25
 """Seconds between two messages about progress; the first step of an attempt doesn't wait."""
@@ -37,7 +36,7 @@ class LoadedCall(NamedTuple):
 Message = Union[ProgressCall, LoadedCall]
 
 
-class Sender:
+class Sender(Background):
     """A daemon thread that sends the loading, the first step and, after that, the newest progress only.
 
     The caller takes no lock: setting an attribute, appending to a deque and SimpleQueue.put are safe at any moment, in
@@ -46,16 +45,13 @@ class Sender:
 
     def __init__(self, send: Callable[[Message], str]) -> None:
         self._send = send
-        self._begin()
+        super().__init__()
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
+        super()._begin()
         self._loaded: Optional[LoadedCall] = None
         self._first: Optional[ProgressCall] = None
         self._newest: Deque[ProgressCall] = deque(maxlen=1)
-        self._wake: SimpleQueue[None] = SimpleQueue()
-        self._closing = threading.Event()
-        self._thread: Optional[threading.Thread] = None
         self._complaint = ""
 
     def put(self, message: Message) -> None:
@@ -109,19 +105,6 @@ class Sender:
         if complaint and complaint != self._complaint:
             _log.warning("%s", complaint)
         self._complaint = complaint
-
-    def close(self) -> None:
-        """Let the thread end. It is not waited for."""
-        self._closing.set()
-        self._wake.put(None)
-        atexit.unregister(self._flush)
-
-    def _flush(self) -> None:
-        thread = self._thread
-        if thread is not None and self._pid == os.getpid():
-            self._closing.set()
-            self._wake.put(None)
-            thread.join(FLUSH)
 
 
 def duration(value: Any) -> float:
