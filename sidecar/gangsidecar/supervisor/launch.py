@@ -6,14 +6,11 @@ import json
 import os
 import re
 import signal
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence
 
 from gangsidecar import wire
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.machine import Exited
-
-if TYPE_CHECKING:
-    import socket
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -21,10 +18,6 @@ NOT_EXECUTABLE = 126
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
-
-
-Spawn = Callable[[List[str], Dict[str, str]], Tuple[int, "socket.socket"]]
-"""Starts a command with an environment; returns its pid and our end of its channel."""
 
 
 class MainProcess(NamedTuple):

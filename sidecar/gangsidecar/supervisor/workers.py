@@ -59,6 +59,10 @@ class Workers:
         given = dict(os.environ)
         self._environment = {**given, **caches.variables(settings.caches, settings.compilers, given)}
         """What each process of each attempt gets."""
+        nothing = wire.Process(0, ())
+        self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
+        """The environment of a process without what differs between attempts and processes."""
+        self._plain_command = launch.expanded(settings.command, self._plain)
         self._mains: Dict[int, launch.MainProcess] = {}
         self._progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
@@ -109,10 +113,8 @@ class Workers:
         Raises:
             OSError, ValueError: it could not be executed.
         """
-        settings = self._settings
-        before = launch.environment(self._environment, wire.Process(0, ()), settings.identity.pod, settings.client)
-        command = launch.expanded(settings.command, env)
-        refusal = "" if command == launch.expanded(settings.command, before) else REFUSAL
+        command = launch.expanded(self._settings.command, env)
+        refusal = "" if command == self._plain_command else REFUSAL
         main = launch.begun(env, process.local_rank)
         output = self._progress.output()
         pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env, output)
@@ -219,12 +221,10 @@ class Workers:
     def _warm_start(self, helpers: Set[int]) -> WarmStart:
         from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
 
-        given = self._settings
-        nothing = wire.Process(0, ())
         settings = WarmSettings(
-            preload=given.preload,
-            command=given.command,
-            environment=launch.environment(self._environment, nothing, given.identity.pod, given.client),
+            preload=self._settings.preload,
+            command=self._settings.command,
+            environment=self._plain,
             imports=os.path.join(self._folder, IMPORTS),
         )
         return WarmStart(self._loop, settings, helpers)
