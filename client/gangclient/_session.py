@@ -81,6 +81,7 @@ class Session:
     def run(self, train: Train[Result], open_channel: Open) -> Result:
         """Return what ``train`` returns in the attempt that isn't stopped."""
         states, threads = RandomStates(), set(threading.enumerate())
+        gc.freeze()  # What the script has imported lives on: the collection of each stop has no need to look at it.
         before = signal.signal(INTERRUPT, self._on_interrupt) if self._at_once else None
         channel = open_channel(self._on_stop, self._on_late)
         reason = ""

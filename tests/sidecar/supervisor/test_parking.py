@@ -90,6 +90,23 @@ def test_callbacks_run_first_and_hooks_before_it_parks(parkable: Parkable) -> No
     assert "aborting failed" in parkable.member.log
 
 
+def test_cycles_of_train_are_collected_without_a_search_of_what_was_there_before(parkable: Parkable) -> None:
+    parkable.start(
+        "import gc\n"
+        "class Model: pass\n"
+        "def train(gang):\n"
+        "    note('models', sum(type(one) is Model for one in gc.get_objects()))\n"
+        "    note('frozen', gc.get_freeze_count() > len(gc.get_objects()))\n"
+        "    model = Model()\n    model.itself = model\n"
+        "    steps(gang)\n"
+        "gangclient.run(train)\n"
+    )
+    for _ in range(3):
+        parkable.run()
+    assert parkable.noted("models") == ["0", "0", "0"]
+    assert set(parkable.noted("frozen")) == {"True"}
+
+
 def test_the_failed_rank_is_started_anew_and_the_others_go_on(parkable: Parkable) -> None:
     parkable.start(PLAIN)
     parkable.run({}, {}, {})
