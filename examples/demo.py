@@ -37,6 +37,8 @@ SAVE_EVERY = 20
 """As in the manifest."""
 BETWEEN = range(3, 13)
 """Steps after a checkpoint at which a fault costs some training."""
+WARM = "the template is ready"
+"""What a supervisor logs when its next restart forks."""
 RESTORED = re.compile(r"rank (\d+) attempt (\d+): (restored step \d+|starts from the beginning)")
 
 
@@ -97,6 +99,13 @@ class Run:
 
         return self.until(f"attempt {attempt} had made {steps} steps", holds)
 
+    def warms_up(self) -> None:
+        """Wait until each member has a template. It is made slowly beside the training, so that it takes no time of it."""
+        self.until("every member had a template", lambda seen: self._logs_with(WARM) == len(seen.processes()))
+
+    def _logs_with(self, words: str) -> int:
+        return sum(words in log.read_text() for log in self.state.path.glob("gangs/*/pods/*/worker.log"))
+
     def inject(self, *fault: str) -> None:
         """Inject a fault through the command line."""
         subprocess.run([sys.executable, "-m", "gangctl", "inject", self.name, *fault, *self.flags], check=True)
@@ -143,6 +152,9 @@ def disturbed(start: str) -> tuple[dict[str, Any], Run]:
     """Train with two faults. ``start``: the start type of the workers."""
     run = Run("demo", start)
     try:
+        run.reaches(1, 1)
+        if start == "Fork":
+            run.warms_up()
         before = processes(run.reaches(1, 45))
         heading("a worker is killed in mid-step: gangctl inject demo worker-1 --signal SIGKILL")
         run.inject("worker-1", "--signal", "SIGKILL")
