@@ -100,7 +100,7 @@ class Run:
         return self.until(f"attempt {attempt} had made {steps} steps", holds)
 
     def warms_up(self) -> None:
-        """Wait until each member has a template. It is made slowly beside the training, so that it takes no time of it."""
+        """Wait until each member has a template. It is made beside the training, slowly."""
         self.until("every member had a template", lambda seen: self._logs_with(WARM) == len(seen.processes()))
 
     def _logs_with(self, words: str) -> int:
