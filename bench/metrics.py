@@ -25,7 +25,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
-from gangctl.controller.health import Health
+from gangctl.controller.metrics import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
 from gangctl.telemetry.metrics.process import Metrics
@@ -168,7 +168,7 @@ async def measured(gangs: int) -> dict[str, float]:
         taking.append(time.perf_counter() - began)
     pause = KEPT_SECONDS * 1.05  # otherwise the same cached text is returned
     idle, stalls = Stalls(pause), Stalls(pause)
-    async with Health(list, metrics.exposition).serve("127.0.0.1", 0) as port:
+    async with MetricsServer(metrics.exposition, None).serve("127.0.0.1", 0) as port:
         async with idle.watched():
             await _other_process(port, 0, pause)
             await asyncio.sleep(ROUNDS * pause)

@@ -46,6 +46,7 @@ FULL: dict[str, Any] = {
     "terminationGracePeriodSeconds": 60,
     "networkPolicy": {"enabled": True},
     "metrics": {
+        "port": 9100,
         "annotations": False,
         "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "monitoring"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "monitoring"}},

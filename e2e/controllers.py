@@ -23,6 +23,8 @@ SLICE: Final = "gangctl-e2e"
 FIRST_PORT: Final = 18443
 HEALTH: Final = 100
 """The port of the probes is the port of the hub plus this."""
+METRICS: Final = 200
+"""The same for the port of the metrics."""
 
 
 @dataclass
@@ -63,7 +65,11 @@ class LocalControllers:
     controllers: list[Controller]
 
     async def start(self, name: str, server: str, **environment: str) -> Controller:
-        """Start a controller that uses the API server at ``server``. It replaces an ended one of the same name."""
+        """Start a controller that uses the API server at ``server``. It replaces an ended one of the same name.
+
+        Its metrics are plain HTTP, unless ``environment`` sets GANGCTL_METRICS_SECURE.
+        """
+        environment = {"GANGCTL_METRICS_SECURE": "false"} | environment
         kubeconfig = self.folder / f"{name}.kubeconfig"
         kubeconfig.write_text(json.dumps(self._kubeconfig(server)))
         kubeconfig.chmod(0o600)
@@ -73,7 +79,7 @@ class LocalControllers:
         words = (
             *(*self.enter, sys.executable, "-P", "-m", "gangctl.controller.kube", "--kubeconfig", str(kubeconfig)),
             *("--namespace", NAMESPACE, "--name", NAME, "--pod-name", name, "--pod-ip", self.address),
-            *("--hub-port", str(port), "--health-port", str(port + HEALTH)),
+            *("--hub-port", str(port), "--health-port", str(port + HEALTH), "--metrics-port", str(port + METRICS)),
             *("--url", f"wss://{NAME}.{NAMESPACE}.svc:8443/v1/connect", "--sidecar-image", self.sidecar_image),
         )
         with log.open("ab") as file:

@@ -51,6 +51,16 @@ def queries() -> list[str]:
 
 
 @dataclass(frozen=True)
+class Access:
+    """How a Prometheus gets metrics over HTTPS."""
+
+    token: str
+    ca: str
+    """PEM."""
+    server_name: str
+
+
+@dataclass(frozen=True)
 class Prometheus:
     """A running Prometheus."""
 
@@ -105,7 +115,12 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    folder: Path, targets: Sequence[str], port: int, host: str = "127.0.0.1", enter: Sequence[str] = ()
+    folder: Path,
+    targets: Sequence[str],
+    port: int,
+    host: str = "127.0.0.1",
+    enter: Sequence[str] = (),
+    access: Access | None = None,
 ) -> Iterator[Prometheus]:
     """A Prometheus that scrapes these addresses every second, stores exemplars, and evaluates the chart's alerts.
 
@@ -115,16 +130,28 @@ def prometheus(
         port: the port that it listens on.
         host: the address at which this process reaches it.
         enter: the prefix of a command that makes it run where the targets are.
+        access: how it gets metrics over HTTPS; None = plain HTTP.
 
     Raises:
         TimeoutError: it does not answer; its log is in the folder.
     """
+    scrape: dict[str, Any] = {
+        "job_name": "gangctl",
+        "honor_labels": True,
+        "static_configs": [{"targets": list(targets)}],
+    }
+    if access is not None:
+        (folder / "token").write_text(access.token, encoding="utf-8")
+        (folder / "ca.crt").write_text(access.ca, encoding="utf-8")
+        scrape |= {
+            "scheme": "https",
+            "authorization": {"credentials_file": str(folder / "token")},
+            "tls_config": {"ca_file": str(folder / "ca.crt"), "server_name": access.server_name},
+        }
     config = {
         "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],
-        "scrape_configs": [
-            {"job_name": "gangctl", "honor_labels": True, "static_configs": [{"targets": list(targets)}]}
-        ],
+        "scrape_configs": [scrape],
     }
     file = folder / "prometheus.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")

@@ -26,6 +26,10 @@ SETS: dict[str, dict[str, Any]] = {
     "a subchart": {"global": {"imageRegistry": "ignored"}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
 }
+TLS = {
+    "serverName": f"gangctl.{NAMESPACE}.svc",
+    "ca": {"secret": {"name": "gangctl-tls", "key": "ca.crt"}},
+}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
 
 
@@ -93,6 +97,8 @@ def test_ports_and_probes_agree(rendered: Rendered) -> None:
     ports = {port["name"]: port["containerPort"] for port in rendered.controller["ports"]}
     assert f"--hub-port={ports['hub']}" in rendered.controller["args"]
     assert f"--health-port={ports['health']}" in rendered.controller["args"]
+    assert f"--metrics-port={ports['metrics']}" in rendered.controller["args"]
+    assert len(set(ports.values())) == 3
     hub, *_ = (one["spec"]["ports"] for one in rendered.all("Service") if one["spec"].get("clusterIP") != "None")
     (port,) = hub
     assert (port["port"], port["targetPort"]) == (ports["hub"], "hub")
@@ -124,6 +130,8 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
     assert rendered.controller["args"] == [
         "--hub-port=8443",
         "--health-port=8080",
+        "--metrics-port=8444",
+        "--metrics-secure=true",
         "--log-format=json",
         "--log-level=info",
         "--lease-duration=15",
@@ -182,13 +190,14 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
         (SETS["full"], {}),
         (SETS["one namespace"], {"kubernetes.io/metadata.name": "research"}),
     ):
-        hub, health = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
+        hub, health, metrics = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
         (peer,) = hub["from"]
         assert peer["namespaceSelector"].get("matchLabels", {}) == namespaces
         assert peer["podSelector"]["matchExpressions"] == [{"key": f"{GROUP}/gang", "operator": "Exists"}]
         assert [port["port"] for port in hub["ports"]] == ["hub"]
         assert "from" not in health
         assert [port["port"] for port in health["ports"]] == ["health"]
+        assert [port["port"] for port in metrics["ports"]] == ["metrics"]
 
 
 def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
@@ -224,17 +233,25 @@ def _own_rules(rendered: Rendered) -> list[Object]:
 
 def test_objects_of_the_prometheus_operator_are_rendered_only_on_request(helm: Helm) -> None:
     kinds = {one["kind"] for one in helm.rendered().objects}
-    assert not {"ServiceMonitor", "PrometheusRule", "ConfigMap"} & kinds
-    assert helm.rendered().pod["metadata"]["annotations"] == {
+    assert not {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"} & kinds
+
+
+def test_annotations_lead_to_metrics_only_where_a_scrape_without_a_token_gets_them(helm: Helm) -> None:
+    assert "annotations" not in helm.rendered().pod["metadata"]
+    plain = helm.rendered({"metrics": {"secure": False, "port": 9100}})
+    assert plain.pod["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": "8080",
+        "prometheus.io/port": "9100",
         "prometheus.io/path": "/metrics",
     }
-    own = helm.rendered({"podAnnotations": {"prometheus.io/scrape": "false"}}).pod["metadata"]["annotations"]
-    assert own["prometheus.io/scrape"] == "false"
-    assert "annotations" not in helm.rendered({"metrics": {"annotations": False}}).pod["metadata"]
-    twice = {"metrics": {"annotations": True, "serviceMonitor": {"enabled": True}}}
-    assert "annotations" not in helm.rendered(twice).pod["metadata"]
+    assert {"--metrics-secure=false", "--metrics-port=9100"} < set(plain.controller["args"])
+    overridden = helm.rendered({"metrics": {"secure": False}, "podAnnotations": {"prometheus.io/scrape": "false"}})
+    assert overridden.pod["metadata"]["annotations"]["prometheus.io/scrape"] == "false"
+    off = helm.rendered({"metrics": {"secure": False, "annotations": False}})
+    assert "annotations" not in off.pod["metadata"]
+    for monitor in ("serviceMonitor", "podMonitor"):
+        twice = {"metrics": {"secure": False, monitor: {"enabled": True}}}
+        assert "annotations" not in helm.rendered(twice).pod["metadata"]
 
 
 def test_the_service_monitor_selects_every_replica_and_keeps_the_namespace_label_of_a_gang(helm: Helm) -> None:
@@ -250,6 +267,31 @@ def test_the_service_monitor_selects_every_replica_and_keeps_the_namespace_label
     assert (endpoint["port"], port["targetPort"] in names) == (port["name"], True)
     assert (endpoint["path"], endpoint["interval"], endpoint["honorLabels"]) == ("/metrics", "15s", True)
     assert monitor["metadata"]["labels"]["release"] == "monitoring"
+    assert (endpoint["scheme"], endpoint["bearerTokenFile"]) == (
+        "https",
+        "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    )
+    assert endpoint["tlsConfig"] == TLS
+    assert port["port"] == 9100
+    plain = helm.rendered({"metrics": {"secure": False, "serviceMonitor": {"enabled": True}}})
+    (endpoint,) = plain.one("ServiceMonitor")["spec"]["endpoints"]
+    assert not {"scheme", "bearerTokenFile", "tlsConfig"} & set(endpoint)
+
+
+def test_the_pod_monitor_shows_a_token_of_a_secret(helm: Helm) -> None:
+    asked = {"metrics": {"podMonitor": {"enabled": True, "tokenSecret": {"name": "scraper"}}}}
+    rendered = helm.rendered(asked)
+    monitor = rendered.one("PodMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= rendered.pod["metadata"]["labels"].items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "scraper", "key": "token"}}
+    assert (endpoint["port"], endpoint["scheme"], endpoint["tlsConfig"]) == ("metrics", "https", TLS)
+    refused = helm.template({"metrics": {"podMonitor": {"enabled": True}}})
+    assert refused.code != 0
+    assert "metrics.podMonitor.tokenSecret.name is empty" in refused.err
+    plain = helm.rendered({"metrics": {"secure": False, "podMonitor": {"enabled": True}}})
+    (endpoint,) = plain.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert not {"scheme", "authorization", "tlsConfig"} & set(endpoint)
 
 
 def test_rules_and_dashboard_are_rendered_as_in_their_files(helm: Helm) -> None:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pytest
 
 from e2e.chart import NAMESPACE, Helm, Object, Rendered, helm_program
+from e2e.rights import granted
 
 EVERYWHERE = ""
 
 GANGS = {
-    "gangctl.io/gangjobs": "get list watch",
-    "gangctl.io/gangjobs/status": "get patch update",
+    "gangctl.io/gangjobs": "get list watch delete",
+    "gangctl.io/gangjobs/status": "update",
     "gangctl.io/gangjobs/finalizers": "update",
     "/pods": "get list watch create delete",
     "events.k8s.io/events": "create patch",
-    "policy/poddisruptionbudgets": "get create patch update",
+    "policy/poddisruptionbudgets": "get create patch",
 }
 CLUSTER = {
-    "/nodes": "get list watch",
+    "/nodes": "list watch",
     "authentication.k8s.io/tokenreviews": "create",
+    "authorization.k8s.io/subjectaccessreviews": "create",
     "/openid/v1/jwks": "get",
     "/.well-known/openid-configuration": "get",
 }
@@ -40,6 +41,11 @@ def helm() -> Helm:
 
 def test_the_controller_has_exactly_these_rights(helm: Helm) -> None:
     assert _rights(helm.rendered()) == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN)}
+
+
+def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_a_token(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"metrics": {"secure": False}}))
+    assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"authorization.k8s.io/subjectaccessreviews create"}
 
 
 def test_with_one_watched_namespace_the_controller_has_no_write_rights_elsewhere(helm: Helm) -> None:
@@ -78,8 +84,10 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
     assert {name: _aggregated(one) for name, one in people.items()} == {
         "gangctl-editor": {"admin", "edit"},
         "gangctl-viewer": {"view"},
+        "gangctl-metrics-reader": set(),
     }
-    rights = {name: {right for rule in one["rules"] for right in _expanded(rule)} for name, one in people.items()}
+    rights = {name: {right for rule in one["rules"] for right in granted(rule)} for name, one in people.items()}
+    assert rights["gangctl-metrics-reader"] == {"/metrics get"}
     assert rights["gangctl-viewer"] == _listed(
         {"gangctl.io/gangjobs": "get list watch", "gangctl.io/gangjobs/status": "get list watch"}
     )
@@ -119,18 +127,8 @@ def _rights(rendered: Rendered) -> dict[str, set[str]]:
             if one["metadata"]["name"] == binding["roleRef"]["name"]
             and one["metadata"].get("namespace", EVERYWHERE) == namespace
         )
-        rights.setdefault(namespace, set()).update(right for rule in role["rules"] for right in _expanded(rule))
+        rights.setdefault(namespace, set()).update(right for rule in role["rules"] for right in granted(rule))
     return rights
-
-
-def _expanded(rule: Object) -> set[str]:
-    named = [f" {name}" for name in rule.get("resourceNames", [])] or [""]
-    groups = rule.get("apiGroups", [])
-    paths = [f"{group}/{resource}" for group, resource in product(groups, rule.get("resources", []))]
-    return {
-        f"{path}{name} {verb}"
-        for path, name, verb in product(paths + rule.get("nonResourceURLs", []), named, rule["verbs"])
-    }
 
 
 def _listed(rights: dict[str, str]) -> set[str]:

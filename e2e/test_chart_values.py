@@ -82,6 +82,8 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"logLevel": "loud"}, "/logLevel"),
         ({"hub": {"port": 443}}, "/hub/port"),
         ({"hub": {"port": 8080}}, "/hub/port"),
+        ({"metrics": {"port": 8080}}, "/metrics/port"),
+        ({"metrics": {"port": 8443}}, "hub.port and metrics.port are the same"),
         ({"hub": {"service": {"type": "ExternalName"}}}, "/hub/service/type"),
         ({"watchNamespace": ["a", "b"]}, "/watchNamespace"),
         ({"watchNamespace": "a,b"}, "/watchNamespace"),

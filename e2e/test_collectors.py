@@ -21,7 +21,7 @@ from e2e.api_proxy import ApiProxy
 from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.collectors import Collector, down, hanging, refusing
-from e2e.controllers import HEALTH, Controller, LocalControllers
+from e2e.controllers import METRICS, Controller, LocalControllers
 from e2e.gangs import Gang, has_stepped, sleepers
 from tests.wait import until, until_async
 
@@ -72,7 +72,7 @@ async def restarted(gang: Gang, uid: str, attempt: int, directory: Path) -> floa
 
 async def metrics(lab: Lab, controller: Controller) -> str:
     """The metrics of a controller; empty while it does not listen yet."""
-    url = f"http://{addresses.entrance(lab.control_plane.number)}:{controller.port + HEALTH}/metrics"
+    url = f"http://{addresses.entrance(lab.control_plane.number)}:{controller.port + METRICS}/metrics"
     try:
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()

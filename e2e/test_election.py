@@ -151,7 +151,7 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
                 "--hub-port",
                 str(port),
             ),
-            *("--health-port", str(free_port()), "--lease-duration", str(DURATION)),
+            *("--health-port", str(free_port()), "--metrics-port", str(free_port()), "--lease-duration", str(DURATION)),
             *("--renew-deadline", str(DEADLINE), "--retry-period", str(RETRY)),
         )
         with log.open("wb") as file:

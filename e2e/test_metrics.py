@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import http.client
 import json
 import re
@@ -22,11 +23,11 @@ from e2e.clusters import Cluster
 from e2e.gangs import Gang, trainers
 from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import Jaeger
-from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, promtool, queries
+from e2e.prometheus import REPOSITORY, RULES, Access, Prometheus, prometheus, promtool, queries
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
-from gangctl.controller.health import Health
+from gangctl.controller.metrics import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -149,13 +150,13 @@ async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_wa
 
     with prometheus(tmp_path, [f"127.0.0.1:{port}"], free_port()) as seen:
         first = measured(running)
-        async with Health(list, first.exposition).serve("127.0.0.1", port):
+        async with MetricsServer(first.exposition, None).serve("127.0.0.1", port):
             await asyncio.to_thread(look, seen, 'gangctl_incidents_total{namespace="research"}', 0)
             first.status_written(running, gathering, 0.01)
             await asyncio.to_thread(look, seen, "gangctl_incidents_total", 1)
             await asyncio.to_thread(look, seen, 'gangctl_gangs{phase="Gathering"}', 1)
         second = measured(gathering)
-        async with Health(list, second.exposition).serve("127.0.0.1", port):
+        async with MetricsServer(second.exposition, None).serve("127.0.0.1", port):
             await asyncio.to_thread(look, seen, "gangctl_incidents_total", 0)
             second.status_written(gathering, restarted, 0.01)
             await asyncio.to_thread(look, seen, 'gangctl_restarts_total{reason="Signal",level="Process"}', 1)
@@ -175,25 +176,44 @@ async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_wa
 
 
 async def test_promtool_accepts_the_exposed_metrics(running: GangJob) -> None:
-    async with Health(list, measured(running).exposition).serve("127.0.0.1", 0) as port:
+    async with MetricsServer(measured(running).exposition, None).serve("127.0.0.1", 0) as port:
         _, text = await asyncio.to_thread(get, "127.0.0.1", port)
     code, output = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
     assert (code, output) == (0, "")
 
 
 @pytest.fixture
-def watched(lab: Lab, cluster: Cluster, gangctl_installed: Installed, tmp_path: Path) -> Iterator[Prometheus]:  # noqa: ARG001 - its controllers are scraped
-    """A Prometheus that scrapes all controllers of the cluster, in a network that reaches pods."""
+def watched(
+    lab: Lab,
+    cluster: Cluster,
+    gangctl_installed: Installed,  # noqa: ARG001 - its controllers are scraped
+    namespace: str,
+    tmp_path: Path,
+) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes all controllers of the cluster, in a network that reaches pods.
+
+    It shows the token of a service account that may read metrics, and trusts the CA of the hub's Secret.
+    """
     words = ("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "-o", "json")
     pods = [one for one in json.loads(cluster.kubectl(*words))["items"] if "deletionTimestamp" not in one["metadata"]]
-    for pod in pods:
-        annotations = pod["metadata"]["annotations"]
-        assert annotations["prometheus.io/scrape"] == "true"
-        assert annotations["prometheus.io/path"] == "/metrics"
-    targets = [f"{pod['status']['podIP']}:{pod['metadata']['annotations']['prometheus.io/port']}" for pod in pods]
+    ports = {port["name"]: port["containerPort"] for port in pods[0]["spec"]["containers"][0]["ports"]}
+    targets = [f"{pod['status']['podIP']}:{ports['metrics']}" for pod in pods]
+    secret = json.loads(cluster.kubectl("get", "secret", "gangctl-tls", "-n", NAMESPACE, "-o", "json"))
+    ca = base64.b64decode(secret["data"]["ca.crt"]).decode()
+    token = cluster.kubectl("create", "token", "default", "-n", namespace, "--duration=1h").strip()
+    binding = ("clusterrolebinding", namespace)
+    cluster.kubectl(
+        *("create", *binding, "--clusterrole=gangctl-metrics-reader", f"--serviceaccount={namespace}:default")
+    )
     enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
-    with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter) as found:
-        yield found
+    access = Access(token, ca, f"gangctl.{NAMESPACE}.svc")
+    try:
+        with prometheus(
+            tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter, access
+        ) as found:
+            yield found
+    finally:
+        cluster.kubectl("delete", *binding)
 
 
 def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(

@@ -54,6 +54,9 @@ class Options:
     pod_ip: str
     hub_port: int
     health_port: int
+    metrics_port: int
+    metrics_secure: bool
+    """Whether scrapes go over TLS, and the API server says who may scrape."""
     kubeconfig: Path | None
     log_format: str
     log_level: str
@@ -102,6 +105,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         pod_ip=found.pod_ip,
         hub_port=found.hub_port,
         health_port=found.health_port,
+        metrics_port=found.metrics_port,
+        metrics_secure=found.metrics_secure == "true",
         kubeconfig=found.kubeconfig,
         log_format=found.log_format,
         log_level=found.log_level,
@@ -156,6 +161,10 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     process.add_argument("--hub-port", type=_port, default=8443, metavar="PORT", help=f"for sidecars, TLS {plain}")
     health = f"for /healthz and /readyz {plain}"
     process.add_argument("--health-port", type=_port, default=8080, metavar="PORT", help=health)
+    scraped = f"for /metrics {plain}"
+    process.add_argument("--metrics-port", type=_port, default=8444, metavar="PORT", help=scraped)
+    secure = "whether /metrics needs HTTPS and the token of a user who may get this URL"
+    add(process, "--metrics-secure", "GANGCTL_METRICS_SECURE", "true", secure, choices=("true", "false"))
     process.add_argument("--log-format", choices=logs.FORMATS, default="text", help=plain)
     process.add_argument("--log-level", choices=LEVELS, default="info", help=plain)
 

@@ -20,16 +20,18 @@ from gangctl import __version__
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.auth.certificates import CertificateRotator
+from gangctl.cluster.kube.auth.request_authorizer import RequestAuthorizer
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
-from gangctl.controller import flags
+from gangctl.controller import flags, metrics
 from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
+from gangctl.controller.metrics import MetricsServer, Security
 from gangctl.controller.wakes import Wakes
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import Directives
@@ -124,7 +126,10 @@ class Controller:
             )
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
-        self._health = Health(self.problems, self._metrics.exposition)
+        self._health = Health(self.problems)
+        authorizer = RequestAuthorizer(client, metrics.PATH)
+        security = Security(self._certificates.context, authorizer.refusal) if options.metrics_secure else None
+        self._metrics_server = MetricsServer(self._metrics.exposition, security)
 
     def problems(self) -> tuple[str, ...]:
         """Why this replica is not ready, a sentence each."""
@@ -137,7 +142,12 @@ class Controller:
 
     async def run(self, ended: asyncio.Event) -> None:
         """Serve until ``ended``; then close everything, release the Lease, and return."""
-        async with self._health.serve(self._options.host, self._options.health_port), asyncio.TaskGroup() as tasks:
+        host = self._options.host
+        async with (
+            self._health.serve(host, self._options.health_port),
+            self._metrics_server.serve(host, self._options.metrics_port),
+            asyncio.TaskGroup() as tasks,
+        ):
             parts = (self._health.beat(), self._cluster.watch(self._wake), self._serve(ended))
             *background, serving = [tasks.create_task(part) for part in parts]
             await ended.wait()

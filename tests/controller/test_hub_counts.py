@@ -13,12 +13,13 @@ from tests.controller.fake_sidecars import job, report, served
 from tests.controller.replicas import Replica, about, holder, replica, until_answered
 from tests.wait import until_async
 
+PLAIN = ("--metrics-secure", "false")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 async def shown(replica_: Replica) -> Samples:
     """Every sample that a replica exposes."""
-    url = f"http://127.0.0.1:{replica_.options.health_port}/metrics"
+    url = f"http://127.0.0.1:{replica_.options.metrics_port}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         text = await answer.text()
     samples = (sample for family in parsed(text) for sample in family.samples)
@@ -48,9 +49,9 @@ async def test_stale_messages_are_counted_by_reason() -> None:
 
 
 async def test_only_the_leader_reports_that_it_leads() -> None:
-    async with serving() as (api, _), replica(api, "first") as first:
+    async with serving() as (api, _), replica(api, "first", *PLAIN) as first:
         await first.until_it_leads()
-        async with replica(api, "second") as second:
+        async with replica(api, "second", *PLAIN) as second:
             await second.until_ready()
             await until_answered("the first replica leads", lambda: leading(first, second), [1.0, 0.0].__eq__)
             found = await shown(second)
@@ -65,7 +66,7 @@ async def test_only_the_leader_reports_that_it_leads() -> None:
 async def test_a_watch_that_is_forbidden_shows_in_the_metrics() -> None:
     async with serving() as (api, _):
         api.faults.append(about("pods", lambda: status(403, "Forbidden", "not for you")))
-        async with replica(api, "alone") as alone:
+        async with replica(api, "alone", *PLAIN) as alone:
             await until_answered(
                 "the watch of pods is broken", lambda: shown(alone), lambda found: broken(found, "pods") > 1
             )

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
-from gangctl.controller import server
+from gangctl.controller import pending, server
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 from tests.wait import until_async
@@ -97,7 +97,7 @@ async def test_large_messages_pass_the_small_tls_buffer_both_ways(tls: ssl.SSLCo
         sidecar = await dial(here)
         ends = tuple(wire.End(at, 0, 100, exit_code=3) for at in range(4000))
         text = wire.encode(report(ends=ends))
-        assert len(text) > 20 * server.TLS_BUFFER_BYTES
+        assert len(text) > 20 * pending.TLS_BUFFER_BYTES
         await sidecar.say(text)
         assert (await sidecar.hear()).reason == reason
         assert here.hub.heard("uid-g")[0].report.ends == ends
@@ -168,7 +168,7 @@ async def test_a_sidecar_is_refused_when_the_lease_is_lost_during_its_authentica
 
 
 async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "ADMISSION_SECONDS", 1)
+    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 1)
     async with served(tls) as here:
         sidecar = await dial(here)
         silent, one = await knock(here, tls=False)
@@ -212,7 +212,7 @@ async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, m
 async def test_a_request_without_an_upgrade_gets_a_short_answer_and_its_connection_is_closed(
     tls: ssl.SSLContext, sent: bytes, answered: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 2)
     async with served(tls) as here:
         reader, writer = await knock(here)
         writer.write(sent)

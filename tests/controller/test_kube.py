@@ -113,9 +113,10 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
             )
         )
         words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *QUICK)
-        ports = ("--hub-port", str(free_port()), "--health-port", str(free_port()), "--log-format", "json")
+        ports = [word for name in ("hub", "health", "metrics") for word in (f"--{name}-port", str(free_port()))]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports), stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports, "--log-format", "json"),
+            stderr=asyncio.subprocess.PIPE
         )
         await until_async("the process holds the Lease", lambda: holder(api) == "whole")
         told = time.monotonic()
@@ -148,6 +149,7 @@ def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: py
         (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is not JSON"),
         (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "the resources of a container"),
         (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
+        (("--namespace", "n", "--metrics-secure", "yes"), "invalid choice: 'yes'"),
     ],
 )
 def test_a_wrong_flag_is_refused_with_what_is_expected(

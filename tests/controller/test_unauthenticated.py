@@ -26,7 +26,7 @@ from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.port import MemberIdentity, Refusal
-from gangctl.controller import server
+from gangctl.controller import pending
 from gangsidecar import wire
 from tests.cluster.kube.auth.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.kube.fakeapi import serving as api_serving
@@ -193,7 +193,7 @@ async def test_two_thousand_garbage_connections_do_not_delay_a_report(here: Guar
 async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
     here: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 2)
     member = await here.dial(token())
     address = urlsplit(here.served.url)
     knocks = [

@@ -53,14 +53,19 @@ app.kubernetes.io/part-of: gangctl
 {{- printf "wss://%s.%s.svc:%d/v1/connect" (include "gangctl.fullname" .) .Release.Namespace (int .Values.hub.port) }}
 {{- end }}
 
+{{/* The Secret with the hub's certificates. */}}
+{{- define "gangctl.tlsSecret" -}}
+{{- printf "%s-tls" (include "gangctl.fullname" .) }}
+{{- end }}
+
 {{/* The controller's permissions for gangs and their pods. */}}
 {{- define "gangctl.gangRules" -}}
 - apiGroups: [gangctl.io]
   resources: [gangjobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]  # delete: ttlSecondsAfterFinished
 - apiGroups: [gangctl.io]
   resources: [gangjobs/status]
-  verbs: [get, patch, update]
+  verbs: [update]
 # For owner references with blockOwnerDeletion.
 - apiGroups: [gangctl.io]
   resources: [gangjobs/finalizers]
@@ -74,16 +79,34 @@ app.kubernetes.io/part-of: gangctl
   verbs: [create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch, update]
+  verbs: [get, create, patch]
 {{- end }}
 
-{{/* For a Prometheus that finds pods by annotations. With a ServiceMonitor, pods would be scraped twice. */}}
+{{/* For a Prometheus that finds pods by annotations: it sends no token. With a monitor, pods would be scraped twice. */}}
 {{- define "gangctl.scrapeAnnotations" -}}
-{{- if and .Values.metrics.annotations (not .Values.metrics.serviceMonitor.enabled) }}
+{{- $metrics := .Values.metrics }}
+{{- if and $metrics.annotations (not (or $metrics.secure $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled)) }}
 prometheus.io/scrape: "true"
-prometheus.io/port: "8080"
+prometheus.io/port: {{ $metrics.port | quote }}
 prometheus.io/path: /metrics
 {{- end }}
+{{- end }}
+
+{{/* How a ServiceMonitor or PodMonitor scrapes a controller. */}}
+{{- define "gangctl.endpoint" -}}
+port: metrics
+path: /metrics
+{{- if .Values.metrics.secure }}
+scheme: https
+tlsConfig:
+  serverName: {{ include "gangctl.fullname" . }}.{{ .Release.Namespace }}.svc
+  ca:
+    secret:
+      name: {{ include "gangctl.tlsSecret" . }}
+      key: ca.crt
+{{- end }}
+# Keep the label namespace, which is the gang's and not the controller's.
+honorLabels: true
 {{- end }}
 
 {{/* OpenTelemetry's standard variables. extraEnv overrides them. */}}

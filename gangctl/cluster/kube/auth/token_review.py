@@ -1,4 +1,4 @@
-"""TokenReviews: the API server authenticates tokens where the cluster doesn't publish its keys.
+"""TokenReviews: the API server authenticates sidecars' tokens where the cluster doesn't publish its keys.
 
 The rule: an answer is cached for a minute, and only a few reviews run at once. If too many wait, further sidecars are
 told to retry.
@@ -6,17 +6,15 @@ told to retry.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import time
-from collections import OrderedDict
 from typing import Final
 
 from pydantic import Field, ValidationError
 
-from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.kube.auth.claims import TokenClaims
+from gangctl.cluster.kube.auth.reviews import Reviews
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.decoding import Raw
 from gangctl.cluster.port import Refusal, RefusalReason
@@ -27,26 +25,45 @@ ACCEPTED_SECONDS: Final = 60.0
 REFUSED_SECONDS: Final = 10.0
 """Time for which a refused token is cached."""
 CONCURRENCY: Final = 8
-MAX_WAITING: Final = 500
-"""Maximum number of reviews that wait or run."""
-MAX_CACHED: Final = 10_000
 _USER: Final = "system:serviceaccount:"
 
 
-class _User(Raw):
+class ReviewedUser(Raw):
+    """Whom a token authenticates."""
+
     username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
     extra: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
-class _Status(Raw):
+class TokenStatus(Raw):
+    """What a TokenReview answers."""
+
     authenticated: bool = False
-    user: _User = _User()
+    user: ReviewedUser = ReviewedUser()
     audiences: tuple[str, ...] = ()
     error: str = ""
 
 
 class _Review(Raw):
-    status: _Status = _Status()
+    status: TokenStatus = TokenStatus()
+
+
+async def review_token(client: Client, token: str, audiences: tuple[str, ...] = ()) -> TokenStatus:
+    """The API server's answer about a token. ``audiences``: none = those of the API server itself.
+
+    Raises:
+        ClusterError: there is no answer.
+    """
+    spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    # It changes nothing, so a replica that doesn't lead may send it as well.
+    answer = await client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
+    try:
+        return _Review.model_validate_json(answer).status
+    except ValidationError as error:
+        raise Retryable("the API server's answer is no TokenReview") from error
 
 
 class TokenReviewer:
@@ -55,44 +72,21 @@ class TokenReviewer:
     def __init__(self, client: Client, audience: str) -> None:
         self._client = client
         self._audience = audience
-        self._slots = asyncio.Semaphore(CONCURRENCY)
-        self._waiting = 0
-        self._cache: OrderedDict[bytes, tuple[TokenClaims | Refusal, float]] = OrderedDict()
-        """By hash of the token: the answer, and until when (monotonic seconds) it is cached."""
+        self._reviews: Reviews[TokenClaims | Refusal] = Reviews(CONCURRENCY)
 
     async def review(self, token: str) -> TokenClaims | Refusal:
         """The API server's answer."""
-        digest = hashlib.sha256(token.encode()).digest()
-        cached = self._cache.get(digest)
-        if cached is not None and time.monotonic() < cached[1]:
-            return cached[0]
-        if self._waiting >= MAX_WAITING:
-            return Refusal(RefusalReason.CANNOT_VERIFY, "too many tokens wait for a review", retryable=True)
-        self._waiting += 1
+
+        async def ask() -> tuple[TokenClaims | Refusal, float]:
+            found = self._judged(await review_token(self._client, token, (self._audience,)))
+            return found, ACCEPTED_SECONDS if isinstance(found, TokenClaims) else REFUSED_SECONDS
+
         try:
-            async with self._slots:
-                found = await self._ask(token)
+            return await self._reviews.find(hashlib.sha256(token.encode()).digest(), ask)
         except ClusterError as error:
             return Refusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", retryable=True)
-        finally:
-            self._waiting -= 1
-        seconds = ACCEPTED_SECONDS if isinstance(found, TokenClaims) else REFUSED_SECONDS
-        self._cache[digest] = found, time.monotonic() + seconds
-        while len(self._cache) > MAX_CACHED:
-            self._cache.popitem(last=False)
-        return found
 
-    async def _ask(self, token: str) -> TokenClaims | Refusal:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [self._audience]},
-        }
-        answer = await self._client.request("POST", PATH, body=json.dumps(body).encode())
-        try:
-            status = _Review.model_validate_json(answer).status
-        except ValidationError:
-            return Refusal(RefusalReason.CANNOT_VERIFY, "the API server's answer is no TokenReview", retryable=True)
+    def _judged(self, status: TokenStatus) -> TokenClaims | Refusal:
         if not status.authenticated:
             return Refusal(RefusalReason.BAD_SIGNATURE, f"the API server doesn't accept the token: {status.error:.200}")
         if self._audience not in status.audiences:  # an authenticator that knows no audiences returns none

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.auth import token_review
+from gangctl.cluster.kube.auth import reviews, token_review
 from gangctl.cluster.port import Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
@@ -90,7 +90,7 @@ async def test_a_token_that_cannot_be_a_members_is_not_reviewed(auth: Authentica
 
 
 async def test_the_number_of_waiting_reviews_is_bounded(auth: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_review, "MAX_WAITING", 10)
+    monkeypatch.setattr(reviews, "MAX_WAITING", 10)
     auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, reviewed()
     auth.issuer.answering.clear()
     asked = {asyncio.ensure_future(auth.authenticate(sign(claims(jti=str(at))))) for at in range(60)}

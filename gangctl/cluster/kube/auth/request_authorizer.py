@@ -1,0 +1,108 @@
+"""Delegated authentication and authorization of HTTP requests, as kube-rbac-proxy and controller-runtime do it.
+
+The rule: a request is allowed only if the API server authenticates its bearer token (TokenReview, for the API server's
+own audience) and says that this user may use the verb on the path (SubjectAccessReview). Without an answer of the API
+server a request is refused, never allowed. An answer is cached for a minute at most, so a right that was taken away
+ends within that time. The token must never be logged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from pydantic import ValidationError
+
+from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.kube.auth.reviews import Reviews
+from gangctl.cluster.kube.auth.token_review import ReviewedUser, review_token
+from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.watch.decoding import Raw
+
+PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ALLOWED_SECONDS: Final = 60.0
+"""Time for which an allowed token is cached."""
+REFUSED_SECONDS: Final = 10.0
+"""Time for which a refused token is cached."""
+CONCURRENCY: Final = 1
+"""Anyone on the network can ask, and the controller's own requests must not wait for theirs."""
+MAX_TOKEN_CHARACTERS: Final = 16_384
+_SCHEME: Final = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRefusal:
+    """The answer to a request that isn't allowed."""
+
+    status: HTTPStatus
+    text: str
+    """A sentence for the client."""
+
+
+class _AccessStatus(Raw):
+    allowed: bool = False
+
+
+class _AccessReview(Raw):
+    status: _AccessStatus = _AccessStatus()
+
+
+class RequestAuthorizer:
+    """Decides about requests for one path with one verb."""
+
+    def __init__(self, client: Client, path: str, verb: str = "get") -> None:
+        """``path`` and ``verb``: the non-resource URL and the verb that a ClusterRole has to grant."""
+        self._client = client
+        self._path = path
+        self._verb = verb
+        self._reviews: Reviews[HttpRefusal | _Allowed] = Reviews(CONCURRENCY)
+
+    async def refusal(self, authorization: str) -> HttpRefusal | None:
+        """Why a request with this Authorization header is refused; None = it is allowed."""
+        token = authorization[len(_SCHEME) :].strip() if authorization.lower().startswith(_SCHEME) else ""
+        if not token or len(token) > MAX_TOKEN_CHARACTERS or not token.isascii():
+            return HttpRefusal(
+                HTTPStatus.UNAUTHORIZED, f"send a bearer token of a user who may {self._verb} {self._path}"
+            )
+
+        async def ask() -> tuple[HttpRefusal | _Allowed, float]:
+            found = await self._ask(token)
+            return found, ALLOWED_SECONDS if isinstance(found, _Allowed) else REFUSED_SECONDS
+
+        try:
+            found = await self._reviews.find(hashlib.sha256(token.encode()).digest(), ask)
+        except ClusterError as error:
+            return HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token can't be reviewed now: {error}")
+        return None if isinstance(found, _Allowed) else found
+
+    async def _ask(self, token: str) -> HttpRefusal | _Allowed:
+        status = await review_token(self._client, token)
+        if not status.authenticated:
+            return HttpRefusal(HTTPStatus.UNAUTHORIZED, "the API server doesn't accept the token")
+        if await self._may(status.user):
+            return _Allowed()
+        text = f"user {status.user.username} may not {self._verb} {self._path}: bind a ClusterRole that grants it"
+        return HttpRefusal(HTTPStatus.FORBIDDEN, text)
+
+    async def _may(self, user: ReviewedUser) -> bool:
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+            "nonResourceAttributes": {"path": self._path, "verb": self._verb},
+        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await self._client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
+        try:
+            return _AccessReview.model_validate_json(answer).status.allowed
+        except ValidationError as error:
+            raise Retryable("the API server's answer is no SubjectAccessReview") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """The token may be used."""
