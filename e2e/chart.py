@@ -63,6 +63,10 @@ FULL: dict[str, Any] = {
 """All values that can be set together, each one other than its default."""
 
 
+REGISTRY = "registry.example"
+"""The registry of images, where a test sets no other: the chart has no default."""
+
+
 def helm_program() -> Path:
     """The Helm of the e2e programs, else in GANGCTL_E2E_BIN, else in PATH.
 
@@ -92,16 +96,16 @@ class Helm:
     program: Path
 
     def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> Result:
-        """Run a command of Helm with these values over the chart's own; it has no cluster."""
+        """Run a command of Helm with these values and REGISTRY over the chart's own; None = no values. It has no cluster."""
         command = [self.program, *arguments, *([] if values is None else ["--values=-"])]
         env = {**os.environ, "KUBECONFIG": os.devnull}
-        given = json.dumps(values)  # which is YAML
+        given = json.dumps({"global": {"imageRegistry": REGISTRY}} | dict(values or {}))  # which is YAML
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=env)
         return Result(done.returncode, done.stdout, done.stderr)
 
     def template(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Result:
         """Render the chart."""
-        return self.run("template", release, CHART, f"--namespace={NAMESPACE}", values=values)
+        return self.run("template", release, CHART, f"--namespace={NAMESPACE}", values=values or {})
 
     def rendered(self, values: Mapping[str, Any] | None = None, release: str = "gangctl") -> Rendered:
         """What the chart renders to; rendering must succeed."""

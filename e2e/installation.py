@@ -65,5 +65,5 @@ def helm(cluster: Cluster, *words: str) -> str:
 
 
 def _image(value: str, name: str) -> list[str]:
-    repository, _, tag = name.removeprefix("docker.io/").rpartition(":")
+    repository, _, tag = name.rpartition(":")
     return ["--set-string", f"{value}.repository={repository}", "--set-string", f"{value}.tag={tag}"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.chart import CHART, FULL, NAMESPACE, REPOSITORY, Helm, Object, Rendered, helm_program
+from e2e.chart import CHART, FULL, NAMESPACE, REGISTRY, REPOSITORY, Helm, Object, Rendered, helm_program
 from gangctl.api.manifest import load
 from gangctl.api.version import GROUP
 
@@ -23,7 +23,7 @@ SETS: dict[str, dict[str, Any]] = {
     "another name": {"fullnameOverride": "restarter"},
     "another part of the name": {"nameOverride": "restarter"},
     "rights from elsewhere": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
-    "a subchart": {"global": {"imageRegistry": "ignored"}},
+    "a subchart": {"global": {"imageRegistry": "mirror.example:5000/team/", "another": True}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
 }
 TLS = {
@@ -123,10 +123,10 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_WATCH_NAMESPACE": "",
         "GANGCTL_URL": "wss://gangctl.gangctl-system.svc:8443/v1/connect",
         "GANGCTL_AUDIENCE": "gangctl.io",
-        "GANGCTL_SIDECAR_IMAGE": f"gangctl/sidecar:{_version()}",
+        "GANGCTL_SIDECAR_IMAGE": f"{REGISTRY}/gangctl/sidecar:{_version()}",
         "GANGCTL_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
     }
-    assert rendered.controller["image"] == f"gangctl/controller:{_version()}"
+    assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [
         "--hub-port=8443",
         "--health-port=8080",
@@ -139,6 +139,42 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "--retry-period=2",
     ]
     assert rendered.one("Deployment")["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize(
+    ("registry", "repository", "image"),
+    [
+        ("mirror.example", "gangctl/controller", "mirror.example/gangctl/controller"),
+        ("mirror.example:5000/team/", "gangctl/controller", "mirror.example:5000/team/gangctl/controller"),
+        ("mirror.example", "another.example/x/controller", "another.example/x/controller"),
+        ("", "another.example/x/controller", "another.example/x/controller"),
+        ("", "localhost/controller", "localhost/controller"),
+        ("", "registry:5000/controller", "registry:5000/controller"),
+    ],
+)
+def test_an_image_comes_from_the_registry_that_its_repository_names_else_from_the_global_one(
+    helm: Helm, registry: str, repository: str, image: str
+) -> None:
+    own = {"repository": repository}
+    rendered = helm.rendered(
+        {"global": {"imageRegistry": registry}, "image": own, "sidecar": {"image": {"repository": "r.example/s"}}}
+    )
+    assert rendered.controller["image"] == f"{image}:{_version()}"
+    assert rendered.environment["GANGCTL_SIDECAR_IMAGE"] == f"r.example/s:{_version()}"
+
+
+@pytest.mark.parametrize("repository", ["gangctl/controller", "controller", "gangctl.io"])
+def test_the_chart_fails_without_a_registry_and_says_what_to_set(helm: Helm, repository: str) -> None:
+    nowhere = {"global": {"imageRegistry": ""}}
+    qualified = {"repository": "r.example/gangctl/x"}
+    for value, values in (
+        ("image", {"image": {"repository": repository}, "sidecar": {"image": qualified}}),
+        ("sidecar.image", {"image": qualified, "sidecar": {"image": {"repository": repository}}}),
+    ):
+        result = helm.template(nowhere | values)
+        assert result.code != 0
+        assert f'{value}.repository "{repository}" names no registry' in result.err
+        assert "Set global.imageRegistry" in result.err
 
 
 def test_the_controller_has_every_flag_that_the_chart_sets(helm: Helm) -> None:
@@ -201,7 +237,7 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
 
 
 def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
-    result = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client")
+    result = helm.run("install", "gangctl", CHART, f"--namespace={NAMESPACE}", "--dry-run=client", values={})
     assert result.code == 0, result.err
     notes = result.out.partition("NOTES:")[2]
     assert f"kubectl -n {NAMESPACE} rollout status deployment/gangctl" in notes

@@ -127,6 +127,6 @@ def _leaves(root: Object, schema: Object, value: Any, path: str) -> Iterator[tup
     if "properties" not in schema or value == {}:
         yield path, json.dumps(value)
         return
-    assert set(schema["properties"]) - {"global"} == set(value), path or "values.yaml and its schema"
+    assert set(schema["properties"]) == set(value), path or "values.yaml and its schema"
     for key, below in value.items():
         yield from _leaves(root, schema["properties"][key], below, f"{path}.{key}" if path else key)

@@ -151,6 +151,7 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
                 "--hub-port",
                 str(port),
             ),
+            *("--sidecar-image", "registry.example/gangctl/sidecar:1"),
             *("--health-port", str(free_port()), "--metrics-port", str(free_port()), "--lease-duration", str(DURATION)),
             *("--renew-deadline", str(DEADLINE), "--retry-period", str(RETRY)),
         )

@@ -26,7 +26,7 @@ from e2e.images.store import PAUSE, Image, Layer, Store, key
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REPOSITORY = "docker.io/gangctl"
-"""The chart's values have the same."""
+"""Never pulled: the images are loaded on the nodes. Manifests of tests name them without the registry."""
 
 SITE = "opt/gangctl/lib"
 WORKSPACE = "opt/gangctl/examples"

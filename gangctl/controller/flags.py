@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gangctl import __version__
 from gangctl.cluster.kube.leases.leadership import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.telemetry import logs
@@ -31,7 +30,8 @@ running. It needs the permissions of the chart's ClusterRole, and the CRD gangjo
 EPILOG: Final = """\
 Outside of a cluster it stands for election like any replica. Sidecars must be able to reach it at --pod-ip:
 
-  python -m gangctl.controller.kube --kubeconfig ~/.kube/config --namespace gangctl-system --pod-ip 192.0.2.7
+  python -m gangctl.controller.kube --kubeconfig ~/.kube/config --namespace gangctl-system --pod-ip 192.0.2.7 \
+    --sidecar-image registry.example/gangctl/sidecar:0.1.0
 
 It exports traces of restarts by OTLP over HTTP if OTEL_EXPORTER_OTLP_ENDPOINT is set, for example to
 http://collector:4318. It respects the other standard OTEL_* variables too (_HEADERS, _TIMEOUT and _CERTIFICATE of the
@@ -79,6 +79,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     found = parser.parse_args(arguments)
     if not found.namespace:
         parser.error("--namespace (or POD_NAMESPACE) is required: the namespace of its Lease, Secret and Service")
+    if not found.sidecar_image:
+        parser.error("--sidecar-image (or GANGCTL_SIDECAR_IMAGE) is required: the image of gangctl's containers in pods")
     if not found.retry_period * 2 <= found.renew_deadline < found.lease_duration:
         parser.error(
             "2 * --retry-period <= --renew-deadline < --lease-duration must hold: a leader retries a few times before "
@@ -138,7 +140,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     watched = "the only namespace whose GangJobs it controls; all if empty"
     add(gangs, "--watch-namespace", "GANGCTL_WATCH_NAMESPACE", "", watched)
     image = "the image of gangctl's containers in the pods"
-    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", f"gangctl/sidecar:{__version__}", image)
+    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", "", image)
     policies = ("Always", "IfNotPresent", "Never")
     policy = "the pull policy of that image"
     add(

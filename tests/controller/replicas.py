@@ -76,7 +76,8 @@ async def until_answered(what: str, ask: Callable[[], Awaitable[T]], expected: C
 @asynccontextmanager
 async def replica(api: FakeApi, name: str, *more: str) -> AsyncIterator[Replica]:
     """A controller that runs until ``ended`` is set, at the latest until the end of the block."""
-    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(free_port()))
+    image = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
+    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(free_port()), *image)
     ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
     found = Replica(name, flags.parse([*words, *ports, *QUICK, *more]))
     async with Client(api.credentials()) as client:

@@ -21,6 +21,9 @@ from tests.controller.replicas import QUICK, about, free_port, holder, replica, 
 from tests.wait import until_async
 
 
+SIDECAR = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
+
+
 async def test_two_replicas_are_ready_and_the_standby_names_the_leader() -> None:
     async with serving() as (api, _), replica(api, "first") as first:
         await first.until_it_leads()
@@ -112,7 +115,7 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
                 }
             )
         )
-        words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *QUICK)
+        words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *SIDECAR, *QUICK)
         ports = [word for name in ("hub", "health", "metrics") for word in (f"--{name}-port", str(free_port()))]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports, "--log-format", "json"),
@@ -131,7 +134,7 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
 
 
 def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert main(["--namespace", "n", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert main(["--namespace", "n", *SIDECAR, "--kubeconfig", str(tmp_path / "none")]) == 1
     assert (
         f"the controller cannot run: no cluster is configured: there is no kubeconfig at {tmp_path / 'none'}"
         in caplog.text
@@ -142,10 +145,11 @@ def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: py
     ("words", "said"),
     [
         ((), "--namespace (or POD_NAMESPACE) is required"),
-        (("--namespace", "n", "--renew-deadline", "20"), "--renew-deadline < --lease-duration"),
-        (("--namespace", "n", "--retry-period", "9"), "a leader retries a few times"),
-        (("--namespace", "n", "--lease-duration", "15.5"), "is not a whole number of seconds"),
-        (("--namespace", "n", "--url", "http://x/"), "is not wss://HOST:PORT/v1/connect"),
+        (("--namespace", "n"), "--sidecar-image (or GANGCTL_SIDECAR_IMAGE) is required"),
+        (("--namespace", "n", *SIDECAR, "--renew-deadline", "20"), "--renew-deadline < --lease-duration"),
+        (("--namespace", "n", *SIDECAR, "--retry-period", "9"), "a leader retries a few times"),
+        (("--namespace", "n", *SIDECAR, "--lease-duration", "15.5"), "is not a whole number of seconds"),
+        (("--namespace", "n", *SIDECAR, "--url", "http://x/"), "is not wss://HOST:PORT/v1/connect"),
         (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is not JSON"),
         (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "the resources of a container"),
         (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
@@ -168,6 +172,7 @@ def test_the_environment_sets_the_defaults_of_flags(monkeypatch: pytest.MonkeyPa
         "POD_NAME": "gangctl-7d9",
         "POD_IP": "fd00::7",
         "GANGCTL_NAME": "gc",
+        "GANGCTL_SIDECAR_IMAGE": "registry.example/gangctl/sidecar:1",
     }
     environment["GANGCTL_SIDECAR_RESOURCES"] = '{"requests": {"cpu": "10m"}}'
     monkeypatch.setattr(os, "environ", environment)

@@ -43,10 +43,22 @@ app.kubernetes.io/part-of: gangctl
 {{- end }}
 {{- end }}
 
-{{/* Image reference of {image, appVersion}: repository:tag, or repository@digest if the tag is a digest. */}}
+{{/*
+Image reference of {root, image, value}: repository:tag, or repository@digest if the tag is a digest. There is no default
+registry: nodes would take the image from a public one, where anyone might own the name.
+*/}}
 {{- define "gangctl.image" -}}
-{{- $tag := default .appVersion .image.tag }}
-{{- printf "%s%s%s" .image.repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag }}
+{{- $repository := .image.repository }}
+{{- $host := splitList "/" $repository | first }}
+{{- if not (and (contains "/" $repository) (or (contains "." $host) (contains ":" $host) (eq "localhost" $host))) }}
+{{- $registry := .root.Values.global.imageRegistry | trimSuffix "/" }}
+{{- if not $registry }}
+{{- fail (printf "%s.repository %q names no registry, so nodes would pull it from a public one, where anyone might own the name. Set global.imageRegistry to the registry that has gangctl's images, or %s.repository to HOST/PATH. docs/tasks/install.md says how to build or mirror the images" .value $repository .value) }}
+{{- end }}
+{{- $repository = printf "%s/%s" $registry $repository }}
+{{- end }}
+{{- $tag := default .root.Chart.AppVersion .image.tag }}
+{{- printf "%s%s%s" $repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag }}
 {{- end }}
 
 {{- define "gangctl.url" -}}
