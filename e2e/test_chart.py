@@ -19,7 +19,7 @@ SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "full": FULL,
     "one replica": {"replicaCount": 1},
-    "one namespace": {"watchNamespace": "research", "networkPolicy": {"enabled": True}},
+    "two namespaces": {"watchNamespaces": ["research", "training"], "networkPolicy": {"enabled": True}},
     "another name": {"fullnameOverride": "restarter"},
     "another part of the name": {"nameOverride": "restarter"},
     "rights from elsewhere": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
@@ -120,7 +120,7 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "POD_NAME": "metadata.name",
         "POD_IP": "status.podIP",
         "GANGCTL_NAME": "gangctl",
-        "GANGCTL_WATCH_NAMESPACE": "",
+        "GANGCTL_WATCH_NAMESPACES": "",
         "GANGCTL_URL": "wss://gangctl.gangctl-system.svc:8443/v1/connect",
         "GANGCTL_AUDIENCE": "gangctl.io",
         "GANGCTL_SIDECAR_IMAGE": f"{REGISTRY}/gangctl/sidecar:{_version()}",
@@ -223,12 +223,15 @@ def test_more_than_one_replica_gets_a_disruption_budget(helm: Helm) -> None:
 def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) -> None:
     assert not helm.rendered().all("NetworkPolicy")
     for values, namespaces in (
-        (SETS["full"], {}),
-        (SETS["one namespace"], {"kubernetes.io/metadata.name": "research"}),
+        (SETS["full"], []),
+        (
+            SETS["two namespaces"],
+            [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["research", "training"]}],
+        ),
     ):
         hub, health, metrics = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
         (peer,) = hub["from"]
-        assert peer["namespaceSelector"].get("matchLabels", {}) == namespaces
+        assert peer["namespaceSelector"].get("matchExpressions", []) == namespaces
         assert peer["podSelector"]["matchExpressions"] == [{"key": f"{GROUP}/gang", "operator": "Exists"}]
         assert [port["port"] for port in hub["ports"]] == ["hub"]
         assert "from" not in health
@@ -249,7 +252,7 @@ def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None
 
 def test_the_notes_warn_of_a_single_replica(helm: Helm) -> None:
     result = helm.run(
-        "install", "gangctl", CHART, "--dry-run=client", values={"replicaCount": 1, "watchNamespace": "lab"}
+        "install", "gangctl", CHART, "--dry-run=client", values={"replicaCount": 1, "watchNamespaces": ["lab"]}
     )
     assert "while the controller's pod is away" in result.out
     assert "kubectl -n lab get gangjobs" in result.out

@@ -48,24 +48,25 @@ def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"authorization.k8s.io/subjectaccessreviews create"}
 
 
-def test_with_one_watched_namespace_the_controller_has_no_write_rights_elsewhere(helm: Helm) -> None:
-    assert _rights(helm.rendered({"watchNamespace": "research"})) == {
+def test_with_watched_namespaces_the_controller_has_no_write_rights_elsewhere(helm: Helm) -> None:
+    assert _rights(helm.rendered({"watchNamespaces": ["research", "training"]})) == {
         EVERYWHERE: _listed(CLUSTER),
         "research": _listed(GANGS),
+        "training": _listed(GANGS),
         NAMESPACE: _listed(OWN),
     }
 
 
 def test_with_its_own_namespace_watched_the_controller_has_two_separate_roles(helm: Helm) -> None:
-    assert _rights(helm.rendered({"watchNamespace": NAMESPACE})) == {
+    assert _rights(helm.rendered({"watchNamespaces": [NAMESPACE]})) == {
         EVERYWHERE: _listed(CLUSTER),
         NAMESPACE: _listed(GANGS) | _listed(OWN),
     }
 
 
-@pytest.mark.parametrize("watched", ["", "research", NAMESPACE])
-def test_no_right_leads_to_more_rights(helm: Helm, watched: str) -> None:
-    rendered = helm.rendered({"watchNamespace": watched})
+@pytest.mark.parametrize("watched", [[], ["research", "training"], [NAMESPACE]])
+def test_no_right_leads_to_more_rights(helm: Helm, watched: list[str]) -> None:
+    rendered = helm.rendered({"watchNamespaces": watched})
     for role in (*rendered.all("ClusterRole"), *rendered.all("Role")):
         for rule in role["rules"]:
             assert not [value for values in rule.values() for value in values if "*" in value]

@@ -144,7 +144,7 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
             *(
                 "--namespace",
                 namespace,
-                "--watch-namespace",
+                "--watch-namespaces",
                 namespace,
                 "--pod-name",
                 home.name,

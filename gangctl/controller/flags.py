@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from gangsidecar.wire import CONNECT_PATH
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 LARGEST_PORT: Final = 65535
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
@@ -94,7 +96,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         settings=KubeSettings(
             namespace=found.namespace,
             name=found.name,
-            watch_namespace=found.watch_namespace,
+            watch_namespaces=found.watch_namespaces,
             sidecar_image=found.sidecar_image,
             sidecar_image_pull_policy=found.sidecar_image_pull_policy,
             sidecar_resources=found.sidecar_resources,
@@ -137,8 +139,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     place.add_argument("--kubeconfig", type=Path, help=kubeconfig)
 
     gangs = parser.add_argument_group("gangs and their pods")
-    watched = "the only namespace whose GangJobs it controls; all if empty"
-    add(gangs, "--watch-namespace", "GANGCTL_WATCH_NAMESPACE", "", watched)
+    watched = "the only namespaces whose GangJobs it controls, separated by commas; all if empty"
+    add(gangs, "--watch-namespaces", "GANGCTL_WATCH_NAMESPACES", "", watched, type=_namespaces)
     image = "the image of gangctl's containers in the pods"
     add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", "", image)
     policies = ("Always", "IfNotPresent", "Never")
@@ -188,6 +190,14 @@ def _mapping(text: str) -> Mapping[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(found, dict) or found.keys() - {"requests", "limits", "claims"}:
         raise argparse.ArgumentTypeError('it must be the resources of a container, as in {"requests": {"cpu": "10m"}}')
+    return found
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+    for one in found:
+        if not _LABEL.fullmatch(one):
+            raise argparse.ArgumentTypeError(f"{one!r} is not the name of a namespace")
     return found
 
 

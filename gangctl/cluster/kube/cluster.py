@@ -27,7 +27,7 @@ from gangctl.core.policy.pods import CreatePod, DeletePod
 
 
 class KubeCluster:
-    """A Kubernetes cluster, or one namespace of it. The port says what each method promises."""
+    """A Kubernetes cluster, or some namespaces of it. The port says what each method promises."""
 
     def __init__(
         self, client: Client, settings: KubeSettings, *, ca: Callable[[], str], authenticator: TokenAuthenticator
@@ -39,7 +39,7 @@ class KubeCluster:
         self._ca = ca
         self._authenticator = authenticator
         self._changed: Callable[[str], None] = lambda _uid: None
-        self._informers = Informers(client, settings.watch_namespace)
+        self._informers = Informers(client, settings.watch_namespaces)
         self._gang_writer = GangWriter(client, self._informers.gangs)
         self._pod_writer = PodWriter(client, self._informers.pods, self._build)
         self._pod_admission = PodAdmission(

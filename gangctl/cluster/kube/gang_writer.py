@@ -16,8 +16,8 @@ from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NoAnswer, NotFound, Rejected
 from gangctl.cluster.kube.watch.decoding import kind_of
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
 from gangctl.cluster.kube.watch.projections import GANGS, KubeGang
-from gangctl.cluster.kube.watch.reflector import Reflector
 
 LARGE_BYTES: Final = 1 << 20
 """Size of an object that etcd may reject; its limit is 1.5 MiB by default."""
@@ -26,7 +26,7 @@ LARGE_BYTES: Final = 1 << 20
 class GangWriter:
     """Writes GangJobs."""
 
-    def __init__(self, client: Client, gangs: Reflector[KubeGang]) -> None:
+    def __init__(self, client: Client, gangs: NamespacedCopy[KubeGang]) -> None:
         """``gangs``: the informer that gets what was written."""
         self.failures = Counter({"Conflict": 0, "Retryable": 0, "Terminal": 0})
         """Number of failed status writes. Each kind is there from the beginning, so that a first failure counts."""

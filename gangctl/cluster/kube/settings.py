@@ -15,8 +15,8 @@ class KubeSettings:
     """Namespace of the controller, with its Lease, Secret and Service."""
     name: str = "gangctl"
     """Prefix of the names of its Lease, Secret and Service. Two installations in one namespace need different ones."""
-    watch_namespace: str = ""
-    """The only namespace whose gangs it manages; empty = all namespaces."""
+    watch_namespaces: tuple[str, ...] = ()
+    """The only namespaces whose gangs it manages; none = all namespaces."""
     sidecar_image: str
     """Image of the containers that gangctl adds to pods."""
     sidecar_image_pull_policy: str = "IfNotPresent"

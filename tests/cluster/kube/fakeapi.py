@@ -152,7 +152,7 @@ class FakeApi:
         if request.method == "POST":
             return await self._create(request, plural, namespace)
         if name is None:
-            return await (self._watch if "watch" in request.query else self._list)(request, plural)
+            return await (self._watch if "watch" in request.query else self._list)(request, plural, namespace)
         stored = self.objects.get((plural, namespace, name))
         if stored is None:
             return status(404, "NotFound", f'{plural} "{name}" not found')
@@ -160,8 +160,8 @@ class FakeApi:
             return web.json_response(stored)
         return await self._change(request, stored, (plural, namespace, name))
 
-    async def _list(self, request: web.Request, plural: str) -> web.Response:
-        found = [one for key, one in self.objects.items() if key[0] == plural]
+    async def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
+        found = [one for key, one in self.objects.items() if key[0] == plural and namespace in {"", key[1]}]
         limit, at = int(request.query.get("limit", 0)), int(request.query.get("continue", 0))
         part = found[at : at + limit] if limit else found
         metadata = {"resourceVersion": str(self._version)}
@@ -169,7 +169,7 @@ class FakeApi:
             metadata["continue"] = str(at + limit)
         return web.json_response({"metadata": metadata, "items": part})
 
-    async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, plural: str, namespace: str) -> web.StreamResponse:
         at, cut = int(request.query["resourceVersion"]), self._cut
         if at < self.forgotten:
             return status(410, "Expired", "too old resource version")
@@ -177,7 +177,8 @@ class FakeApi:
         await stream.prepare(request)
         while self._cut == cut:
             for version, about, kind, value in self.history:
-                if version > at and about == plural:
+                within = value["metadata"].get("namespace", "")
+                if version > at and about == plural and (kind == "BOOKMARK" or namespace in {"", within}):
                     line = json.dumps({"type": kind, "object": value}, separators=(",", ":"))
                     await stream.write(line.encode() + b"\n")
             at = self._version

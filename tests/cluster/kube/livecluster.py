@@ -29,12 +29,12 @@ FIRST = CreatePod("worker-0", 0)
 class LiveCluster:
     """A cluster that watches a fake API server, and the UIDs that it notified."""
 
-    def __init__(self, api: FakeApi, client: Client) -> None:
+    def __init__(self, api: FakeApi, client: Client, settings: KubeSettings = SETTINGS) -> None:
         self.api = api
         self.client = client
         self.notified: list[str] = []
         authenticator = TokenAuthenticator(client, SETTINGS.audience)
-        self.cluster = KubeCluster(client, SETTINGS, ca=lambda: "CA", authenticator=authenticator)
+        self.cluster = KubeCluster(client, settings, ca=lambda: "CA", authenticator=authenticator)
 
     @property
     def job(self) -> GangJob:

@@ -70,7 +70,7 @@ async def test_a_pod_belongs_to_a_gang_only_if_the_gang_owns_it_in_its_namespace
         await api.put("pods", pod("worker-0"))
         await api.put("pods", pod("worker-1", owner="another-owner"))
         await api.put("pods", pod("worker-2", namespace="other"))
-        found = Informers(client, "")
+        found = Informers(client)
         task = asyncio.create_task(found.run(lambda _uid: None))
         await until_async("everything is listed", lambda: found.has_synced)
         assert [one.pod.name for one in found.pods_of(UID)] == ["g-worker-0-0"]

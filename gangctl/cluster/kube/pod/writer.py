@@ -17,8 +17,8 @@ from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import AlreadyExists, Client, NotFound, Rejected
 from gangctl.cluster.kube.watch.decoding import kind_of
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
 from gangctl.cluster.kube.watch.projections import PODS, KubePod
-from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.core.policy.pods import CreatePod, DeletePod
 
 NO_DRY_RUN: Final = "does not support dry run"
@@ -35,7 +35,7 @@ Raises:
 class PodWriter:
     """Writes pods."""
 
-    def __init__(self, client: Client, pods: Reflector[KubePod], build: Build) -> None:
+    def __init__(self, client: Client, pods: NamespacedCopy[KubePod], build: Build) -> None:
         """``pods``: the informer that gets what was written."""
         self._client = client
         self._pods = pods

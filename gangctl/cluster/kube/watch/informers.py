@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from gangctl.api.names import LABEL_UID
 from gangctl.cluster import clock
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
 from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubeGang, KubeNode, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.cluster.sightings import first_seen, seen_again
@@ -35,6 +36,9 @@ NO_CRD: Final = (
 )
 
 
+_AnyReflector = Reflector[KubeGang] | Reflector[KubePod] | Reflector[KubeNode]
+
+
 @dataclass(frozen=True, slots=True)
 class WatchHealth:
     """How fresh the objects of one kind are, in seconds."""
@@ -48,13 +52,23 @@ class WatchHealth:
 
 
 class Informers:
-    """The three reflectors, and lookups in them."""
+    """The reflectors of the three kinds, and lookups in them."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        """``namespace``: the only one to watch; empty = all namespaces."""
-        self.gangs = Reflector(client, paths.gangs(namespace), GANGS, self._gang_changed, absent=NO_CRD)
-        self.pods = Reflector(client, paths.pods(namespace), PODS, self._pod_changed, selector=LABEL_UID)
+    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
+        """``namespaces``: the only ones to watch; none = all namespaces."""
+        self.gangs: NamespacedCopy[KubeGang] = NamespacedCopy(
+            namespaces, lambda one: Reflector(client, paths.gangs(one), GANGS, self._gang_changed, absent=NO_CRD)
+        )
+        self.pods: NamespacedCopy[KubePod] = NamespacedCopy(
+            namespaces, lambda one: Reflector(client, paths.pods(one), PODS, self._pod_changed, selector=LABEL_UID)
+        )
         self.nodes = Reflector(client, paths.NODES, NODES, self._node_changed)
+        self._reflectors: Mapping[str, tuple[_AnyReflector, ...]] = {
+            "gangjobs": tuple(self.gangs.reflectors.values()),
+            "pods": tuple(self.pods.reflectors.values()),
+            "nodes": (self.nodes,),
+        }
+        """By kind."""
         self.has_synced = False
         """Whether all kinds were listed. Before that, no object is shown."""
         self.synced = asyncio.Event()
@@ -74,7 +88,7 @@ class Informers:
     async def run(self, changed: Callable[[str], None]) -> None:
         """Keep all objects fresh until cancelled; call ``changed`` with the UID of each gang that has changed."""
         self._changed = changed
-        reflectors = (self.gangs, self.pods, self.nodes)
+        reflectors = self._all()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for one in reflectors:
@@ -96,32 +110,33 @@ class Informers:
         Raises:
             ClusterError: a list failed.
         """
-        await self.gangs.refresh()
-        await self.pods.refresh()
-        await self.nodes.refresh()
+        for one in self._all():
+            await one.refresh()
 
     @property
     def synced_since(self) -> float:
         """Since when all have been fresh without a break, in seconds since the epoch; now, while one is stale."""
-        times = [one.synced_since for one in (self.gangs, self.pods, self.nodes)]
+        times = [one.synced_since for one in self._all()]
         return max(times) if self.has_synced and all(times) else clock.now()
 
     @property
     def stale_seconds(self) -> float:
         """For how long the watch that has been broken the longest has been broken; 0 if none is."""
-        return max(one.stale_seconds for one in (self.gangs, self.pods, self.nodes))
+        return max(one.stale_seconds for one in self._all())
 
     @property
     def watches(self) -> tuple[WatchHealth, ...]:
-        """How fresh each watch is."""
-        kinds = (("gangjobs", self.gangs), ("pods", self.pods), ("nodes", self.nodes))
-        return tuple(WatchHealth(kind, one.stale_seconds, one.silent_seconds) for kind, one in kinds)
+        """How fresh the objects of each kind are: of several namespaces, those that are least fresh."""
+        return tuple(
+            WatchHealth(kind, max(one.stale_seconds for one in found), max(one.silent_seconds for one in found))
+            for kind, found in self._reflectors.items()
+        )
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why objects aren't fresh, or aren't shown, one sentence for each kind."""
+        """Why objects aren't fresh, or aren't shown, one sentence for each kind and namespace."""
         found = []
-        for what, one in (("GangJobs", self.gangs), ("pods", self.pods), ("nodes", self.nodes)):
+        for what, one in self._titled():
             if one.listed.is_set() and one.stale_seconds < STALE_SECONDS:
                 continue
             if one.listed.is_set():
@@ -130,6 +145,15 @@ class Informers:
             else:
                 found.append(f"{what} haven't been listed yet: {one.problem or 'the first list is under way'}")
         return tuple(found)
+
+    def _all(self) -> tuple[_AnyReflector, ...]:
+        return tuple(one for found in self._reflectors.values() for one in found)
+
+    def _titled(self) -> Iterator[tuple[str, _AnyReflector]]:
+        """Each reflector with the name of what it shows, for people."""
+        yield from ((_in_namespace("GangJobs", namespace), one) for namespace, one in self.gangs.reflectors.items())
+        yield from ((_in_namespace("pods", namespace), one) for namespace, one in self.pods.reflectors.items())
+        yield "nodes", self.nodes
 
     def gang(self, uid: str) -> GangJob | None:
         """The GangJob; None if it is gone, is being deleted, or can't be read."""
@@ -235,6 +259,10 @@ class Informers:
         differ = before.keys() ^ lost
         for uid in {one.gang for one in self.pods.items.values() if one.pod.node in differ}:
             self._notify(uid)
+
+
+def _in_namespace(what: str, namespace: str) -> str:
+    return f"{what} in namespace {namespace}" if namespace else what
 
 
 def _as_seen(new: KubePod, old: KubePod | None, shown: KubePod | None) -> KubePod:
