@@ -30,7 +30,7 @@ TLS = {
     "serverName": f"gangctl.{NAMESPACE}.svc",
     "ca": {"secret": {"name": "gangctl-tls", "key": "ca.crt"}},
 }
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,8 @@ def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendere
     # https://kubernetes.io/docs/concepts/security/pod-security-standards/
     spec, controller = rendered.pod["spec"], rendered.controller
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
-    assert all(set(volume) - {"name"} == {"emptyDir"} for volume in spec["volumes"])
+    own = [one for one in spec["volumes"] if one not in FULL["extraVolumes"]]
+    assert [set(volume) - {"name"} for volume in own] == [{"emptyDir"}]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] == 65532
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -90,7 +91,8 @@ def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendere
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert [mount["mountPath"] for mount in controller["volumeMounts"]] == ["/tmp"]
+    mounts = [one for one in controller["volumeMounts"] if one not in FULL["extraVolumeMounts"]]
+    assert [mount["mountPath"] for mount in mounts] == ["/tmp"]
 
 
 def test_ports_and_probes_agree(rendered: Rendered) -> None:
@@ -125,6 +127,9 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_AUDIENCE": "gangctl.io",
         "GANGCTL_SIDECAR_IMAGE": f"{REGISTRY}/gangctl/sidecar:{_version()}",
         "GANGCTL_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
+        "GANGCTL_SIDECAR_SECURITY_CONTEXT": "{}",
+        "GANGCTL_SIDECAR_PULL_SECRETS": "",
+        "GANGCTL_TLS_SECRET": "",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [
@@ -230,13 +235,42 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
         ),
     ):
         hub, health, metrics = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
-        (peer,) = hub["from"]
+        peer, *more = hub["from"]
+        assert more == values["networkPolicy"].get("hubFrom", [])
+        assert metrics.get("from", []) == values["networkPolicy"].get("metricsFrom", [])
         assert peer["namespaceSelector"].get("matchExpressions", []) == namespaces
         assert peer["podSelector"]["matchExpressions"] == [{"key": f"{GROUP}/gang", "operator": "Exists"}]
         assert [port["port"] for port in hub["ports"]] == ["hub"]
         assert "from" not in health
         assert [port["port"] for port in health["ports"]] == ["health"]
         assert [port["port"] for port in metrics["ports"]] == ["metrics"]
+
+
+def test_the_network_policy_restricts_egress_only_on_request(helm: Helm) -> None:
+    plain = helm.rendered({"networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]
+    assert (plain["policyTypes"], "egress" in plain) == (["Ingress"], False)
+    full = helm.rendered(FULL).one("NetworkPolicy")["spec"]
+    assert (full["policyTypes"], full["egress"]) == (["Ingress", "Egress"], FULL["networkPolicy"]["egress"])
+
+
+def test_the_flow_schema_is_for_the_requests_for_the_lease(helm: Helm) -> None:
+    assert not helm.rendered().all("FlowSchema")
+    schema = helm.rendered(FULL).one("FlowSchema")
+    assert schema["spec"]["priorityLevelConfiguration"] == {"name": "leader-election"}
+    (rule,) = schema["spec"]["rules"]
+    assert rule["subjects"] == [
+        {"kind": "ServiceAccount", "serviceAccount": {"name": "restarter", "namespace": NAMESPACE}}
+    ]
+    (requests,) = rule["resourceRules"]
+    assert (requests["resources"], requests["namespaces"]) == (["leases"], [NAMESPACE])
+
+
+def test_common_labels_are_on_every_object_and_replace_none_of_the_charts_own(helm: Helm) -> None:
+    rendered = helm.rendered(FULL)
+    for one in (*rendered.objects, rendered.pod):
+        labels = one["metadata"]["labels"]
+        assert (labels["cost-center"], labels["app.kubernetes.io/name"]) == ("42", "gangctl")
+    assert "cost-center" not in rendered.one("Deployment")["spec"]["selector"]["matchLabels"]
 
 
 def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
@@ -310,7 +344,7 @@ def test_the_service_monitor_selects_every_replica_and_keeps_the_namespace_label
         "https",
         "/var/run/secrets/kubernetes.io/serviceaccount/token",
     )
-    assert endpoint["tlsConfig"] == TLS
+    assert endpoint["tlsConfig"] == TLS | {"ca": {"secret": {"name": "from-cert-manager", "key": "ca.crt"}}}
     assert port["port"] == 9100
     plain = helm.rendered({"metrics": {"secure": False, "serviceMonitor": {"enabled": True}}})
     (endpoint,) = plain.one("ServiceMonitor")["spec"]["endpoints"]

@@ -31,9 +31,15 @@ def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     assert environment["GANGCTL_SIDECAR_IMAGE"] == "registry.example/gang/sidecar@sha256:" + "a" * 64
     assert environment["GANGCTL_SIDECAR_IMAGE_PULL_POLICY"] == "Never"
     assert json.loads(environment["GANGCTL_SIDECAR_RESOURCES"]) == FULL["sidecar"]["resources"]
+    assert json.loads(environment["GANGCTL_SIDECAR_SECURITY_CONTEXT"]) == {"runAsUser": 1000}
+    assert environment["GANGCTL_SIDECAR_PULL_SECRETS"] == "one,two"
+    assert environment["GANGCTL_TLS_SECRET"] == "from-cert-manager"
+    assert controller["args"][-1] == "--lease-duration=61"
+    assert FULL["extraVolumes"][0] in spec["volumes"]
+    assert FULL["extraVolumeMounts"][0] in controller["volumeMounts"]
     assert environment["GANGCTL_AUDIENCE"] == "example.org"
     assert environment["HTTPS_PROXY"] == "http://proxy:3128"
-    same = ("imagePullSecrets", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName")
+    same = ("imagePullSecrets", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "dnsConfig")
     assert {key: spec[key] for key in same} == {key: FULL[key] for key in same}
     assert spec["terminationGracePeriodSeconds"] == 60
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
@@ -89,6 +95,9 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"watchNamespaces": ["a,b"]}, "/watchNamespaces/0"),
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
         ({"watchNamespaces": [""]}, "/watchNamespaces/0"),
+        ({"extraArgs": ["-v"]}, "/extraArgs/0"),
+        ({"hub": {"tls": {"secretName": "a b"}}}, "/hub/tls/secretName"),
+        ({"networkPolicy": {"egress": True}}, "/networkPolicy/egress"),
         ({"fullnameOverride": "Gang"}, "/fullnameOverride"),
         ({"podLabels": {"a": True}}, "/podLabels/a"),
         ({"extraEnv": {"A": "b"}}, "/extraEnv"),

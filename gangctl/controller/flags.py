@@ -100,6 +100,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             sidecar_image=found.sidecar_image,
             sidecar_image_pull_policy=found.sidecar_image_pull_policy,
             sidecar_resources=found.sidecar_resources,
+            sidecar_security_context=found.sidecar_security_context,
+            sidecar_pull_secrets=found.sidecar_pull_secrets,
+            tls_secret=found.tls_secret,
             audience=found.audience,
             url=url,
             server_name=server_name,
@@ -150,7 +153,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         choices=policies,
     )
     resources = "requests and limits of these containers, as JSON"
-    add(gangs, "--sidecar-resources", "GANGCTL_SIDECAR_RESOURCES", "{}", resources, type=_mapping)
+    add(gangs, "--sidecar-resources", "GANGCTL_SIDECAR_RESOURCES", "{}", resources, type=_resources)
+    context = "fields of their securityContext, as JSON, that replace gangctl's own"
+    add(gangs, "--sidecar-security-context", "GANGCTL_SIDECAR_SECURITY_CONTEXT", "{}", context, type=_object)
+    secrets = "pull secrets for that image in the namespaces of gangs, separated by commas"
+    add(gangs, "--sidecar-pull-secrets", "GANGCTL_SIDECAR_PULL_SECRETS", "", secrets, type=_names)
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(
         gangs,
@@ -161,6 +168,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
 
     process = parser.add_argument_group("the process")
+    tls = "the Secret with ca.crt, tls.crt and tls.key, which it follows and never writes; its own, NAME-tls, if empty"
+    add(process, "--tls-secret", "GANGCTL_TLS_SECRET", "", tls)
     plain = "(default: %(default)s)"
     process.add_argument("--hub-port", type=_port, default=8443, metavar="PORT", help=f"for sidecars, TLS {plain}")
     health = f"for /healthz and /readyz {plain}"
@@ -183,18 +192,29 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _mapping(text: str) -> Mapping[str, Any]:
+def _object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
-    if not isinstance(found, dict) or found.keys() - {"requests", "limits", "claims"}:
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return found
+
+
+def _resources(text: str) -> Mapping[str, Any]:
+    found = _object(text)
+    if found.keys() - {"requests", "limits", "claims"}:
         raise argparse.ArgumentTypeError('it must be the resources of a container, as in {"requests": {"cpu": "10m"}}')
     return found
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+
+
 def _namespaces(text: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+    found = _names(text)
     for one in found:
         if not _LABEL.fullmatch(one):
             raise argparse.ArgumentTypeError(f"{one!r} is not the name of a namespace")

@@ -95,7 +95,13 @@ class Controller:
         client.guard = self._election.guard
         service = f"{settings.name}.{settings.namespace}.svc"
         names = dict.fromkeys((settings.server_name, service, f"{service}.cluster.local"))
-        self._certificates = CertificateRotator(client, settings.namespace, f"{settings.name}-tls", tuple(names))
+        self._certificates = CertificateRotator(
+            client,
+            settings.namespace,
+            settings.tls_secret or f"{settings.name}-tls",
+            tuple(names),
+            is_provided=bool(settings.tls_secret),
+        )
         self._certificate_problem = "the controller has just started"
         self._cluster = KubeCluster(
             client,

@@ -33,6 +33,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: gangctl
+{{- with omit .Values.commonLabels "helm.sh/chart" "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "app.kubernetes.io/part-of" }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "gangctl.serviceAccountName" -}}
@@ -61,13 +64,20 @@ registry: nodes would take the image from a public one, where anyone might own t
 {{- printf "%s%s%s" $repository (hasPrefix "sha256:" $tag | ternary "@" ":") $tag }}
 {{- end }}
 
+{{/* Names of the pull secrets that pods of gangs get, separated by commas. */}}
+{{- define "gangctl.sidecarPullSecrets" -}}
+{{- $names := list }}
+{{- range .Values.sidecar.imagePullSecrets }}{{ $names = append $names .name }}{{ end }}
+{{- join "," $names }}
+{{- end }}
+
 {{- define "gangctl.url" -}}
 {{- printf "wss://%s.%s.svc:%d/v1/connect" (include "gangctl.fullname" .) .Release.Namespace (int .Values.hub.port) }}
 {{- end }}
 
 {{/* The Secret with the hub's certificates. */}}
 {{- define "gangctl.tlsSecret" -}}
-{{- printf "%s-tls" (include "gangctl.fullname" .) }}
+{{- default (printf "%s-tls" (include "gangctl.fullname" .)) .Values.hub.tls.secretName }}
 {{- end }}
 
 {{/* The controller's permissions for gangs and their pods. */}}

@@ -22,6 +22,12 @@ class KubeSettings:
     sidecar_image_pull_policy: str = "IfNotPresent"
     sidecar_resources: Mapping[str, Any] = field(default_factory=dict)
     """``resources`` of the containers that gangctl adds to pods; empty = none."""
+    sidecar_security_context: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``securityContext`` of these containers that replace gangctl's own."""
+    sidecar_pull_secrets: tuple[str, ...] = ()
+    """Names of pull secrets for the image, in the namespaces of gangs."""
+    tls_secret: str = ""
+    """Name of the Secret that a user fills with the hub's certificates; empty = gangctl's own, NAME-tls."""
     audience: str = "gangctl.io"
     """Audience of the sidecars' tokens. A token for another audience is refused."""
     url: str

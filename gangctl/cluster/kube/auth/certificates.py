@@ -1,7 +1,7 @@
 """The Secret with the hub's certificates, and the TLS context that follows it.
 
-The rule: gangctl renews the certificates of its own Secret. It uses a Secret that a user has filled as it is, and must
-never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: of two writes
+The rule: gangctl renews the certificates of its own Secret. It uses a Secret that a user (or cert-manager) fills as it
+is, follows its changes, and must never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: of two writes
 at once, one succeeds, and the other replica uses what is stored.
 """
 
@@ -23,8 +23,9 @@ from gangctl.cluster.kube.client import Client, NotFound
 
 log = logging.getLogger(__name__)
 
-REFRESH_SECONDS: Final = 600.0
-"""Time between two checks whether a renewal is due, or the Secret has changed."""
+REFRESH_SECONDS: Final = 60.0
+"""Time between two checks whether a renewal is due, or the Secret has changed: as long as the kubelet takes to update a
+mounted one."""
 MAX_ATTEMPTS: Final = 5
 """Maximum number of writes that conflict with others in one refresh."""
 LABEL: Final = "app.kubernetes.io/managed-by"
@@ -35,8 +36,13 @@ CA, CA_KEY, CHAIN, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 class CertificateRotator:
     """Rotates the certificates in one Secret."""
 
-    def __init__(self, client: Client, namespace: str, name: str, names: Sequence[str]) -> None:
-        """``name``: of the Secret; ``names``: host names and addresses of the hub. Sidecars check the first one."""
+    def __init__(
+        self, client: Client, namespace: str, name: str, names: Sequence[str], *, is_provided: bool = False
+    ) -> None:
+        """``name``: of the Secret; ``names``: host names and addresses of the hub. Sidecars check the first one.
+
+        ``is_provided``: whether a user promises to fill the Secret.
+        """
         self.context = _context()
         """For the listener. A connection after a renewal gets the new certificate."""
         self.ca = ""
@@ -47,6 +53,7 @@ class CertificateRotator:
         self._namespace = namespace
         self._name = name
         self._names = tuple(names)
+        self._is_provided = is_provided
         self._served = CertificateBundle()
 
     async def refresh(self) -> None:
@@ -59,6 +66,14 @@ class CertificateRotator:
         for _ in range(MAX_ATTEMPTS):
             secret = await self._read()
             found = _parse(secret)
+            if self._is_provided:
+                if secret is None:
+                    raise Terminal(
+                        f"{self._title} doesn't exist. Create it with {CA}, {CHAIN} and {KEY}, for example by a "
+                        f"Certificate of cert-manager with the DNS name {self._names[0]}"
+                    )
+                self._serve(found, "Correct it")
+                return
             if not _is_managed(secret, found):
                 self._serve(
                     found, f"Correct it, or delete it and gangctl creates its own. It lacks the label {LABEL}={MANAGER}"
@@ -93,6 +108,8 @@ class CertificateRotator:
         if problem:
             raise Terminal(f"{self._title} can't be used: {problem}. {remedy}")
         _load(self.context, bundle)
+        if self.ca:
+            log.info("%s has changed: new connections get its certificate", self._title)
         self._served, self.ca = bundle, bundle.ca.decode()
 
     async def _read(self) -> dict[str, Any] | None:

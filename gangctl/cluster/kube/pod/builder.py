@@ -10,6 +10,7 @@ The rule: the pod has all fields of the template, including those that gangctl d
   :mod:`~gangctl.cluster.kube.pod.affinity` the affinity.
 * ``restartPolicy`` of the template is ignored. It is Never, with a rule that restarts all containers (no back-off),
   where the nodes support that, and OnFailure otherwise. Workers restart inside their container in both cases.
+* ``imagePullSecrets`` gets those for the sidecar's image, if the controller has any.
 * ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
   drained worker can save before the kubelet kills it.
 
@@ -36,7 +37,12 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.caches import kept_caches
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import refuse_reserved_names, sidecar_container, sidecar_volumes
+from gangctl.cluster.kube.pod.sidecar_injection import (
+    pull_secrets,
+    refuse_reserved_names,
+    sidecar_container,
+    sidecar_volumes,
+)
 from gangctl.cluster.kube.pod.worker_container import supervised_container
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.facts.trace_context import trace_parent
@@ -83,6 +89,9 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
         "containers": entries["containers"],
         "volumes": [*entries["volumes"], *sidecar_volumes(settings)],
     }
+    secrets = pull_secrets(settings, as_mappings(spec.get("imagePullSecrets"), f"{path}.spec.imagePullSecrets"))
+    if secrets:
+        changes["imagePullSecrets"] = secrets
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
 

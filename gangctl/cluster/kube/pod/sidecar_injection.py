@@ -55,6 +55,7 @@ def sidecar_container(settings: KubeSettings, ca: str) -> dict[str, Any]:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
+            **deepcopy(dict(settings.sidecar_security_context)),
         },
         "restartPolicy": "Always",
         "command": ["python3", "-m", "gangsidecar.agent"],
@@ -71,6 +72,12 @@ def sidecar_volumes(settings: KubeSettings) -> list[dict[str, Any]]:
         {"name": SHARED_VOLUME, "emptyDir": {}},
         {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}},
     ]
+
+
+def pull_secrets(settings: KubeSettings, written: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The template's pull secrets, and those for the sidecar's image."""
+    names = {one.get("name") for one in written}
+    return [*written, *({"name": name} for name in settings.sidecar_pull_secrets if name not in names)]
 
 
 def refuse_reserved_names(entries: Sequence[dict[str, Any]], path: str) -> None:

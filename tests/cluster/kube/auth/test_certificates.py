@@ -125,6 +125,29 @@ async def test_a_usable_secret_of_a_user_is_used_without_the_authoritys_key(api:
     assert here.ca == better.ca.decode()
 
 
+async def test_a_secret_that_a_user_promised_is_awaited_followed_and_never_written(api: FakeApi) -> None:
+    client: Client = api.client  # type: ignore[attr-defined]
+    here = CertificateRotator(client, "gangctl-system", "gangctl-tls", NAMES, is_provided=True)
+    with pytest.raises(Terminal, match="Secret gangctl-system/gangctl-tls doesn't exist. Create it with ca.crt"):
+        await here.refresh()
+    await api.put("secrets", {"metadata": {"name": SECRET[2], "namespace": SECRET[1]}, "data": {}})
+    with pytest.raises(Terminal, match="can't be used: tls.crt and tls.key can't be used together"):
+        await here.refresh()
+    first, second = (replace(fresh(), ca_key=b"") for _ in range(2))
+    await fill(api, first, {"app.kubernetes.io/managed-by": "gangctl"})  # cert-manager sets the labels that it is told
+    await here.refresh()
+    shown = await served_by(here)
+    await fill(api, second)
+    await here.refresh()
+    assert here.ca == second.ca.decode()
+    assert await served_by(here) != shown, "the listener shows the new certificate"
+    await api.remove(*SECRET)
+    with pytest.raises(Terminal):
+        await here.refresh()
+    assert here.ca == second.ca.decode(), "the last good certificate is still served"
+    assert {method for method, _, _ in api.requests} == {"GET"}
+
+
 async def test_an_empty_secret_is_filled(api: FakeApi) -> None:
     await api.put("secrets", {"metadata": {"name": SECRET[2], "namespace": SECRET[1]}})
     here = rotator(api)
