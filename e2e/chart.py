@@ -113,7 +113,7 @@ class Helm:
     program: Path
 
     def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None) -> Result:
-        """Run a command of Helm with these values and REGISTRY over the chart's own; None = no values. It has no cluster."""
+        """Run a command of Helm, without a cluster, with these values and REGISTRY over the chart's; None = neither."""
         command = [self.program, *arguments, *([] if values is None else ["--values=-"])]
         env = {**os.environ, "KUBECONFIG": os.devnull}
         given = json.dumps({"global": {"imageRegistry": REGISTRY}} | dict(values or {}))  # which is YAML

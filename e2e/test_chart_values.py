@@ -39,7 +39,14 @@ def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     assert FULL["extraVolumeMounts"][0] in controller["volumeMounts"]
     assert environment["GANGCTL_AUDIENCE"] == "example.org"
     assert environment["HTTPS_PROXY"] == "http://proxy:3128"
-    same = ("imagePullSecrets", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName", "dnsConfig")
+    same = (
+        "imagePullSecrets",
+        "tolerations",
+        "affinity",
+        "topologySpreadConstraints",
+        "priorityClassName",
+        "dnsConfig",
+    )
     assert {key: spec[key] for key in same} == {key: FULL[key] for key in same}
     assert spec["terminationGracePeriodSeconds"] == 60
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}

@@ -208,9 +208,7 @@ def watched(
     enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
     access = Access(token, ca, f"gangctl.{NAMESPACE}.svc")
     try:
-        with prometheus(
-            tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter, access
-        ) as found:
+        with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter, access) as found:
             yield found
     finally:
         cluster.kubectl("delete", *binding)

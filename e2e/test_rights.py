@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e import rights
 from e2e.api_proxy import ApiProxy, Call, Fault, refusal
 from e2e.cluster import addresses
@@ -39,14 +41,57 @@ def test_a_finished_gang_goes_away_after_its_time_to_live(
     kubectl("wait", "--for=delete", "pod", "-l", "gangctl.io/gang=gone", "-n", namespace, "--timeout=60s")
 
 
+@pytest.fixture
+def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: str) -> Callable[[], None]:
+    """A gang that finds a disruption budget with a wrong number and is suspended; one that ends and goes away."""
+
+    def do() -> None:
+        life = submit(sleepers("life", replicas=2, directory=str(shared_dir), suspend=True))
+        life.until("it is suspended", lambda status: status.get("phase") == "Suspended")
+        uid = life.read()["metadata"]["uid"]
+        owner = {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "name": "life", "uid": uid, "controller": True}
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "life", "namespace": namespace, "ownerReferences": [owner]},
+            "spec": {"minAvailable": 7, "selector": {"matchLabels": {"gangctl.io/uid": uid}}},
+        }
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(budget))
+        life.patch(suspend=False)
+        life.runs(1)
+        life.patch(suspend=True)
+        life.until("it is suspended again", lambda status: status.get("phase") == "Suspended")
+        submit(short("short", str(shared_dir)))
+        cluster.kubectl("wait", "--for=delete", "gangjob/short", "-n", namespace, "--timeout=120s")
+
+    return do
+
+
+@pytest.fixture
+def scraped(lab: Lab, kubectl: Kubectl, namespace: str) -> Callable[[Controller], int]:
+    """Scrape with a token of the test's namespace; the status code."""
+
+    def do(controller: Controller) -> int:
+        token = kubectl("create", "token", "default", "-n", namespace).strip()
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        host = addresses.entrance(lab.control_plane.number)
+        connection = http.client.HTTPSConnection(host, controller.port + METRICS, timeout=10, context=context)
+        try:
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    return do
+
+
 async def test_the_controller_uses_exactly_the_rights_of_its_service_account(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,
     cluster: Cluster,
-    lab: Lab,
-    submit: Submit,
-    shared_dir: Path,
-    namespace: str,
+    whole_life: Callable[[], None],
+    scraped: Callable[[Controller], int],
 ) -> None:
     denied: list[str] = []
 
@@ -60,9 +105,8 @@ async def test_the_controller_uses_exactly_the_rights_of_its_service_account(
         kubectl, "delete", f"lease/{NAME}", f"secret/{NAME}-tls", "-n", NAMESPACE, "--ignore-not-found"
     )
     first = await local_controllers.start("first", api_proxy.url, GANGCTL_METRICS_SECURE="true")
-    await asyncio.to_thread(a_whole_life, cluster, submit, shared_dir, namespace)
-    token = (await asyncio.to_thread(kubectl, "create", "token", "default", "-n", namespace)).strip()
-    assert await asyncio.to_thread(scraped, lab, first, token) == http.client.FORBIDDEN
+    await asyncio.to_thread(whole_life)
+    assert await asyncio.to_thread(scraped, first) == http.client.FORBIDDEN
     # The next controller writes the Secret, since it lacks a certificate.
     broken = [{"op": "remove", "path": "/data/tls.crt"}]
     await asyncio.to_thread(
@@ -79,27 +123,6 @@ async def test_the_controller_uses_exactly_the_rights_of_its_service_account(
         assert used() == given, "the chart grants what the controller doesn't use"
     assert used() == given
     assert denied == []
-
-
-def a_whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: str) -> None:
-    """A gang that finds a disruption budget with a wrong number, is suspended, and one that ends and goes away."""
-    life = submit(sleepers("life", replicas=2, directory=str(shared_dir), suspend=True))
-    life.until("it is suspended", lambda status: status.get("phase") == "Suspended")
-    uid = life.read()["metadata"]["uid"]
-    owner = {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "name": "life", "uid": uid, "controller": True}
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "life", "namespace": namespace, "ownerReferences": [owner]},
-        "spec": {"minAvailable": 7, "selector": {"matchLabels": {"gangctl.io/uid": uid}}},
-    }
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(budget))
-    life.patch(suspend=False)
-    life.runs(1)
-    life.patch(suspend=True)
-    life.until("it is suspended again", lambda status: status.get("phase") == "Suspended")
-    submit(short("short", str(shared_dir)))
-    cluster.kubectl("wait", "--for=delete", "gangjob/short", "-n", namespace, "--timeout=120s")
 
 
 class Detours:
@@ -135,16 +158,3 @@ def granted(cluster: Cluster) -> set[str]:
     role = json.loads(cluster.kubectl("get", "role", NAME, "-n", NAMESPACE, "-o", "json"))
     rules = cluster_role["rules"] + role["rules"]
     return {right for rule in rules for right in rights.granted(rule, named=False)}
-
-
-def scraped(lab: Lab, controller: Controller, token: str) -> int:
-    """The status code of a scrape with this token."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    host = addresses.entrance(lab.control_plane.number)
-    connection = http.client.HTTPSConnection(host, controller.port + METRICS, timeout=10, context=context)
-    try:
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
-        return connection.getresponse().status
-    finally:
-        connection.close()

@@ -82,7 +82,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     if not found.namespace:
         parser.error("--namespace (or POD_NAMESPACE) is required: the namespace of its Lease, Secret and Service")
     if not found.sidecar_image:
-        parser.error("--sidecar-image (or GANGCTL_SIDECAR_IMAGE) is required: the image of gangctl's containers in pods")
+        parser.error(
+            "--sidecar-image (or GANGCTL_SIDECAR_IMAGE) is required: the image of gangctl's containers in pods"
+        )
     if not found.retry_period * 2 <= found.renew_deadline < found.lease_duration:
         parser.error(
             "2 * --retry-period <= --renew-deadline < --lease-duration must hold: a leader retries a few times before "

@@ -1,8 +1,8 @@
 """Metrics for Prometheus, at ``/metrics`` on a port of their own.
 
 The rule: a client gets metrics only if it may ``get`` the non-resource URL ``/metrics``; the API server decides that
-(request_authorizer.py). They travel over TLS then, so that no one reads the client's token. Where authentication is off,
-anyone who reaches the port gets them, over plain HTTP.
+(request_authorizer.py). TLS keeps the client's token secret. Without ``--metrics-secure``, each client that reaches the
+port gets them, over plain HTTP.
 """
 
 from __future__ import annotations

@@ -58,4 +58,5 @@ async def serve_short(
 
 
 async def _close(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"  # aiohttp has decided on the header before this.
     response.force_close()

@@ -20,7 +20,6 @@ from tests.cluster.kube.fakeapi import serving, status
 from tests.controller.replicas import QUICK, about, free_port, holder, replica, until_answered
 from tests.wait import until_async
 
-
 SIDECAR = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
 
 
@@ -119,7 +118,7 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
         ports = [word for name in ("hub", "health", "metrics") for word in (f"--{name}-port", str(free_port()))]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports, "--log-format", "json"),
-            stderr=asyncio.subprocess.PIPE
+            stderr=asyncio.subprocess.PIPE,
         )
         await until_async("the process holds the Lease", lambda: holder(api) == "whole")
         told = time.monotonic()

@@ -72,7 +72,7 @@ async def test_a_scrape_needs_a_token_of_a_user_who_may_get_the_metrics() -> Non
                     assert challenge == ("Bearer" if found.status == 401 else None)
                     return found.status, await found.text()
 
-            for wrong in ("", "good", "Basic good", "Bearer", "Bearer " + "x" * 20_000):
+            for wrong in ("", "good", "Basic good", "Bearer", "Bearer  "):
                 assert (await scrape(wrong))[0] == 401, wrong
             assert reviewer.asked == []
             assert (await scrape("Bearer made-up"))[0] == 401

@@ -177,8 +177,8 @@ class FakeApi:
         await stream.prepare(request)
         while self._cut == cut:
             for version, about, kind, value in self.history:
-                within = value["metadata"].get("namespace", "")
-                if version > at and about == plural and (kind == "BOOKMARK" or namespace in {"", within}):
+                within = value.get("metadata", {}).get("namespace", namespace)  # A bookmark has none.
+                if version > at and about == plural and namespace in {"", within}:
                     line = json.dumps({"type": kind, "object": value}, separators=(",", ":"))
                     await stream.write(line.encode() + b"\n")
             at = self._version

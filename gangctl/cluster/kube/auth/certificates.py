@@ -1,8 +1,8 @@
 """The Secret with the hub's certificates, and the TLS context that follows it.
 
 The rule: gangctl renews the certificates of its own Secret. It uses a Secret that a user (or cert-manager) fills as it
-is, follows its changes, and must never write it. Sidecars must never be shown a certificate that they would refuse. Any replica may write: of two writes
-at once, one succeeds, and the other replica uses what is stored.
+is, follows its changes, and must never write it. Sidecars must never be shown a certificate that they would refuse. Any
+replica may write: of two writes at once, one succeeds, and the other replica uses what is stored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CertificateRotator:
         self._name = name
         self._names = tuple(names)
         self._is_provided = is_provided
-        self._served = CertificateBundle()
+        self._served: CertificateBundle | None = None
 
     async def refresh(self) -> None:
         """Read the Secret, create or renew what is missing or due, and serve with it.

@@ -128,10 +128,10 @@ async def test_a_usable_secret_of_a_user_is_used_without_the_authoritys_key(api:
 async def test_a_secret_that_a_user_promised_is_awaited_followed_and_never_written(api: FakeApi) -> None:
     client: Client = api.client  # type: ignore[attr-defined]
     here = CertificateRotator(client, "gangctl-system", "gangctl-tls", NAMES, is_provided=True)
-    with pytest.raises(Terminal, match="Secret gangctl-system/gangctl-tls doesn't exist. Create it with ca.crt"):
+    with pytest.raises(Terminal, match=r"Secret gangctl-system/gangctl-tls doesn't exist\. Create it with ca\.crt"):
         await here.refresh()
     await api.put("secrets", {"metadata": {"name": SECRET[2], "namespace": SECRET[1]}, "data": {}})
-    with pytest.raises(Terminal, match="can't be used: tls.crt and tls.key can't be used together"):
+    with pytest.raises(Terminal, match=r"can't be used: tls\.crt and tls\.key can't be used together"):
         await here.refresh()
     first, second = (replace(fresh(), ca_key=b"") for _ in range(2))
     await fill(api, first, {"app.kubernetes.io/managed-by": "gangctl"})  # cert-manager sets the labels that it is told

@@ -20,7 +20,9 @@ def test_a_pod_gets_the_pull_secrets_for_the_sidecar_after_its_own_and_once() ->
     settings = replace(SETTINGS, sidecar_pull_secrets=("ours", "shared"))
     assert "imagePullSecrets" not in spec(SETTINGS)
     assert spec(settings)["imagePullSecrets"] == [{"name": "ours"}, {"name": "shared"}]
-    written = MINIMAL.replace("      containers:", "      imagePullSecrets: [{name: theirs}, {name: shared}]\n      containers:")
+    written = MINIMAL.replace(
+        "      containers:", "      imagePullSecrets: [{name: theirs}, {name: shared}]\n      containers:"
+    )
     assert spec(SETTINGS, written)["imagePullSecrets"] == [{"name": "theirs"}, {"name": "shared"}]
     names = [one["name"] for one in spec(settings, written)["imagePullSecrets"]]
     assert names == ["theirs", "shared", "ours"]
