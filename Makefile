@@ -85,7 +85,7 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@sed -i -E 's/^(version|appVersion): .*/\1: $(VERSION)/' charts/gangctl/Chart.yaml
 	@sed -i -E 's/"(gang[a-z]+)==[^"]+"/"\1==$(VERSION)"/' $(PROJECTS)
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
-	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/crds/
+	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/files/crd.yaml
 	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py

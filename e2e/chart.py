@@ -22,6 +22,7 @@ NAMESPACE = "gangctl-system"
 Object = dict[str, Any]
 
 FULL: dict[str, Any] = {
+    "crds": {"keep": False},
     "replicaCount": 3,
     "image": {"repository": "registry.example/gang/controller", "tag": "1.2.3", "pullPolicy": "Always"},
     "imagePullSecrets": [{"name": "pull"}],

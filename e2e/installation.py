@@ -34,13 +34,12 @@ def install(cluster: Cluster, collector: str = "") -> Installed:
     """
     with timed("building and loading images"):
         installed = Installed(*(cluster.image(name) for name in ("controller", "sidecar", "examples")))
-    if not cluster.run("kubectl", "get", "crd", "gangjobs.gangctl.io").returncode:
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))  # Helm does not upgrade CRDs
     helm(
         cluster,
         *("upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace"),
-        *_image("image", installed.controller),
-        *_image("sidecar.image", installed.sidecar),
+        *("--take-ownership", "--force-conflicts"),  # a test may have applied the CRD by itself
+        *image_values("image", installed.controller),
+        *image_values("sidecar.image", installed.sidecar),
         *("--set-string", f"tracing.endpoint={collector}"),
         *("--wait", "--timeout=120s"),
     )
@@ -64,6 +63,7 @@ def helm(cluster: Cluster, *words: str) -> str:
     return done.stdout
 
 
-def _image(value: str, name: str) -> list[str]:
+def image_values(value: str, name: str) -> list[str]:
+    """Helm's flags for an image."""
     repository, _, tag = name.rpartition(":")
     return ["--set-string", f"{value}.repository={repository}", "--set-string", f"{value}.tag={tag}"]

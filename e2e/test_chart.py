@@ -26,7 +26,7 @@ SETS: dict[str, dict[str, Any]] = {
     "a subchart": {"global": {"imageRegistry": "mirror.example:5000/team/", "another": True}},
     "no budget": {"podDisruptionBudget": {"enabled": False}},
 }
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "FlowSchema"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema"}
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +267,15 @@ def test_common_labels_are_on_every_object_and_replace_none_of_the_charts_own(he
         labels = one["metadata"]["labels"]
         assert (labels["cost-center"], labels["app.kubernetes.io/name"]) == ("42", "gangctl")
     assert "cost-center" not in rendered.one("Deployment")["spec"]["selector"]["matchLabels"]
+
+
+def test_the_crd_is_an_object_of_the_release_and_outlives_it(helm: Helm) -> None:
+    crd = helm.rendered().one("CustomResourceDefinition")
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    generated = yaml.safe_load((REPOSITORY / "crds" / "gangctl.io_gangjobs.yaml").read_text(encoding="utf-8"))
+    assert crd["spec"] == generated["spec"]
+    assert "annotations" not in helm.rendered({"crds": {"keep": False}}).one("CustomResourceDefinition")["metadata"]
+    assert not helm.rendered({"crds": {"enabled": False}}).all("CustomResourceDefinition")
 
 
 def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None:
