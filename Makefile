@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VERSION = $(shell cat VERSION)
 PROJECTS := pyproject.toml sidecar/pyproject.toml client/pyproject.toml
-SOURCES := gangctl sidecar/gangsidecar client/gangclient tests bench examples e2e
+SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests bench examples e2e
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 

@@ -24,7 +24,7 @@ def supervisor(pod: str) -> Process:
 
 def supervisors(pod: str) -> list[Process]:
     """The supervisors of the pod that run now: one or none."""
-    found = [one for one in everything() if "supervisor.pyz run" in one.command]
+    found = [one for one in everything() if "/supervisor run -- " in one.command]
     return [one for one in found if one.environment.get("GANG_POD_UID") == pod and one.inner_pid == 1]
 
 

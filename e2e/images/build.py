@@ -20,8 +20,10 @@ from pathlib import Path
 
 from e2e.cluster import toolchain, versions
 from e2e.cluster.progress import announce, timed
+from e2e.images.bare import Bare
 from e2e.images.debian import Debian
 from e2e.images.store import PAUSE, Image, Layer, Store, key
+from e2e.images.supervisor import Supervisor
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -48,6 +50,8 @@ class Images:
     def __init__(self) -> None:
         self.store = Store(versions.cache() / "images")
         self.debian = Debian(self.store)
+        self.supervisor = Supervisor(self.debian)
+        self.bare = Bare(self.debian, self.supervisor)
 
     def made(self, name: str) -> Image:
         """Build the image with this name below the repository."""
@@ -57,7 +61,7 @@ class Images:
             "examples": self.examples,
             "examples-torch": self.examples_torch,
         }
-        return makers[name]()
+        return makers[name]() if name in makers else self._bare(name)
 
     def pause(self) -> Image:
         """The sandbox of every pod."""
@@ -70,8 +74,9 @@ class Images:
 
     def sidecar(self) -> Image:
         """The sidecar, with the supervisor."""
-        layers, tag = self._ours("sidecar", [ROOT / "client", ROOT / "sidecar"])
-        return _ours("sidecar", tag, layers, ("python", "-m", "gangsidecar.agent"))
+        (*below, code), _ = self._ours("sidecar", [ROOT / "client", ROOT / "sidecar"])
+        layers = (*below, self.supervisor.layer(), code)
+        return _ours("sidecar", _tag(*layers), layers, ("python", "-m", "gangsidecar.agent"))
 
     def examples(self) -> Image:
         """The least that a user's image has: Python, with the examples."""
@@ -89,6 +94,10 @@ class Images:
             _, torch = self.debian.above(name, [root], TORCH)
         layers = (base, torch, self._custom(), self._scripts())
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
+
+    def _bare(self, name: str) -> Image:
+        layers = self.bare.layers(name)
+        return Image(name=f"{REPOSITORY}/{name}:{_tag(*layers)}", layers=layers)
 
     def init(self) -> Path:
         """The program that waits and reaps children, as a file of the host."""

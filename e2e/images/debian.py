@@ -55,11 +55,21 @@ class Debian:
         Raises:
             Missing: the script failed.
         """
+        root = self.folder(name, lower, script, prepared)
+        with versions.lock("images"):
+            return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+
+    def folder(self, name: str, lower: list[Path], script: str, prepared: Path | None = None) -> Path:
+        """The same as a folder only, for what is no part of an image.
+
+        Raises:
+            Missing: the script failed.
+        """
         root = self.store.folder / name
         with versions.lock("images"):
             if not root.exists():
                 _run(root, lower, script, prepared)
-            return root, self.store.known(name) or self.store.add(name, root, owned_by_root=False)
+        return root
 
 
 def _debootstrap(root: Path) -> None:

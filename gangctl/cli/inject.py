@@ -31,8 +31,9 @@ examples:
 
 To lose a whole pod, use kubectl delete pod on a cluster, or a rule with level: Pod on this machine.
 
-On a cluster, a small program runs in the member's container, with its own python3. Permissions: get gangjobs, list
-pods, get and create pods/exec; for --kill-controller get leases and delete pods in the controller's namespace.
+On a cluster, a small program runs in the member's container, with its own python3, 3.8 or newer. Permissions: get
+gangjobs, list pods, get and create pods/exec; for --kill-controller get leases and delete pods in the controller's
+namespace.
 --exit-code, --kill-sidecar and --kill-supervisor use ptrace, which a node may forbid (kernel.yama.ptrace_scope above
 0); the command then prints what it did instead, or what to do.
 

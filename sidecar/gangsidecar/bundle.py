@@ -1,6 +1,7 @@
 """Build ``supervisor.pyz``: the supervisor as one file that Python 3.8 or newer runs.
 
-The same sources give the same bytes.
+Local mode runs it. On a cluster the same sources are a static executable (sidecar/static), and the worker's own
+interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -29,16 +30,20 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold."""
 
 
+def sources() -> dict[str, bytes]:
+    """All that is in it but what starts it, by its path."""
+    here = Path(__file__).parent
+    paths = [here / "__init__.py", *(path for folder in FOLDERS for path in (here / folder).rglob("*.py"))]
+    return {str(path.relative_to(here.parent)): path.read_bytes() for path in paths}
+
+
 def build(destination: Path) -> None:
     """Write the archive, in one step.
 
     Raises:
         OSError: it could not be written.
     """
-    here = Path(__file__).parent
-    sources = [here / "__init__.py", *(path for folder in FOLDERS for path in (here / folder).rglob("*.py"))]
-    files = {str(path.relative_to(here.parent)): path.read_bytes() for path in sources}
-    files["__main__.py"] = ENTRY.encode()
+    files = {**sources(), "__main__.py": ENTRY.encode()}
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(SHEBANG)

@@ -1,25 +1,30 @@
 """Put the supervisor and gangclient into a folder that a pod's containers share.
 
-Usage: ``python -m gangsidecar.install DIRECTORY``, as the sidecar's postStart hook does. It writes ``supervisor.pyz``
-and ``client/gangclient/``, each file in one step, so running it again under a running supervisor does no harm. Every
-user may read them, whatever uid the user's container has. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
+Usage: ``python -m gangsidecar.install DIRECTORY [EXECUTABLE]``. It writes ``supervisor.pyz``, ``client/gangclient/``
+and EXECUTABLE, as ``supervisor``: the static one, which the sidecar's postStart hook names. Each file is written in one
+step, so running it again under a running supervisor does no harm. Every user may read them, whatever uid the user's
+container has. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from gangsidecar import bundle
-from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_PROGRAM
+from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 CLIENT = "gangclient"
 
 
-def install(directory: Path) -> None:
-    """Write both, with the folders that they need.
+USAGE = "usage: python -m gangsidecar.install DIRECTORY [EXECUTABLE]\n"
+
+
+def install(directory: Path, executable: Path | None = None) -> None:
+    """Write them, with the folders that they need.
 
     Raises:
         OSError: something could not be written.
@@ -33,24 +38,26 @@ def install(directory: Path) -> None:
     for folder in (package.parent, package):
         folder.chmod(0o755)
     for path in sorted(source.glob("*.py")):
-        _write(package / path.name, path.read_bytes())
-    bundle.build(directory / SUPERVISOR_PROGRAM)
+        _copy(path, package / path.name, 0o644)
+    bundle.build(directory / SUPERVISOR_ARCHIVE)
+    if executable is not None:
+        _copy(executable, directory / SUPERVISOR_PROGRAM, 0o755)
 
 
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.chmod(0o644)
-    temporary.replace(path)
+def _copy(source: Path, target: Path, mode: int) -> None:
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    shutil.copyfile(source, temporary)
+    temporary.chmod(mode)
+    temporary.replace(target)
 
 
 def main(arguments: list[str]) -> int:
     """Install into the given folder; returns the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m gangsidecar.install DIRECTORY\n")
+    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):  # noqa: PLR2004
+        sys.stderr.write(USAGE)
         return 2
     try:
-        install(Path(arguments[0]))
+        install(*map(Path, arguments))
     except OSError as error:
         sys.stderr.write(
             f"the supervisor can't be installed in {arguments[0]}: {error}; does the folder exist, and may uid "

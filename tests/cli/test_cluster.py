@@ -238,6 +238,12 @@ async def test_a_missing_permission_for_inject_is_named(here: Shell) -> None:
         (["--signal", "KILL"], [b"\x01worker process 7"], 0, "worker process 7"),  # The restart ended the program.
         (["--signal", "KILL"], [], 2, "the connection ended first"),
         (["--kill-sidecar"], [b'\x03{"status":"Failure","message":"python3: not found"}'], 2, "python3: not found"),
+        (
+            ["--signal", "KILL"],
+            [b'\x03{"status":"Failure","message":"exec: \\"python3\\": executable file not found in $PATH"}'],
+            2,
+            "container main has no python3",
+        ),
     ],
 )
 async def test_the_result_of_an_injection_is_printed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,28 @@ def test_a_second_install_replaces_each_file_in_one_step(tmp_path: Path) -> None
     assert "import" in client.read_text()
 
 
+def test_the_executable_is_installed_for_every_uid_in_one_step(tmp_path: Path) -> None:
+    """A supervisor that runs goes on with the file that it was started from."""
+    program, folder = tmp_path / "made", tmp_path / "shared"
+    folder.mkdir()
+    shutil.copy("/bin/sleep", program)
+    program.chmod(0o600)
+    assert install(str(folder), str(program)).returncode == 0
+    installed = folder / "supervisor"
+    assert installed.stat().st_mode & 0o777 == 0o755
+    with subprocess.Popen([installed, "1000"]) as running:
+        assert install(str(folder), str(program)).returncode == 0  # Not "Text file busy".
+        assert running.poll() is None
+        running.kill()
+    assert installed.read_bytes() == program.read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == ["client", "supervisor", "supervisor.pyz"]
+
+
+def test_a_sidecar_without_the_executable_says_so(tmp_path: Path) -> None:
+    ended = install(str(tmp_path), str(tmp_path / "none"))
+    assert (ended.returncode, "none" in ended.stderr) == (1, True)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_install_names_a_folder_that_it_cant_write_to(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
@@ -64,7 +87,7 @@ def test_install_refuses_what_is_no_folder(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--help",)])
+@pytest.mark.parametrize("arguments", [(), ("a", "b", "c"), ("--help",)])
 def test_install_prints_its_usage(arguments: tuple[str, ...]) -> None:
     ended = install(*arguments)
     assert (ended.returncode, ended.stderr.startswith("usage:")) == (2, True)

@@ -31,8 +31,8 @@ class Request(NamedTuple):
     """The fault to inject; see :class:`gangctl.cli.targets.port.InjectedFault`."""
 
     process: str
-    program: str
-    """Word on the command line of the sidecar or supervisor."""
+    programs: list[str]
+    """The sidecar or supervisor has one of these words on its command line."""
     rank: int | None
     signal: str
     number: int
@@ -66,7 +66,7 @@ def _inject(request: Request) -> None:
 
 def _chosen(request: Request) -> list[int]:
     owner = "sidecar" if request.process == "sidecar" else "supervisor"
-    first = _find(request.program.encode())
+    first = _find(request.programs)
     if first is None:
         raise Terminal(f"no {owner} process is visible in this container")
     if request.process != "worker":
@@ -130,16 +130,16 @@ def _print(request: Request, pid: int, what: str) -> None:
     sys.stdout.flush()
 
 
-def _find(program: bytes) -> int | None:
-    """The oldest process of this container that runs the program; processes of other containers may be visible."""
+def _find(programs: list[str]) -> int | None:
+    """The oldest process of this container that runs one of these; those of other containers may be visible."""
     here = _container(os.getpid())
-    found = [pid for pid in _pids() if pid != os.getpid() and _runs(pid, program) and _container(pid) == here]
+    found = [pid for pid in _pids() if pid != os.getpid() and _runs(pid, programs) and _container(pid) == here]
     return min(found, default=None)
 
 
-def _runs(pid: int, program: bytes) -> bool:
+def _runs(pid: int, programs: list[str]) -> bool:
     words = _read(pid, "cmdline").split(b"\0")[:6]
-    return any(word == program or word.endswith(b"/" + program) for word in words)
+    return any(word.rpartition(b"/")[2] == program.encode() for word in words for program in programs)
 
 
 def _container(pid: int) -> str:

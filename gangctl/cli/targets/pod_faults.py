@@ -13,10 +13,12 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
-from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
+from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM, WORKERS_FILE
 
 AGENT_MODULE: Final = "gangsidecar.agent"
 INJECTION_SECONDS: Final = 30.0
+_SUPERVISORS: Final = [SUPERVISOR_PROGRAM, SUPERVISOR_ARCHIVE]
+"""Pods that an older release has made run the archive."""
 _KILLED: Final = 137
 """The program may be killed after it injected the fault: with its container, or by the supervisor, which kills every
 process in the container for the restart. So it prints each fault just before it injects it."""
@@ -62,7 +64,7 @@ def program_for(fault: InjectedFault, directory: str) -> str:
     name, number = fault.signal or ("", 0)
     arguments = {
         "process": str(fault.process),
-        "program": AGENT_MODULE if fault.process is PodProcess.SIDECAR else SUPERVISOR_PROGRAM,
+        "programs": [AGENT_MODULE] if fault.process is PodProcess.SIDECAR else _SUPERVISORS,
         "rank": fault.rank,
         "signal": name,
         "number": int(number),
@@ -78,4 +80,9 @@ def program_for(fault: InjectedFault, directory: str) -> str:
 
 def _reason(done: Execution, container: str) -> str:
     said = done.err.strip() or done.why
+    if "python3" in said and ("not found" in said or "no such file" in said):
+        return (
+            f"container {container} has no python3, and inject runs a program with it ({said}). Kill a process from "
+            "its node instead, or delete the pod: kubectl delete pod"
+        )
     return said or f"python3 in container {container} exited with {done.code} and printed nothing"

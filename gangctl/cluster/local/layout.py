@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.errors import Terminal
-from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_PROGRAM, WORKERS_FILE
+from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_ARCHIVE, WORKERS_FILE
 
 DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -44,7 +44,7 @@ class PodFolder:
     @property
     def program(self) -> Path:
         """The pod's own copy of the supervisor, so that another release of gangctl doesn't change an existing pod."""
-        return self.path / SUPERVISOR_PROGRAM
+        return self.path / SUPERVISOR_ARCHIVE
 
     @property
     def state_file(self) -> Path:
@@ -147,7 +147,7 @@ class StateDirectory:
     @property
     def program(self) -> Path:
         """The supervisor, copied into each new pod."""
-        return self.path / SUPERVISOR_PROGRAM
+        return self.path / SUPERVISOR_ARCHIVE
 
     @property
     def client(self) -> Path:

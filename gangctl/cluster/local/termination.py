@@ -11,7 +11,7 @@ from typing import Final
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangsidecar.wire import SUPERVISOR_PROGRAM
+from gangsidecar.wire import SUPERVISOR_ARCHIVE
 
 SIDECAR_GRACE_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 1.0
@@ -83,7 +83,7 @@ def _living(one: Process | None) -> Process | None:
 def _key(line: Sequence[str]) -> str | None:
     if "gangsidecar.agent" in line and "--dir" in line[:-1]:
         return f"sidecar {line[line.index('--dir') + 1]}"
-    if "run" in line and "--pod" in line[:-1] and any(word.endswith(SUPERVISOR_PROGRAM) for word in line):
+    if "run" in line and "--pod" in line[:-1] and any(word.endswith(SUPERVISOR_ARCHIVE) for word in line):
         return f"supervisor {line[line.index('--pod') + 1]}"
     return None
 

@@ -26,7 +26,7 @@ from gangctl.core.facts.world import Pod
 NODE_GRACE_SECONDS: Final = 30.0
 """A sidecar connects again within 5 s, a kubelet that was restarted posts its node's status within 10 s."""
 SILENT_RESTARTS: Final = 3
-"""So many container restarts without a word of a supervisor are StartFailed (an image without Python)."""
+"""So many container restarts without a word of a supervisor are StartFailed (a volume that executes nothing)."""
 STEADY_SECONDS: Final = 60.0
 """A container that has run for this long does not end again and again."""
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from gangsidecar.supervisor import processes
+from gangsidecar.supervisor import kernel
 from gangsidecar.supervisor.driver import Driver
 from gangsidecar.supervisor.machine import Identity
 from gangsidecar.supervisor.settings import SupervisorSettings
@@ -37,8 +37,8 @@ _FLAGS = {
 }
 
 USAGE = """\
-usage: supervisor.pyz run FLAGS -- COMMAND [ARGUMENT ...]
-       supervisor.pyz copy DESTINATION
+usage: supervisor run FLAGS -- COMMAND [ARGUMENT ...]
+       supervisor copy DESTINATION
 """
 HELP = f"""\
 {USAGE}
@@ -54,7 +54,7 @@ Each flag of run takes a value (--flag VALUE or --flag=VALUE). The environment v
 
 Example, without a cluster:
 
-  python3 -IS supervisor.pyz run --socket /run/gang/supervisor.sock --state /run/gang/state.json \\
+  supervisor run --socket /run/gang/supervisor.sock --state /run/gang/state.json \\
       --gang 8c1d --member worker-0 --pod 77ab --address 127.0.0.1 -- python3 train.py --rank '$(RANK)'
 
 Exit code: 0 when the gang no longer needs this pod (the report tells how the worker ended), 2 for bad usage.
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _dispatch(verb, rest)
     except UsageError as error:
-        sys.stderr.write(f"supervisor.pyz: {error}\n{USAGE}Try --help.\n")
+        sys.stderr.write(f"supervisor: {error}\n{USAGE}Try --help.\n")
         return 2
 
 
@@ -86,7 +86,7 @@ def _dispatch(verb: str, rest: List[str]) -> int:
     settings = _settings(rest)
     for flag in _FLAGS.values():  # They are this program's, not the worker's.
         os.environ.pop(flag.variable, None)
-    processes.trim_memory()
+    kernel.trim_memory()
     return Driver(settings).run()
 
 
@@ -163,7 +163,7 @@ def _natural(given: Dict[str, str], name: str) -> int:
 
 
 def _copy(arguments: List[str]) -> int:
-    """Copy the archive that this program runs from. A program that starts the copy must never see half of it."""
+    """Copy the file that this program runs from. A program that starts the copy must never see half of it."""
     if len(arguments) != 1:
         raise UsageError("copy takes one destination")
     destination = arguments[0]
@@ -174,7 +174,7 @@ def _copy(arguments: List[str]) -> int:
         os.chmod(temporary, 0o755)  # noqa: S103 - the user's container may run as anyone
         os.replace(temporary, destination)
     except OSError as error:
-        sys.stderr.write(f"supervisor.pyz: copy to {destination}: {error}\n")
+        sys.stderr.write(f"supervisor: copy to {destination}: {error}\n")
         return 1
     return 0
 

@@ -13,48 +13,24 @@ import os
 import signal
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from gangsidecar.supervisor import cgroup
+from gangsidecar.supervisor import cgroup, kernel
 
 MARK = "GANG_SUPERVISED"
 """With GANG_POD_UID it marks each process of a worker, so that the next supervisor finds what a killed one left."""
 
 _ROUNDS = 100
 """At most so many walks in one kill, while each finds new descendants."""
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 def adopt_orphans() -> str:
     """Become the new parent of orphaned descendants; returns what went wrong, or nothing."""
-    return "" if os.getpid() == 1 else _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return "" if os.getpid() == 1 else kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
     """Let the kernel kill this process when its parent is gone. For forked helpers; nothing depends on it."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def trim_memory() -> None:
-    """Return the memory that compiling this program took, about a megabyte, where the C library can."""
-    try:
-        import ctypes  # noqa: PLC0415 - as below
-
-        ctypes.CDLL(None).malloc_trim(0)
-    except (ImportError, OSError, AttributeError):
-        return
-
-
-def _prctl(option: int, value: int) -> str:
-    try:
-        import ctypes  # noqa: PLC0415 - some small Pythons have none, and PID 1 needs none
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(option, value, 0, 0, 0) != 0:
-            return os.strerror(ctypes.get_errno())
-    except (ImportError, OSError, AttributeError) as error:
-        return str(error)
-    return ""
+    kernel.prctl(kernel.SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def spawn(command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)) -> int:

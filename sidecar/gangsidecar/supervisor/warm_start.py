@@ -10,6 +10,7 @@ module that is to blame can be preloaded still: the modules are in the order in 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Se
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.start.entry import ENTER
-from gangsidecar.supervisor import memory, parking
+from gangsidecar.supervisor import kernel, memory, parking
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.python_command import parse
 from gangsidecar.supervisor.template import IMPORTING, Template
@@ -26,9 +27,13 @@ from gangsidecar.supervisor.template import IMPORTING, Template
 if TYPE_CHECKING:
     import socket
 
-ARCHIVE = os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
-"""The file, or in a checkout the folder, from which this program runs. The user's interpreter finds the template there.
-"""
+ARCHIVE = (
+    os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
+    if kernel.IS_STATIC
+    else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
+)
+"""Where the user's interpreter finds the template: the archive beside the static executable, or else the file (in a
+checkout the folder) from which this program runs."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
 PACE = 0.1

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-SUPERVISOR_PROGRAM = "supervisor.pyz"
-"""The supervisor, as one file."""
+SUPERVISOR_PROGRAM = "supervisor"
+"""The supervisor as a static executable, which runs in every image."""
+SUPERVISOR_ARCHIVE = "supervisor.pyz"
+"""The supervisor as an archive: local mode runs it, and the worker's own interpreter finds there what starts a forked
+worker."""
 CLIENT_FOLDER = "client"
 """The folder that holds the package gangclient, for the worker's PYTHONPATH."""
 SUPERVISOR_SOCKET = "supervisor.sock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangsidecar import bundle
+from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 from tests.sidecar.supervisor.parkable import Parkable
-from tests.sidecar.supervisor.supervised import Member
+from tests.sidecar.supervisor.supervised import EXECUTABLE, Member
 from tests.sidecar.supervisor.warm import SAYS_HELLO, Warm
 
 
@@ -36,8 +38,10 @@ def small_group() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundle") / "supervisor.pyz"
+    path = tmp_path_factory.mktemp("bundle") / SUPERVISOR_ARCHIVE
     bundle.build(path)
+    if EXECUTABLE:
+        shutil.copy(EXECUTABLE, path.with_name(SUPERVISOR_PROGRAM))
     return path
 
 

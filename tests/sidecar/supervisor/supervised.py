@@ -1,4 +1,7 @@
-"""A supervisor as it is shipped (the zipapp), with real processes; the test plays its sidecar."""
+"""A supervisor as it is shipped, with real processes; the test plays its sidecar.
+
+It is the archive, which Python runs, or with GANGCTL_TEST_SUPERVISOR=PATH the static executable at this path.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,14 @@ GRACE = 10_000
 
 
 SLEEP = ("sleep", "1000")
+
+
+EXECUTABLE = os.environ.get("GANGCTL_TEST_SUPERVISOR", "")
+
+
+def program(archive: Path, python: str = sys.executable) -> list[str]:
+    """What starts the supervisor: the archive, or the executable beside it."""
+    return [str(archive.with_name(wire.SUPERVISOR_PROGRAM))] if EXECUTABLE else [python, "-IS", str(archive)]
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
@@ -150,6 +161,8 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
         self._archive = archive
         self.python = sys.executable
+        self.environment: dict[str, str] | None = None
+        """What the supervisor gets; None: what the test has when it starts it."""
         self.stdout: int | None = None
         """What the supervisor gets as its standard output, and with it the worker."""
 
@@ -172,8 +185,8 @@ class Member:
         given = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.python, "-IS", str(self._archive), "run", *given, "--", *command],
-                env={**os.environ, "DIR": str(self.folder)},
+                [*program(self._archive, self.python), "run", *given, "--", *command],
+                env={**(os.environ if self.environment is None else self.environment), "DIR": str(self.folder)},
                 stdout=self.stdout,
                 stderr=log,
             )

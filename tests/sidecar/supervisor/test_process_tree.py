@@ -6,13 +6,22 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gangsidecar.supervisor import processes
-from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, is_zombie, pids, python, shell, wait_for
+from tests.sidecar.supervisor.supervised import (
+    SLEEP,
+    Member,
+    is_alive,
+    is_zombie,
+    pids,
+    program,
+    python,
+    shell,
+    wait_for,
+)
 
 
 def test_daemons_in_other_sessions_are_gone_before_ready(member: Member) -> None:
@@ -132,7 +141,7 @@ def test_pid_1_reaps_and_kills_everything_in_its_namespace(member: Member, archi
     command = shell("trap '' TERM; setsid -f sh -c 'trap \"\" TERM; sleep 999'; echo x > $DIR/ready; sleep 1000")
     given = [f"--{name}={value}" for name, value in flags.items()]
     member.process = subprocess.Popen(
-        [*namespace, sys.executable, str(archive), "run", *given, "--address=1", "--", *command],
+        [*namespace, *program(archive), "run", *given, "--address=1", "--", *command],
         env={**os.environ, "DIR": str(member.folder)},
         stderr=subprocess.DEVNULL,
     )

@@ -19,6 +19,8 @@ from gangctl.cluster.kube.settings import KubeSettings
 DIRECTORY: Final = "/run/gang"
 """The shared volume of supervisor, worker and sidecar: sockets, the supervisor, its state file, gangclient."""
 TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a path, not a token
+EXECUTABLE: Final = "/opt/gangctl/supervisor"
+"""The supervisor in the sidecar's image (containers/sidecar.Containerfile)."""
 TOKEN_SECONDS: Final = 3600
 """Validity of a token; the kubelet renews it after four fifths of that time."""
 USER: Final = 65532
@@ -59,7 +61,9 @@ def sidecar_container(settings: KubeSettings, ca: str) -> dict[str, Any]:
         },
         "restartPolicy": "Always",
         "command": ["python3", "-m", "gangsidecar.agent"],
-        "lifecycle": {"postStart": {"exec": {"command": ["python3", "-m", "gangsidecar.install", DIRECTORY]}}},
+        "lifecycle": {
+            "postStart": {"exec": {"command": ["python3", "-m", "gangsidecar.install", DIRECTORY, EXECUTABLE]}}
+        },
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "volumeMounts": [dict(SHARED_MOUNT), dict(_TOKEN_MOUNT)],
     }

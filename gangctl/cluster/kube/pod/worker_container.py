@@ -29,8 +29,8 @@ from gangsidecar.wire import (
     SUPERVISOR_SOCKET,
 )
 
-SUPERVISOR: Final = ("python3", "-IS", f"{DIRECTORY}/{SUPERVISOR_PROGRAM}", "run", "--")
-"""``-IS``: isolated and without site packages; otherwise the archive would restart itself with these flags."""
+SUPERVISOR: Final = (f"{DIRECTORY}/{SUPERVISOR_PROGRAM}", "run", "--")
+"""A static executable: it needs nothing of the image."""
 RESERVED_VARIABLES: Final = frozenset(
     {
         "GANG_UID",
