@@ -38,7 +38,7 @@ class Leftovers:
         counts = {f"files of {name}": sum(map(_open_files, found)) for name, found in programs.items()}
         counts["files of workers"] = sum(map(_open_files, workers))
         counts["processes"] = sum(len(inside(one)) for one in (*supervisors, *sidecars))
-        for folder in ("/dev/shm", "/run/gang"):  # the containers' own
+        for folder in ("/dev/shm", "/run/gang", "/run/gang-state"):  # the containers' own
             counts[f"files in {folder}"] = sum(_files(one, folder) for one in supervisors)
         templates = [
             child for one in supervisors for child in one.children if child not in workers and child.inner_pid != 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
-from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY
+from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
 from gangctl.cluster.local.worker_ranks import worker_ranks
 from gangsidecar.wire import WORKERS_FILE
 from tests.wait import until
@@ -42,7 +42,7 @@ def workers(pod: str) -> list[Process]:
     return [
         child
         for one in supervisors(pod)
-        for ranks in (worker_ranks(f"/proc/{one.pid}/root{DIRECTORY}/{WORKERS_FILE}"),)
+        for ranks in (worker_ranks(f"/proc/{one.pid}/root{STATE_DIRECTORY}/{WORKERS_FILE}"),)
         for child in one.children
         if child.inner_pid in ranks
     ]

@@ -16,6 +16,7 @@ GANGS = {
     "gangctl.io/gangjobs/status": "update",
     "gangctl.io/gangjobs/finalizers": "update",
     "/pods": "get list watch create delete",
+    "/pods/status": "patch",
     "events.k8s.io/events": "create patch",
     "policy/poddisruptionbudgets": "get create patch",
 }
@@ -31,6 +32,7 @@ OWN = {
     "coordination.k8s.io/leases gangctl": "get update",
     "/secrets": "create",
     "/secrets gangctl-tls": "get update",
+    "/services gangctl": "get",
 }
 
 

@@ -19,6 +19,7 @@ from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.controllers import METRICS, NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import Gang, Kubectl, gang, sleepers
+from gangctl.api.names import ANNOTATION_HUB_ADDRESS
 from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -59,6 +60,10 @@ def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: st
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(budget))
         life.patch(suspend=False)
         life.runs(1)
+        told = f"{ANNOTATION_HUB_ADDRESS}=192.0.2.1"
+        pod = ("pod", "life-worker-0-0", "-n", namespace)
+        cluster.kubectl("annotate", *pod, told, "--overwrite")
+        cluster.watch(*pod, holds=lambda one: one["metadata"]["annotations"][ANNOTATION_HUB_ADDRESS] != "192.0.2.1")
         life.patch(suspend=True)
         life.until("it is suspended again", lambda status: status.get("phase") == "Suspended")
         submit(short("short", str(shared_dir)))

@@ -86,6 +86,10 @@ class Recovery(Model):
     avoid_node_seconds: Seconds = 3600
     """Seconds that a replacement pod avoids the node of the old pod. This is a requirement if a device or the node was
     at fault, and a preference otherwise."""
+    pod_disruption_budget: Literal["OnePod", "None"] = "OnePod"
+    """PodDisruptionBudget of the gang. OnePod: a drain evicts one pod, and the next when its replacement is ready.
+    None: gangctl makes none, because the cluster has its own (a pod with two can't be evicted) or a drain must not
+    wait; delete one that is there already."""
     on_exhausted: Literal["Fail", "Hold"] = "Fail"
     """What to do when the budget is exhausted. Fail: the gang fails. Hold: the pods stay for inspection, without
     workers, until restartToken changes or holdTimeoutSeconds have passed."""

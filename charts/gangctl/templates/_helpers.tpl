@@ -92,10 +92,14 @@ registry: nodes would take the image from a public one, where anyone might own t
 - apiGroups: [gangctl.io]
   resources: [gangjobs/finalizers]
   verbs: [update]
-# Pods are created and deleted, but never changed.
+# Pods are created and deleted. Of a pod that runs, only annotations are changed, through its status: what it runs can't
+# be changed there.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

@@ -10,7 +10,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.targets.pod_exec import Execution, run_python
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY
+from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM, WORKERS_FILE
@@ -47,7 +47,7 @@ async def inject(client: Client, pod: KubePod, worker: str, fault: InjectedFault
     """
     container = SIDECAR if fault.process is PodProcess.SIDECAR else worker
     done = await run_python(
-        client, pod.namespace, pod.pod.name, container, program_for(fault, DIRECTORY), INJECTION_SECONDS
+        client, pod.namespace, pod.pod.name, container, program_for(fault, STATE_DIRECTORY), INJECTION_SECONDS
     )
     subject = f"{pod.pod.member} (pod {pod.pod.name})"
     lines = [f"{subject}: {line}" for line in done.out.splitlines()]

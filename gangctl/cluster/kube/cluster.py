@@ -10,16 +10,19 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, Status
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
+from gangctl.cluster.kube.auth.service_address import ServiceAddress
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client, Rejected
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.cluster.kube.gang_writer import GangWriter
 from gangctl.cluster.kube.pod.admission import PodAdmission
 from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod.contact import ContactUpdater
 from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
+from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
@@ -46,6 +49,8 @@ class KubeCluster:
             self._pod_writer.dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed
         )
         self._disruption_budgets = DisruptionBudgets(client)
+        self._service_address = ServiceAddress(client, settings)
+        self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod)
         self._recorder = EventRecorder(client)
 
     @property
@@ -86,6 +91,7 @@ class KubeCluster:
     def begin_term(self) -> None:
         """This process leads from now on, by the clock of its term."""
         self._informers.begin_term()
+        self._contact_updater.leads = True
         self.leading_since = clock.now()
 
     async def wait_for_sync(self) -> None:
@@ -94,6 +100,7 @@ class KubeCluster:
 
     def resign(self) -> None:
         """Stop the background writes, since this process no longer leads. The reads stay fresh."""
+        self._contact_updater.leads = False
         self._pod_admission.forget_all()
         self._recorder.drop_waiting()
 
@@ -151,6 +158,8 @@ class KubeCluster:
             tasks.create_task(self._informers.run(self._gang_changed))
             tasks.create_task(self._pod_admission.run())
             tasks.create_task(self._recorder.run())
+            tasks.create_task(self._service_address.run())
+            tasks.create_task(self._contact_updater.run(self._contact))
 
     async def refresh(self) -> None:
         """List everything, since the watches may not have shown the last writes of another leader yet.
@@ -208,4 +217,7 @@ class KubeCluster:
         self._changed(uid)
 
     def _build(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
-        return build(job, create, self._settings, ca=self._ca(), restart_all=self._informers.restarts_all)
+        return build(job, create, self._settings, self._contact(), restart_all=self._informers.restarts_all)
+
+    def _contact(self) -> HubContact:
+        return HubContact(self._ca(), self._service_address.address)

@@ -29,6 +29,11 @@ def pod(namespace: str, name: str) -> str:
     return f"{pods(namespace)}/{name}"
 
 
+def service(namespace: str, name: str) -> str:
+    """One Service."""
+    return f"{_in('/api/v1', namespace, 'services')}/{name}"
+
+
 def pod_disruption_budgets(namespace: str) -> str:
     """PodDisruptionBudgets of a namespace."""
     return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")

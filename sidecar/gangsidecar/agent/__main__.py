@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import os
 import signal
-import ssl
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,7 +123,10 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         "--ca-file", default=get("GANG_CA_FILE"), metavar="FILE", help="certificates to trust for wss:// (GANG_CA_FILE)"
     )
     parser.add_argument(
-        "--ca", default=get("GANG_CA", ""), metavar="PEM", help="the same certificates as PEM text (GANG_CA)"
+        "--address-file",
+        default=get("GANG_ADDRESS_FILE"),
+        metavar="FILE",
+        help="an IP address that is dialled before the URL's host; the file may be empty (GANG_ADDRESS_FILE)",
     )
     parser.add_argument(
         "--server-name",
@@ -141,17 +143,12 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         parser.error("--controller (or GANG_CONTROLLER) or --controller-file is needed")
     if not found.controller_file and not found.controller.startswith(("ws://", "wss://")):
         parser.error(f"--controller must begin with ws:// or wss://, not {found.controller!r}")
-    if found.ca:
-        try:
-            ssl.create_default_context(cadata=found.ca)
-        except (ssl.SSLError, ValueError, TypeError) as error:  # the last one: it isn't ASCII
-            parser.error(f"--ca (or GANG_CA) holds no certificates: {error}")
     address = Address(
         token_file=Path(found.token_file).absolute(),
         url="" if found.controller_file else found.controller,
         url_file=Path(found.controller_file).absolute() if found.controller_file else None,
         ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
-        ca=found.ca,
+        address_file=Path(found.address_file).absolute() if found.address_file else None,
         server_name=found.server_name,
     )
     return AgentSettings(Path(found.dir).absolute(), address)

@@ -1,5 +1,8 @@
 """The connection to the controller: one WebSocket, dialled again without end.
 
+Where the address of its Service is known, that is dialled first, and by name only if it doesn't answer: a cluster's DNS
+that is slow or away must not delay a recovery. The certificate must have the same name in both cases.
+
 The wait before each attempt is drawn from the whole range up to a limit that doubles (full jitter), so the members of a
 restarted controller come back spread out in time. A connection that is lost at once must not be dialled in a hot loop.
 """
@@ -11,7 +14,9 @@ import random
 import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -49,9 +54,9 @@ class Address:
     url_file: Path | None = None
     """Holds the URL, instead of ``url``."""
     ca_file: Path | None = None
-    """The certificates to trust for ``wss``; with neither this nor ``ca``, the system's."""
-    ca: str = ""
-    """The same as PEM text."""
+    """The certificates to trust for ``wss``; without it, the system's."""
+    address_file: Path | None = None
+    """Holds the IP address of the URL's host, or nothing."""
     server_name: str = ""
     """The name that the certificate must have; empty = the host of the URL. A leader's URL has an IP address."""
 
@@ -62,6 +67,10 @@ class _RefusedError(Exception):
 
 class _LostError(Exception):
     """The connection could not be made, or it ended."""
+
+
+class _UnreachableError(_LostError):
+    """Nothing that we trust answers there."""
 
 
 class _StandbyError(_LostError):
@@ -111,20 +120,38 @@ async def stay_connected(address: Address, relay: Relay) -> None:
 
 
 async def _connection(address: Address, relay: Relay) -> None:
-    """One connection, from dialling to its end. A standby's answer is followed once.
+    """One connection, from dialling to its end.
 
     Raises:
         _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
     """
     url = address.url or _read(address.url_file)
+    missed = ""
+    known = _known(address.address_file)
+    if known:
+        try:
+            await _follow(address, relay, _at(url, known), DIAL)
+        except _UnreachableError as error:
+            missed = f"{known}: {error}; by name: "
     try:
-        await _dial(address, relay, url, DIAL)
+        await _follow(address, relay, url, DIAL)
+    except _UnreachableError as error:
+        raise _LostError(f"{missed}{error}") from None
+
+
+async def _follow(address: Address, relay: Relay, url: str, seconds: float) -> None:
+    """One connection to this URL, or to the leader that a standby there has named."""
+    try:
+        await _dial(address, relay, url, seconds)
     except _StandbyError as standby:
         leader = standby.leader
         if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
             raise _LostError(f"{standby}; the leader that it names is not dialled: {leader!r:.120}") from None
     log("info", "a standby answered; dialling its leader", url=leader)
-    await _dial(address, relay, leader, LEADER_DIAL)
+    try:
+        await _dial(address, relay, leader, LEADER_DIAL)
+    except _UnreachableError as error:
+        raise _LostError(f"the leader {leader}: {error}") from None
 
 
 async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> None:
@@ -153,8 +180,10 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
                 raise _StandbyError(text, leader) from None
             raise (_RefusedError if error.status in REFUSALS else _LostError)(text) from None
         except TimeoutError:
-            raise _LostError(f"the controller didn't answer within {seconds:.0f} s") from None
-        log("info", "connected to the controller")
+            raise _UnreachableError(f"the controller didn't answer within {seconds:.0f} s") from None
+        except aiohttp.ClientConnectionError as error:
+            raise _UnreachableError(str(error)) from None
+        log("info", "connected to the controller", url=url)
         await _relay_both_ways(socket, relay, answer.revision)
 
 
@@ -218,8 +247,29 @@ def _read(path: Path | None) -> str:
 
 
 def _trust(address: Address) -> ssl.SSLContext | bool:
-    if address.ca_file is None and not address.ca:
+    """What is trusted now: the file may have changed.
+
+    Raises:
+        _LostError: the file can't be used.
+    """
+    if address.ca_file is None:
         return True
-    return ssl.create_default_context(
-        cafile=None if address.ca_file is None else str(address.ca_file), cadata=address.ca or None
-    )
+    try:
+        return ssl.create_default_context(cafile=str(address.ca_file))
+    except OSError as error:  # An SSLError is one.
+        raise _LostError(f"{address.ca_file} has no certificate of an authority to trust: {error}") from None
+
+
+def _known(file: Path | None) -> str:
+    """The IP address in the file; empty if there is none."""
+    try:
+        return "" if file is None else str(ip_address(_read(file)))
+    except (OSError, ValueError):
+        return ""
+
+
+def _at(url: str, address: str) -> str:
+    """The URL with an IP address as its host."""
+    parts = urlsplit(url)
+    host = f"[{address}]" if ":" in address else address
+    return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()

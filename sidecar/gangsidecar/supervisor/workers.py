@@ -81,7 +81,7 @@ class Workers:
     def start(self, effect: machine.Spawn) -> List[machine.Event]:
         """Start the processes; returns what the machine is to learn."""
         settings = self._settings
-        hostfile = os.path.join(os.path.dirname(settings.socket), HOSTFILE)
+        hostfile = os.path.join(self._folder, HOSTFILE)
         try:
             launch.write_hosts(hostfile, effect.run.hosts)
         except OSError as error:

@@ -207,6 +207,12 @@ class FakeApi:
             await self.remove(*key)
             return web.json_response({"kind": "Status", "status": "Success"})
         given = wanted["metadata"]
+        if request.method == "PATCH" and key[0] == "pods" and request.path.endswith("/status"):  # of annotations
+            if given["uid"] != metadata["uid"]:
+                return status(409, "Conflict", "the UID in the precondition does not match the UID in record")
+            annotations = {**metadata.get("annotations", {}), **given["annotations"]}
+            changed = {**stored, "metadata": {**metadata, "annotations": annotations}}
+            return web.json_response(await self.put(key[0], changed))
         if (given["resourceVersion"], given.get("uid", metadata["uid"])) != (
             metadata["resourceVersion"],
             metadata["uid"],

@@ -33,8 +33,9 @@ class LiveCluster:
         self.api = api
         self.client = client
         self.notified: list[str] = []
+        self.ca = "CA"
         authenticator = TokenAuthenticator(client, SETTINGS.audience)
-        self.cluster = KubeCluster(client, settings, ca=lambda: "CA", authenticator=authenticator)
+        self.cluster = KubeCluster(client, settings, ca=lambda: self.ca, authenticator=authenticator)
 
     @property
     def job(self) -> GangJob:

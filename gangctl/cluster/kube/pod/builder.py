@@ -37,14 +37,12 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.caches import kept_caches
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import (
-    pull_secrets,
-    refuse_reserved_names,
-    sidecar_container,
-    sidecar_volumes,
-)
+from gangctl.cluster.kube.pod.guaranteed import sidecar_resources
+from gangctl.cluster.kube.pod.reserved import refuse_reserved
+from gangctl.cluster.kube.pod.sidecar_injection import pull_secrets, sidecar_container, sidecar_volumes
 from gangctl.cluster.kube.pod.worker_container import supervised_container
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import CACHES_VARIABLE, PRELOAD_VARIABLE
@@ -54,14 +52,16 @@ GRACE_MARGIN_SECONDS: Final = 10
 _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
-def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, restart_all: bool) -> dict[str, Any]:
+def build(
+    job: GangJob, create: CreatePod, settings: KubeSettings, contact: HubContact, *, restart_all: bool
+) -> dict[str, Any]:
     """The pod to create, as JSON values.
 
     Args:
         job: The stored gang.
         create: The pod's member and incarnation, and the nodes to avoid.
         settings: The controller's settings.
-        ca: PEM text of the authorities that the sidecar trusts.
+        contact: What the sidecar needs to reach the hub.
         restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
@@ -72,9 +72,8 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     template = role.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
     spec = _completed_spec(job, create, template["spec"], f"{path}.spec")
     entries = {key: as_mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
-    for key in _NAMED:
-        refuse_reserved_names(entries[key], f"{path}.spec.{key}")
     worker = role.template.spec.containers.index(role.worker)
+    refuse_reserved(entries, worker, f"{path}.spec")
     entries["containers"][worker] = supervised_container(
         entries["containers"][worker],
         f"{path}.spec.containers[{worker}]",
@@ -83,9 +82,16 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
         told=_told(job, role),
         restart_all=restart_all,
     )
+    sidecar = sidecar_container(
+        settings,
+        sidecar_resources(
+            settings.sidecar_resources, [*entries["initContainers"], *entries["containers"]], spec.get("resources")
+        ),
+        as_mapping(spec.get("securityContext"), f"{path}.spec.securityContext"),
+    )
     changes = {
         "restartPolicy": "Never" if restart_all else "OnFailure",
-        "initContainers": [sidecar_container(settings, ca), *entries["initContainers"]],
+        "initContainers": [sidecar, *entries["initContainers"]],
         "containers": entries["containers"],
         "volumes": [*entries["volumes"], *sidecar_volumes(settings)],
     }
@@ -93,6 +99,7 @@ def build(job: GangJob, create: CreatePod, settings: KubeSettings, *, ca: str, r
     if secrets:
         changes["imagePullSecrets"] = secrets
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
+    metadata["annotations"] |= contact.annotations()
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
 
 

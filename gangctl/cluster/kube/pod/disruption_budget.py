@@ -85,7 +85,9 @@ class DisruptionBudgets:
         self._locks.pop(uid, None)
 
     async def ensure(self, job: GangJob) -> None:
-        """Create the gang's budget, or update it, unless it is known to be right."""
+        """Create the gang's budget, or update it, unless it is known to be right, or the user wants none."""
+        if job.spec.recovery.pod_disruption_budget == "None":
+            return
         uid, wanted = job.metadata.uid, min_available(job)
         async with self._locks[uid]:
             number, good_until = self._ensured.get(uid, (wanted, 0.0))

@@ -1,58 +1,74 @@
-"""Sidecar injection: the container and the two volumes that gangctl adds to a pod.
+"""Sidecar injection: the container and the volumes that gangctl adds to a pod.
 
 The rule: the native sidecar comes before the user's init containers, so it ends last and can report how the others
 ended. It conforms to the *restricted* Pod Security Standard and mounts none of the user's volumes. Only it has the
 token. As it starts, it copies the supervisor and ``gangclient`` to a shared volume, in a postStart hook: no other
 container starts before the hook is done. An init container of its own would cost each pod more than a second.
+
+Only the sidecar writes to the shared volume, so its size has a limit, and the worker's container mounts it read-only.
+What that container writes itself is on a volume of its own. This one has no limit but those of the pod's ephemeral
+storage: compilers keep their caches there, and to exceed a limit would end the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from gangctl.api.names import SIDECAR
-from gangctl.cluster.errors import Terminal
+from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA, SIDECAR
+from gangctl.cluster.kube.pod.reserved import (
+    DIRECTORY,
+    HUB_DIRECTORY,
+    HUB_VOLUME,
+    SHARED_VOLUME,
+    STATE_DIRECTORY,
+    STATE_VOLUME,
+)
 from gangctl.cluster.kube.settings import KubeSettings
 
-DIRECTORY: Final = "/run/gang"
-"""The shared volume of supervisor, worker and sidecar: sockets, the supervisor, its state file, gangclient."""
-TOKEN_DIRECTORY: Final = "/run/gang-token"  # noqa: S105 - a path, not a token
 EXECUTABLE: Final = "/opt/gangctl/supervisor"
 """The supervisor in the sidecar's image (containers/sidecar.Containerfile)."""
 TOKEN_SECONDS: Final = 3600
 """Validity of a token; the kubelet renews it after four fifths of that time."""
 USER: Final = 65532
+"""The user of the sidecar's image."""
 
-SHARED_VOLUME: Final = "gangctl"
-TOKEN_VOLUME: Final = "gangctl-token"  # noqa: S105 - a name, not a token
+SHARED_LIMIT: Final = "64Mi"
+"""Of what only the sidecar writes: a tenth of this at most."""
 
-SHARED_MOUNT: Final = {"name": SHARED_VOLUME, "mountPath": DIRECTORY}
-_TOKEN_MOUNT: Final = {"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
+WORKER_MOUNTS: Final[tuple[Mapping[str, Any], ...]] = (
+    {"name": SHARED_VOLUME, "mountPath": DIRECTORY, "readOnly": True},
+    {"name": STATE_VOLUME, "mountPath": STATE_DIRECTORY},
+)
+"""In the worker's container. A socket on a read-only mount can be connected to."""
 
 
-def sidecar_container(settings: KubeSettings, ca: str) -> dict[str, Any]:
-    """The native sidecar. ``ca``: PEM text of the authorities to trust."""
+def sidecar_container(
+    settings: KubeSettings, resources: Mapping[str, Any], pod_security: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The native sidecar. ``pod_security``: the security context of the template's pod."""
     environment = {
         "GANG_DIR": DIRECTORY,
         "GANG_CONTROLLER": settings.url,
-        "GANG_TOKEN_FILE": f"{TOKEN_DIRECTORY}/token",
-        "GANG_CA": ca,
+        "GANG_TOKEN_FILE": f"{HUB_DIRECTORY}/token",
+        "GANG_ADDRESS_FILE": f"{HUB_DIRECTORY}/address",
+        "GANG_CA_FILE": f"{HUB_DIRECTORY}/ca.crt",
         "GANG_SERVER_NAME": settings.server_name,
-        # The sidecar trusts ``ca`` only. Without this, aiohttp would load the system's certificates too: 2 MB.
+        # The sidecar trusts that file only. Without this, aiohttp would load the system's certificates too: 2 MB.
         "SSL_CERT_FILE": "/dev/null",
     }
     return {
         "name": SIDECAR,
         "image": settings.sidecar_image,
         "imagePullPolicy": settings.sidecar_image_pull_policy,
-        **({"resources": deepcopy(dict(settings.sidecar_resources))} if settings.sidecar_resources else {}),
+        **({"resources": resources} if resources else {}),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
+            # A user that the template sets for all containers is this one's too. Otherwise it is the image's, or the
+            # one that the cluster assigns (OpenShift refuses any other). Root would be refused by the line above.
+            **({"runAsUser": USER, "runAsGroup": USER} if pod_security.get("runAsUser") == 0 else {}),
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -65,16 +81,30 @@ def sidecar_container(settings: KubeSettings, ca: str) -> dict[str, Any]:
             "postStart": {"exec": {"command": ["python3", "-m", "gangsidecar.install", DIRECTORY, EXECUTABLE]}}
         },
         "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "volumeMounts": [dict(SHARED_MOUNT), dict(_TOKEN_MOUNT)],
+        "volumeMounts": [
+            {"name": SHARED_VOLUME, "mountPath": DIRECTORY},
+            {"name": HUB_VOLUME, "mountPath": HUB_DIRECTORY, "readOnly": True},
+        ],
     }
 
 
 def sidecar_volumes(settings: KubeSettings) -> list[dict[str, Any]]:
-    """The shared volume, and the token: bound to the pod, and without rights on the API server."""
+    """The volumes of gangctl. The token is bound to the pod, and has no rights on the API server.
+
+    The kubelet writes the files of the hub again when the token is renewed or an annotation changes.
+    """
     token = {"audience": settings.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    files = {"ca.crt": ANNOTATION_HUB_CA, "address": ANNOTATION_HUB_ADDRESS}
+    items = [
+        {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}} for path, name in files.items()
+    ]
     return [
-        {"name": SHARED_VOLUME, "emptyDir": {}},
-        {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}},
+        {"name": SHARED_VOLUME, "emptyDir": {"sizeLimit": SHARED_LIMIT}},
+        {"name": STATE_VOLUME, "emptyDir": {}},
+        {
+            "name": HUB_VOLUME,
+            "projected": {"sources": [{"serviceAccountToken": token}, {"downwardAPI": {"items": items}}]},
+        },
     ]
 
 
@@ -82,16 +112,3 @@ def pull_secrets(settings: KubeSettings, written: Sequence[dict[str, Any]]) -> l
     """The template's pull secrets, and those for the sidecar's image."""
     names = {one.get("name") for one in written}
     return [*written, *({"name": name} for name in settings.sidecar_pull_secrets if name not in names)]
-
-
-def refuse_reserved_names(entries: Sequence[dict[str, Any]], path: str) -> None:
-    """Refuse a container or volume of the template with a name that gangctl uses.
-
-    Raises:
-        Terminal: there is one; the text names the field.
-    """
-    for at, entry in enumerate(entries):
-        if entry.get("name") in {SIDECAR, SHARED_VOLUME, TOKEN_VOLUME}:
-            raise Terminal(
-                f"{path}[{at}].name: {entry['name']} is a name that gangctl uses in each pod; choose another name"
-            )

@@ -12,13 +12,13 @@ The rule: everything stays as the user wrote it, except:
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.pod.fields import as_list, as_mappings
-from gangctl.cluster.kube.pod.sidecar_injection import DIRECTORY, SHARED_MOUNT
+from gangctl.cluster.kube.pod.reserved import DIRECTORY, STATE_DIRECTORY
+from gangctl.cluster.kube.pod.sidecar_injection import WORKER_MOUNTS
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import (
     CACHES_VARIABLE,
@@ -86,7 +86,10 @@ def supervised_container(
         **told,
     }
     made["env"] = [*_environment(plain, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
-    made["volumeMounts"] = [*_mounts(container.get("volumeMounts"), f"{path}.volumeMounts"), dict(SHARED_MOUNT)]
+    made["volumeMounts"] = [
+        *as_mappings(container.get("volumeMounts"), f"{path}.volumeMounts"),
+        *map(dict, WORKER_MOUNTS),
+    ]
     if restart_all:
         made |= {"restartPolicy": "Never", "restartPolicyRules": [dict(RESTART_ALL)]}
     return made
@@ -104,7 +107,7 @@ def _environment(plain: dict[str, str], termination_log: str) -> list[dict[str, 
     downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
     paths = {
         "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/{SUPERVISOR_SOCKET}",
-        "GANG_STATE": f"{DIRECTORY}/state",
+        "GANG_STATE": f"{STATE_DIRECTORY}/state",
         "GANG_TERMINATION_LOG": termination_log,
         "GANG_CLIENT_DIR": f"{DIRECTORY}/{CLIENT_FOLDER}",
         "GANG_SOCKET": f"{DIRECTORY}/{FRAMEWORK_SOCKET}",
@@ -118,14 +121,3 @@ def _environment(plain: dict[str, str], termination_log: str) -> list[dict[str, 
 
 def _user_environment(written: Any, path: str) -> list[dict[str, Any]]:
     return [entry for entry in as_mappings(written, path) if entry.get("name") not in RESERVED_VARIABLES]
-
-
-def _mounts(written: Any, path: str) -> list[dict[str, Any]]:
-    mounts = as_mappings(written, path)
-    for at, mount in enumerate(mounts):
-        where = mount.get("mountPath")
-        if isinstance(where, str) and posixpath.normpath(where) == DIRECTORY:
-            raise Terminal(
-                f"{path}[{at}].mountPath: {where} is used by gangctl's supervisor; mount the volume elsewhere"
-            )
-    return mounts

@@ -7,12 +7,16 @@ fault nor keep a deadline from running. Its pod has terminated when all of them 
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
+    ANNOTATION_HUB_ADDRESS,
+    ANNOTATION_HUB_CA,
     ANNOTATION_WORKER,
     LABEL_INCARNATION,
     LABEL_INDEX,
@@ -50,6 +54,20 @@ _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 @dataclass(frozen=True, slots=True)
+class HubContact:
+    """What a sidecar needs to reach the hub, in annotations of its pod."""
+
+    ca: str = ""
+    """The authorities that it trusts, PEM."""
+    address: str = ""
+    """IP address of the hub's Service; empty = not known."""
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations."""
+        return {ANNOTATION_HUB_CA: self.ca, ANNOTATION_HUB_ADDRESS: self.address}
+
+
+@dataclass(frozen=True, slots=True)
 class KubePod:
     """A pod of a gang."""
 
@@ -61,6 +79,8 @@ class KubePod:
     """UID of the GangJob that owns it; empty if none does."""
     phase: str = ""
     ip: str = ""
+    contact: HubContact | None = field(default=None, compare=False)
+    """None = a pod of an older release, which has none."""
     resource_version: str = field(default="", compare=False)
     """Not compared: most changes of a pod don't matter here."""
 
@@ -135,7 +155,23 @@ def _pod(raw: RawPod) -> KubePod:
         devices=_devices(status),
     )
     owner = next((one.uid for one in metadata.owner_references if one.controller and one.kind == KIND), "")
-    return KubePod(pod, metadata.namespace, gang, owner, status.phase, status.pod_ip, metadata.resource_version)
+    return KubePod(
+        pod,
+        metadata.namespace,
+        gang,
+        owner,
+        status.phase,
+        status.pod_ip,
+        _contact(metadata.annotations),
+        metadata.resource_version,
+    )
+
+
+def _contact(annotations: Mapping[str, str]) -> HubContact | None:
+    if ANNOTATION_HUB_CA not in annotations:
+        return None
+    # The same for all pods, so it is kept once.
+    return HubContact(*(sys.intern(annotations.get(one, "")) for one in (ANNOTATION_HUB_CA, ANNOTATION_HUB_ADDRESS)))
 
 
 def _worker(raw: RawPod) -> tuple[RawContainerStatus, ...]:

@@ -9,6 +9,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.core.policy.pods import CreatePod
 
 SETTINGS = KubeSettings(
@@ -18,7 +19,7 @@ SETTINGS = KubeSettings(
     url="wss://gangctl.gangctl-system.svc:8443/v1/connect",
     server_name="gangctl.gangctl-system.svc",
 )
-CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+CONTACT = HubContact("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "10.96.0.7")
 RESTRICTED = """\
 securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}
 """
@@ -68,7 +69,7 @@ TORCHRUN = f"""
     metadata:
       name: not-used
       labels: {{app: llama, gangctl.io/role: not-yours}}
-      annotations: {{cluster-autoscaler.kubernetes.io/safe-to-evict: "false"}}
+      annotations: {{cluster-autoscaler.kubernetes.io/safe-to-evict: "false", karpenter.sh/do-not-disrupt: "true"}}
     spec:
       {RESTRICTED}
       hostname: mine

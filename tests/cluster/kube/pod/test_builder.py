@@ -18,13 +18,13 @@ from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERV
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
 from gangsidecar.wire import PRELOAD_VARIABLE
-from tests.cluster.kube.pod.podcases import CA, CASES, MINIMAL, SETTINGS, VARIABLES, Case, job
+from tests.cluster.kube.pod.podcases import CASES, CONTACT, MINIMAL, SETTINGS, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"
 
 
 def built(case: Case) -> dict[str, Any]:
-    return build(case.job, case.create, SETTINGS, ca=CA, restart_all=case.restart_all)
+    return build(case.job, case.create, SETTINGS, CONTACT, restart_all=case.restart_all)
 
 
 def template(**spec: Any) -> Case:
@@ -76,7 +76,7 @@ def test_the_supervisor_runs_the_worker_only_and_the_sidecar_alone_has_the_token
     holders = [
         one["name"]
         for one in containers
-        if any(mount["name"] == "gangctl-token" for mount in one.get("volumeMounts", ()))
+        if any(mount["name"] == "gangctl-hub" for mount in one.get("volumeMounts", ()))
     ]
     assert holders == ["gangctl"]
     assert spec["initContainers"][0]["name"] == "gangctl"
@@ -139,13 +139,6 @@ def test_reserved_variables_win_and_come_first() -> None:
         (main(args="one"), "containers[0].args: 'one' instead of a list"),
         (main(args=["a", 1]), "containers[0].args[1]: 1 instead of a string"),
         (main(env=["A=1"]), "containers[0].env[0]: 'A=1' instead of a mapping"),
-        (
-            main(volumeMounts=[{"name": "x", "mountPath": "/run/gang/"}]),
-            "containers[0].volumeMounts[0].mountPath: /run/",
-        ),
-        (template(volumes=[{"name": "x"}, {"name": "gangctl-token"}]), "volumes[1].name: gangctl-token is a name that"),
-        (template(initContainers=[{"name": "gangctl"}]), "initContainers[0].name: gangctl is a name that"),
-        (template(containers=[{"name": "gangctl", "command": ["x"]}]), "containers[0].name: gangctl is a name that"),
         (template(volumes={}), "volumes: {} instead of a list"),
         (template(affinity=[]), "affinity: [] instead of a mapping"),
         (Case("", job(VARIABLES), CreatePod("another-0", 0)), "gang llama has no role 'another'"),
@@ -156,12 +149,6 @@ def test_the_error_of_an_unusable_template_names_the_field(case: Case, text: str
         built(case)
     assert text in str(refused.value)
     assert text.startswith("gang llama") or str(refused.value).startswith("spec.roles[0].template.spec.")
-
-
-def test_mounts_beside_the_supervisors_directory_are_kept() -> None:
-    mounts = [{"name": "x", "mountPath": "/run"}, {"name": "x", "mountPath": "/run/gang-data", "subPath": "d"}]
-    found = built(main(volumeMounts=mounts))["spec"]["containers"][0]["volumeMounts"]
-    assert found[:2] == mounts
 
 
 @pytest.mark.parametrize(

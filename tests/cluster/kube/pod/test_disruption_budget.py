@@ -30,6 +30,15 @@ async def test_the_disruption_budget_exists_before_the_first_pod_and_follows_the
         assert one.api.objects["poddisruptionbudgets", "default", "g"]["spec"]["minAvailable"] == 5
 
 
+async def test_a_gang_that_wants_no_disruption_budget_gets_none() -> None:
+    job = gang()
+    job["spec"]["recovery"] = {"podDisruptionBudget": "None"}
+    async with live_cluster(("gangjobs", job)) as one:
+        await one.cluster.create_pod(one.job, CreatePod("worker-0", 0))
+        assert len(one.names()) == 1
+        assert not [path for _, path, _ in one.api.requests if "poddisruptionbudgets" in path]
+
+
 async def test_a_failed_disruption_budget_does_not_block_pods(caplog: pytest.LogCaptureFixture) -> None:
     async with live_cluster(GANG) as one:
 

@@ -8,11 +8,11 @@ from typing import Any
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.policy.pods import CreatePod
-from tests.cluster.kube.pod.podcases import CA, MINIMAL, SETTINGS, job
+from tests.cluster.kube.pod.podcases import CONTACT, MINIMAL, SETTINGS, job
 
 
 def spec(settings: KubeSettings, roles: str = MINIMAL) -> dict[str, Any]:
-    found: dict[str, Any] = build(job(roles), CreatePod("worker-0", 0), settings, ca=CA, restart_all=True)["spec"]
+    found: dict[str, Any] = build(job(roles), CreatePod("worker-0", 0), settings, CONTACT, restart_all=True)["spec"]
     return found
 
 

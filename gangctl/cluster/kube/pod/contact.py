@@ -1,0 +1,85 @@
+"""Keeps what pods know of the hub up to date: the CA that their sidecars trust, and the hub's address.
+
+The rule: both are annotations of the pod, which the kubelet copies into files of the sidecar, also when they change. So
+a new CA reaches the pods that run, without a restart. Each pod that has other ones than a new pod would get is patched,
+by the leader alone and a few at a time. A patch names the pod's UID and goes to its ``status``, where the API server
+ignores a change of the spec: gangctl needs no right to change what a pod runs. A failure only delays it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from gangctl.cluster.errors import ClusterError, Conflict
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
+from gangctl.cluster.kube.watch.projections import PODS, HubContact, KubePod
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 5.0
+"""Time between two looks at all pods."""
+AT_ONCE: Final = 8
+"""Number of requests at once."""
+
+
+class ContactUpdater:
+    """Patches the pods whose contact is out of date."""
+
+    def __init__(self, client: Client, pods: NamespacedCopy[KubePod], owned: Callable[[str], KubePod | None]) -> None:
+        """``pods``: the informer that gets what was written; ``owned``: the pod of this UID, if a gang owns it."""
+        self.leads = False
+        """Whether this process leads."""
+        self._client = client
+        self._pods = pods
+        self._owned = owned
+        self._problem = ""
+
+    async def run(self, wanted: Callable[[], HubContact]) -> NoReturn:
+        """Look at all pods again and again until cancelled. ``wanted``: what a new pod would get now."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            contact = wanted()
+            if self.leads and contact.ca:
+                await self._update(contact)
+
+    async def _update(self, contact: HubContact) -> None:
+        stale = [
+            pod for pod in map(self._owned, tuple(self._pods.items)) if pod is not None and _is_stale(pod, contact)
+        ]
+        if stale:
+            log.info("%d pods get the hub's new CA or address", len(stale))
+        for at in range(0, len(stale), AT_ONCE):
+            problems = await asyncio.gather(*(self._patch(pod, contact) for pod in stale[at : at + AT_ONCE]))
+            problem = next(filter(None, problems), "")
+            if problem and problem != self._problem:
+                log.warning("pods can't get the hub's new CA or address now; this is tried again: %s", problem)
+            self._problem = problem
+            if problem or not self.leads:
+                return
+
+    async def _patch(self, pod: KubePod, contact: HubContact) -> str:
+        """Patch a pod; why it couldn't be done, or empty."""
+        change = {"metadata": {"uid": pod.uid, "annotations": contact.annotations()}}
+        path = f"{paths.pod(pod.namespace, pod.pod.name)}/status"
+        try:
+            answer = await self._client.request(
+                "PATCH", path, body=json.dumps(change).encode(), content_type=MERGE_PATCH
+            )
+        except (NotFound, Conflict):  # It is gone.
+            return ""
+        except ClusterError as error:
+            return str(error)
+        item = PODS.item(answer)
+        if item is not None:
+            self._pods.put(item)
+        return ""
+
+
+def _is_stale(pod: KubePod, contact: HubContact) -> bool:
+    return pod.contact not in {None, contact} and not pod.pod.deleting and not pod.pod.terminated
