@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from gangctl.api.model import Constraint, Model, Refused
 
@@ -66,3 +68,22 @@ class Template(Model):
     spec: PodSpec
     """Spec of the pods, kept as written. gangctl adds its sidecar and prefixes the worker's command with its
     supervisor."""
+    _kept: bytes = PrivateAttr(b"")
+    """Compressed JSON of the whole template, where this value has only a part of it; see ``compact.py``."""
+
+    def keep(self, text: bytes) -> None:
+        """Keep this compressed JSON: this value is only a part of it. To be called before anything else has it."""
+        self._kept = text
+
+    @property
+    def kept(self) -> bytes:
+        """What :meth:`keep` was given; empty if this value is the whole template."""
+        return self._kept
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The whole template as the user wrote it, as JSON values of the caller's own."""
+        if not self._kept:
+            return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        written: dict[str, Any] = json.loads(zlib.decompress(self._kept))
+        return written

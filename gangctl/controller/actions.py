@@ -2,7 +2,8 @@
 
 The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
 They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
-gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted.
+gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted. All gangs share
+slots, fairly by namespace (``cluster/fair_slots.py``); pods of a gang that has not started yet come after all else.
 
 An action must not start late: which one is next is decided when there is room for it, not before. One that is under way
 when the status moves on does no harm, since a pod is created by the name of its incarnation, and deleted by its UID.
@@ -15,10 +16,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
 from gangctl.core.lifecycle.failing import failing
@@ -31,8 +35,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 32
 """Requests of one kind for one gang at once."""
-SLOTS: Final = 64
-"""Requests for all gangs at once: half of them for one gang, so that a gang whose requests are slow stops no other."""
+SLOTS: Final = 128
+"""Requests for all gangs at once: at most half of them for one namespace, and a quarter for one gang."""
 KINDS: Final = (CreatePod, DeletePod, DeleteGang)
 
 ClusterAction = CreatePod | DeletePod | DeleteGang
@@ -46,7 +50,7 @@ class Actions:
         cluster: Cluster,
         telemetry: Telemetry,
         tasks: asyncio.TaskGroup,
-        slots: asyncio.Semaphore,
+        slots: FairSlots,
         done: Callable[[], None],
     ) -> None:
         """Give the actions what they need.
@@ -104,13 +108,19 @@ class Actions:
         """Carry out what waits of this kind, one after the other."""
         try:
             while self._waiting[kind]:
-                async with self._slots:
+                async with self._slot(kind):
                     action = self._next(kind)
                     if action is None:
                         return
                     await self._carry_out(action)
         finally:
             self._workers[kind] -= 1
+
+    def _slot(self, kind: type) -> AbstractAsyncContextManager[None]:
+        job = self._job
+        assert job is not None
+        first_start = kind is CreatePod and is_first_start(job.status)
+        return self._slots.slot(job.metadata.namespace, job.metadata.uid, first_start=first_start)
 
     def _next(self, kind: type) -> ClusterAction | None:
         """What starts now; None if nothing of this kind does. A plan that came meanwhile may want something else."""
@@ -160,6 +170,12 @@ class Actions:
             await self._cluster.emit(job, event)
         except ClusterError as error:
             log.warning("an event is lost: %s", error)
+
+
+def is_first_start(status: Status) -> bool:
+    """Whether the gang waits for its pods, and its attempt belongs to no incident."""
+    newest = next(iter(status.incidents), None)
+    return status.phase is GangPhase.PENDING and (newest is None or newest.attempt != status.attempt)
 
 
 def _target(action: ClusterAction) -> Hashable:

@@ -20,6 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
+from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster, UnreadableGang
 from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
@@ -55,7 +56,7 @@ class Loop:
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
-        slots = asyncio.Semaphore(SLOTS)
+        slots = FairSlots(SLOTS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.brake.run(), name="brake")
             while True:

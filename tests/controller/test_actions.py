@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
-from gangctl.controller.actions import AT_ONCE
+from gangctl.api.incident import Cause, Incident
+from gangctl.api.status import GangPhase, Status
+from gangctl.controller.actions import AT_ONCE, SLOTS, is_first_start
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.plan import Action, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -173,6 +176,50 @@ async def test_a_gang_is_deleted_after_its_pods() -> None:
         world.gates[DELETE].set()
         await until_async("the gang is deleted", lambda: not world.jobs)
         assert world.done[-2:] == [DELETE, DeleteGang()]
+
+
+def of_namespace(job: GangJob, name: str, namespace: str, status: Status) -> GangJob:
+    """The same gang under another name."""
+    metadata = changed(job.metadata, uid=f"uid-{name}", name=name, namespace=namespace)
+    return changed(job, metadata=metadata, status=status)
+
+
+async def test_a_gang_of_ten_thousand_pods_delays_no_recovery() -> None:
+    """Its requests hang, and those of nine more gangs of its namespace; two gangs lack one pod each."""
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(10_000))
+    world = SlowCluster(gates={create: asyncio.Event() for create in first})
+    job = world.jobs.pop("uid-g")
+    pending, gathering = Status(attempt=1, phase=GangPhase.PENDING), Status(attempt=2, phase=GangPhase.GATHERING)
+    for name in map("big-{}".format, range(10)):
+        world.jobs[f"uid-{name}"] = of_namespace(job, name, "crowded", pending)
+
+    def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
+        there = {pod.member for pod in observed.pods}
+        wanted = first if stored.status.phase is GangPhase.PENDING else (NEXT,)
+        return Plan("on", None, tuple(create for create in wanted if create.member not in there))
+
+    def release_one_and_look() -> bool:
+        world.gates[next(ended)].set()
+        return "uid-neighbour" in world.shown
+
+    ended = iter(first)
+    async with running(world, decide) as here:
+        await until_async("the namespace has its share of the slots", lambda: len(world.began) >= SLOTS // 2 - 8)
+        world.jobs["uid-other"] = of_namespace(job, "other", "quiet", gathering)
+        here.wakes.wake("uid-other")
+        await until_async("the pod of another namespace is replaced", lambda: "uid-other" in world.shown)
+        world.jobs["uid-neighbour"] = of_namespace(job, "neighbour", "crowded", gathering)
+        here.wakes.wake("uid-neighbour")
+        await until_async("so is that of the same namespace, once one of its requests ends", release_one_and_look)
+        assert len(world.began) < 1000, "and not after the 100,000 that waited before it"
+
+
+def test_the_pods_that_a_restart_recreates_are_no_first_start() -> None:
+    incident = Incident(attempt=2, time=1.0, cause=Cause(reason="Gone", time=1.0))
+    assert is_first_start(Status(attempt=2, phase=GangPhase.PENDING))
+    assert not is_first_start(Status(attempt=2, phase=GangPhase.PENDING, incidents=(incident,)))
+    assert is_first_start(Status(attempt=3, phase=GangPhase.PENDING, incidents=(incident,)))
+    assert not is_first_start(Status(attempt=1, phase=GangPhase.RUNNING))
 
 
 async def test_a_gang_whose_requests_are_slow_does_not_stop_another() -> None:

@@ -19,6 +19,7 @@ import aiohttp
 from gangctl import __version__
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import credentials
+from gangctl.cluster.kube.content import lines, read
 from gangctl.cluster.kube.credentials import Credentials
 
 USER_AGENT: Final = f"gangctl/{__version__}"
@@ -119,14 +120,16 @@ class Client:
         content_type: str = "application/json",
         timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109 - each caller knows the limit of its request
         unguarded: bool = False,
+        most: int | None = None,
     ) -> bytes:
-        """Make a request and return the body of the answer. ``timeout`` in seconds, for all of it.
+        """Make a request and return the body of the answer, of ``most`` bytes. ``timeout`` in seconds, for all of it.
 
         Raises:
             NotFound: 404.
             AlreadyExists: 409, an object of this name exists.
             Conflict: 409, another process wrote first.
             Expired: 410.
+            TooLarge: the answer has more than ``most`` bytes.
             Unknown: the network failed or nothing came in time; what was asked may have been done.
             Retryable: 429, 5xx, or the guard says no.
             Terminal: any other refusal, with the API server's own message.
@@ -136,7 +139,7 @@ class Client:
         guarded = method not in READS and not unguarded
         try:
             async with self._answered(method, path, query, headers, limits, body=body, guarded=guarded) as answer:
-                return await answer.read()
+                return await answer.read() if most is None else await read(answer.content, most)
         except TimeoutError as error:
             raise NoAnswer(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -154,7 +157,7 @@ class Client:
         )
         try:
             async with self._answered("GET", path, query, {}, limits, body=None, guarded=False) as answer:
-                yield _lines(answer.content)
+                yield lines(answer.content)
         except TimeoutError as error:
             raise Retryable(f"the watch of {path} timed out") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -257,21 +260,6 @@ class Client:
         """
         if context.trace_request_ctx:
             self.guard()
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader fails for an object of a megabyte."""
-    pending: list[bytes] = []
-    async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        pending.append(first)
-        for following in others:
-            line = b"".join(pending)
-            pending = [following]
-            if line:
-                yield line
-    if line := b"".join(pending):
-        yield line
 
 
 def status_error(status: int, body: bytes, request: str) -> ClusterError:

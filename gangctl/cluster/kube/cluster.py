@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, Status
@@ -27,6 +27,13 @@ from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, Unreadab
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+
+MAX_TEMPLATE_BYTES: Final = 256 * 1024
+"""A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""
+_TOO_LARGE: Final = (
+    "the pod templates have {0} bytes together, and gangctl takes at most {1}; put large values into a ConfigMap and "
+    "mount it"
+)
 
 
 class KubeCluster:
@@ -145,6 +152,9 @@ class KubeCluster:
         if job is None or job.status.phase in ENDED:
             self._pod_admission.forget(uid)
             return ()
+        stored = self._informers.stored(uid)
+        if stored is not None and stored.template_bytes > MAX_TEMPLATE_BYTES and not self.pods(uid):
+            return (_TOO_LARGE.format(stored.template_bytes, MAX_TEMPLATE_BYTES),)
         return self._pod_admission.rejections(job)
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:

@@ -1,8 +1,9 @@
 """Whether the API server admits a gang's pods: known from a dry run of one pod of each role, and from real rejections.
 
-The rule: the dry runs are made in the background, a few at a time, when the gang is first read and whenever its roles
-change. A rejection is checked again from time to time, since quotas and policies change without the gang. A real pod
-that was rejected counts as rejected until it is admitted or, if the gang has no pods at all, until a dry run succeeds.
+The rule: the dry runs are made in the background, a few at a time and fairly by namespace, when the gang is first read
+and whenever its roles change. A rejection is checked again from time to time, since quotas and policies change without
+the gang. A real pod that was rejected counts as rejected until it is admitted or, if the gang has no pods at all, until
+a dry run succeeds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
 from gangctl.api.roles_hash import roles_hash
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.fair_slots import FairSlots
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +28,8 @@ RECHECK_SECONDS: Final = 60.0
 """Time after which a rejection is checked again."""
 RETRY_SECONDS: Final = 5.0
 """Time after which a dry run without an answer is repeated."""
-CONCURRENCY: Final = 4
-"""Maximum number of dry runs at once, of all gangs together."""
+CONCURRENCY: Final = 8
+"""Maximum number of dry runs at once, of all gangs together; half of them for one namespace."""
 
 DryRun = Callable[[GangJob, str], Awaitable[str]]
 """A dry run of a role, by its name: why its pods are rejected, in a sentence; empty = they are admitted.
@@ -68,7 +70,7 @@ class PodAdmission:
         self._changed = changed
         self._gangs: dict[str, _GangAdmission] = {}
         self._due = asyncio.Event()
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots = FairSlots(CONCURRENCY)
 
     def rejections(self, job: GangJob) -> tuple[str, ...] | None:
         """Why the gang's pods are rejected; empty = they are admitted; None = not known yet, a dry run is under way."""
@@ -153,5 +155,5 @@ class PodAdmission:
             self._changed(uid)
 
     async def _answer(self, job: GangJob, role: str) -> str:
-        async with self._slots:
+        async with self._slots.slot(job.metadata.namespace, job.metadata.uid):
             return await self._dry_run(job, role)

@@ -69,7 +69,7 @@ def build(
     """
     at, role = _role(job, create.member)
     path = f"spec.roles[{at}].template"
-    template = role.template.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    template = role.template.written
     spec = _completed_spec(job, create, template["spec"], f"{path}.spec")
     entries = {key: as_mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
     worker = role.template.spec.containers.index(role.worker)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from gangctl.api.compact import read_compact
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
     ANNOTATION_HUB_ADDRESS,
@@ -25,7 +26,6 @@ from gangctl.api.names import (
     SIDECAR,
     member_name,
 )
-from gangctl.api.stored import read_stored
 from gangctl.api.version import KIND
 from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
 from gangctl.cluster.kube.watch.schema import (
@@ -119,6 +119,8 @@ class KubeGang:
     ignored: tuple[str, ...] = ()
     """Fields that this release doesn't know."""
     deleting: bool = False
+    template_bytes: int = 0
+    """Size of its pod templates as JSON, all roles together."""
 
 
 def _seconds(time: datetime | None) -> float:
@@ -299,10 +301,11 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     deleting = metadata.deletion_timestamp is not None
     names = (metadata.uid, metadata.namespace, metadata.name, metadata.resource_version)
     try:
-        stored = read_stored(raw)
+        read = read_compact(raw)
     except ValueError as error:
         return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
-    return KubeGang(*names, stored.job, ignored=stored.ignored, deleting=deleting)
+    stored, size = read.stored, read.template_bytes
+    return KubeGang(*names, stored.job, ignored=stored.ignored, deleting=deleting, template_bytes=size)
 
 
 def _too_deep(raw: dict[str, Any]) -> str:

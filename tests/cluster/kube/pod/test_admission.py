@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from aiohttp import web
 
@@ -82,3 +84,42 @@ async def test_a_rejected_pod_counts_as_rejected_until_it_is_admitted() -> None:
         for at in range(3):
             await one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0))
         assert one.cluster.pod_rejections(UID) == ()
+
+
+async def test_the_slow_dry_runs_of_one_namespace_do_not_delay_those_of_another() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response | None:
+        if "/namespaces/crowded/" in request.path:
+            await gate.wait()
+        return None
+
+    crowd = [
+        ("gangjobs", gang(f"g{at}", f"uid-{at}", metadata=_metadata(f"g{at}", f"uid-{at}", "crowded")))
+        for at in range(50)
+    ]
+    async with live_cluster(*crowd, GANG) as one:
+        one.api.faults.append(slow)
+        assert [one.cluster.pod_rejections(f"uid-{at}") for at in range(50)] == [None] * 50
+        await until_async("dry runs of the crowd are under way", lambda: one.api.count("POST", "pods") == 4)
+        assert one.cluster.pod_rejections(UID) is None
+        await until_async("the pods of the other are admitted", lambda: one.cluster.pod_rejections(UID) == ())
+        gate.set()
+        crowded = [f"uid-{at}" for at in range(50)]
+        await until_async("all are admitted", lambda: all(one.cluster.pod_rejections(uid) == () for uid in crowded))
+
+
+async def test_a_gang_with_too_large_templates_gets_no_pods_and_is_told_the_limit() -> None:
+    large = gang()
+    large["spec"]["roles"][0]["template"]["metadata"] = {"annotations": {"a": "x" * 300_000}}
+    async with live_cluster(("gangjobs", large)) as one:
+        (words,) = one.cluster.pod_rejections(UID) or ()
+        assert words.startswith("the pod templates have 3001")
+        assert "takes at most 262144; put large values into a ConfigMap" in words
+        assert not one.api.count("POST", "pods"), "not even a dry run"
+        await one.cluster.create_pod(one.job, CreatePod("worker-0", 0))
+        assert one.cluster.pod_rejections(UID) != (words,), "one that has pods goes on"
+
+
+def _metadata(name: str, uid: str, namespace: str) -> dict[str, object]:
+    return {"name": name, "namespace": namespace, "uid": uid, "generation": 1}

@@ -36,6 +36,22 @@ async def test_a_long_list_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> 
     assert [query.get("resourceVersion") for _, _, query in one.api.requests[:4]] == [None] * 4
 
 
+async def test_a_page_that_is_too_large_is_read_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "PAGE_SIZE", 16)
+    monkeypatch.setattr(reflector, "PAGE_BYTES", 4000)
+    names = [f"n{at}" for at in range(10)]
+    async with serving() as (api, client):
+        for name in names:
+            await api.put("nodes", node(name, spec={"padding": "x" * (6000 if name == "n5" else 300)}))
+        found = NodeReflector(api, client)
+        await found.reflector.refresh()
+        assert found.names() == set(names)
+        limits = [int(query["limit"]) for _, _, query in api.requests]
+        assert limits[0] == 16
+        assert limits == sorted(limits, reverse=True)
+        assert limits[-1] == 1, "an object that is larger than a page is read alone"
+
+
 async def test_a_list_that_expires_between_pages_is_read_in_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "PAGE_SIZE", 3)
     async with serving() as (api, client):
