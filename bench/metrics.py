@@ -105,6 +105,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             leads=lambda: True,
             connections=lambda: gangs * 8,
             refused=dict,
+            pauses=dict,
             stale=dict,
             status_write_failures=dict,
             watches=lambda: watches,

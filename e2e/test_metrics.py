@@ -67,6 +67,7 @@ def measured(job: GangJob) -> Metrics:
         leads=lambda: True,
         connections=lambda: 2,
         refused=dict,
+        pauses=dict,
         stale=dict,
         status_write_failures=dict,
         watches=lambda: watches,

@@ -8,7 +8,7 @@ a bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -29,6 +29,8 @@ class MemberIdentity:
     incarnation: int
     pod: str
     """UID of the pod."""
+    namespace: str = field(default="", compare=False)
+    """What it sends counts for the shares of this namespace."""
 
 
 class RefusalReason(StrEnum):

@@ -73,6 +73,8 @@ class Connection:
         self.pinged_at = now
         self.has_reported = False
         """Whether its supervisor has sent a report on this connection."""
+        self.pauses = 0
+        """Before how many of its messages in a row it was not read for a while."""
         self._revision = revision
         self._leads = leads
         self._transport = transport
@@ -112,6 +114,11 @@ class Connection:
         self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
         if directive is not None and not has_it:
             self.send(directive)
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether a scan was sent on it: answers are larger than reports."""
+        return self._scan is not None
 
     def send_scan(self, scan: wire.Scan, now: float) -> None:
         """Send the scan soon, unless it was sent less than :data:`SCAN_AGAIN_SECONDS` ago.

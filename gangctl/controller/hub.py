@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import aiohttp
@@ -25,6 +26,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, DirectiveOf
+from gangctl.controller.connections import Connections
+from gangctl.controller.intake import FLOODS, Intake
 from gangctl.controller.messages import MessageError, received
 from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
 from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
@@ -77,8 +80,8 @@ class Hub:
         self._wake_later = wake_later
         self._leader = leader
         self._reports = ReportStore()
-        self._connections: dict[str, Connection] = {}
-        """By UID of the pod."""
+        self._connections = Connections()
+        self.intake = Intake()
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
         """By UID of the gang: the newest stored object, and the directives that follow from it."""
 
@@ -103,7 +106,7 @@ class Hub:
             try:
                 yield url
             finally:
-                for connection in self._connections.values():
+                for connection in self._connections.all():
                     connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
 
     def end_term(self) -> None:
@@ -111,7 +114,7 @@ class Hub:
 
         Nothing that is still in a buffer is sent. The next term begins without reports.
         """
-        for connection in self._connections.values():
+        for connection in self._connections.all():
             connection.abort()
         self._connections.clear()
         self._jobs.clear()
@@ -121,8 +124,8 @@ class Hub:
         """Ping every sidecar, and notice silent supervisors, until cancelled."""
         while True:
             await asyncio.sleep(PING_SECONDS)
-            pods = tuple(self._connections)
-            in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._check)
+            self.intake.tidy()
+            in_slices(self._connections.all(), self._check)
 
     def _check(self, connection: Connection) -> None:
         """Ping the sidecar, and notice whether its supervisor is silent."""
@@ -136,8 +139,7 @@ class Hub:
         if uid in self._jobs and self._jobs[uid][0] is job:
             return
         self._jobs[uid] = job, self._directives(job)
-        pods = [heard.report.pod for heard in self._reports.heard(uid)]
-        in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._direct)
+        in_slices(self._connections.of(uid), self._direct)
 
     def withhold(self, gang: str) -> None:
         """The stored object can't be read: no directive follows from it. Connections and reports stay."""
@@ -169,9 +171,8 @@ class Hub:
         """The gang is gone: forget it, and close its connections."""
         self._jobs.pop(gang, None)
         self._reports.forget(gang)
-        for connection in self._connections.values():
-            if connection.identity.gang == gang:
-                connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
+        for connection in self._connections.of(gang):
+            connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
     async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
         """Answer a sidecar's request for a WebSocket, and serve it until it ends; call ``admit`` once it is opened."""
@@ -187,9 +188,8 @@ class Hub:
         await socket.prepare(request)
         admit()
         revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
-        connection = Connection(
-            identity, socket, request.transport, time.monotonic(), revision, lambda: self._leader() is None
-        )
+        now, leads = time.monotonic(), lambda: self._leader() is None
+        connection = Connection(identity, socket, request.transport, now, revision, leads)
         if self._leader() is not None:
             connection.abort()
             return socket
@@ -197,8 +197,7 @@ class Hub:
         try:
             frame = await self._serve(connection)
         finally:
-            if self._connections.get(identity.pod) is connection:
-                del self._connections[identity.pod]
+            if self._connections.remove(connection):
                 self._disconnect(identity)
         await connection.close(frame)
         return socket
@@ -206,8 +205,7 @@ class Hub:
     def _register(self, connection: Connection) -> None:
         """Make it the connection of its pod; an older one is closed."""
         identity = connection.identity
-        older = self._connections.get(identity.pod)
-        self._connections[identity.pod] = connection
+        older = self._connections.add(connection)
         if older is not None:
             self._refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
             older.close_soon(CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection"))
@@ -234,30 +232,39 @@ class Hub:
     async def _receive(self, connection: Connection) -> CloseFrame:
         """Take messages until the connection ends or sends a message that it must not send."""
         sender, socket = connection.identity, connection.socket
+        await self.intake.pause(connection)  # It may owe for what it sent on a connection before.
         while (frame := await socket.receive()).type not in _CLOSED:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
                 return self._refuse(connection, ConnectionRefusal.BROKEN, CloseFrame(code, str(frame.data)))
-            if self._connections.get(sender.pod) is not connection:
-                # The connection was aborted or superseded: what was still in a buffer is not for the leader of now.
-                self.stale[StaleReason.SUPERSEDED] += 1
-                continue
-            try:
-                message = received(frame, sender)
-            except MessageError as error:
-                violation = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error))
-                return self._refuse(connection, error.reason, violation)
-            match message:
-                case wire.Report():
-                    self._take_report(connection, message)
-                case wire.Scanned():
-                    if self._reports.add_scanned(sender.gang, message) is not ReportChange.NONE:
-                        self._wake(sender.gang)
+            refusal = await self.intake.take(connection, partial(self._take, connection, frame))
+            if refusal is not None:
+                return refusal
+            if await self.intake.pause(connection):
+                return self._refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
         self._set_log_context(connection)
-        log.info(
-            "%s (pod %s): its sidecar closed the connection, code %s", sender.member, sender.pod, socket.close_code
-        )
+        ended = "%s (pod %s): its sidecar closed the connection, code %s"
+        log.info(ended, sender.member, sender.pod, socket.close_code)
         return CloseFrame(aiohttp.WSCloseCode.OK, "")
+
+    def _take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
+        """Take one message; returns why the connection is to be closed, if the message must not be sent."""
+        sender = connection.identity
+        if self._connections.get(sender.pod) is not connection:
+            # The connection was aborted or superseded: what was still in a buffer is not for the leader of now.
+            self.stale[StaleReason.SUPERSEDED] += 1
+            return None
+        try:
+            message = received(frame, sender, was_asked=connection.was_asked)
+        except MessageError as error:
+            return self._refuse(connection, error.reason, CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error)))
+        match message:
+            case wire.Report():
+                self._take_report(connection, message)
+            case wire.Scanned():
+                if self._reports.add_scanned(sender.gang, message) is not ReportChange.NONE:
+                    self._wake(sender.gang)
+        return None
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
         is_first = not connection.has_reported
@@ -290,9 +297,8 @@ class Hub:
         stored, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
         if stored is None or report is None:
             return
-        job, directive_of = stored
         try:
-            connection.send_directive(job, report, directive_of)
+            connection.send_directive(stored[0], report, stored[1])
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - no traceback needed
 

@@ -26,7 +26,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
-from gangctl.controller import flags, metrics
+from gangctl.controller import file_descriptors, flags, metrics
 from gangctl.controller.flags import Options
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the controller. Returns the exit code: 0 after a signal, 1 if it cannot run (2, for wrong flags, exits)."""
     options = flags.parse(arguments)
     logs.set_up(options.log_format, None, logging.getLevelNamesMapping()[options.log_level.upper()])
+    file_descriptors.raise_limit()
     log.info("gangctl %s, %s in namespace %s", __version__, options.identity, options.settings.namespace)
     try:
         asyncio.run(control(options))
@@ -122,6 +123,7 @@ class Controller:
                 leads=self._election.may_write,
                 connections=lambda: self._hub.connected,
                 refused=lambda: self._hub.refused,
+                pauses=lambda: self._hub.intake.pauses,
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.status_write_failures,
                 watches=lambda: self._cluster.watches,

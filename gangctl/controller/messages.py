@@ -1,7 +1,7 @@
 """The messages that a sidecar may send: a report of its own member, and its own pod's answer to a scan. Pure.
 
 The rule: any other message closes the connection that it came on. It must not touch any other connection, and nothing
-of it is kept.
+of it is kept. A report is as large as a real one can be: what is larger must not even be decoded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ class MessageError(Exception):
         self.reason = reason
 
 
-def received(frame: WSMessage, sender: MemberIdentity) -> wire.Report | wire.Scanned:
-    """The message in a frame that came from ``sender``.
+def received(frame: WSMessage, sender: MemberIdentity, *, was_asked: bool) -> wire.Report | wire.Scanned:
+    """The message in a frame that came from ``sender``. ``was_asked``: it may be the answer to a scan.
 
     Raises:
         MessageError: it is malformed, or it is about another pod.
     """
     if frame.type is not WSMsgType.TEXT:
         raise MessageError(ConnectionRefusal.MALFORMED, f"a {frame.type.name} frame instead of text")
+    limit = wire.MAX_BYTES if was_asked else wire.MAX_REPORT_BYTES
+    if len(frame.data) > limit:
+        raise MessageError(ConnectionRefusal.MALFORMED, f"a report of {len(frame.data)} bytes, over {limit}")
     try:
         message = wire.decode(frame.data)
     except wire.WireError as error:

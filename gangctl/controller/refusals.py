@@ -32,6 +32,8 @@ class ConnectionRefusal(StrEnum):
     """The client violated the WebSocket protocol, or sent a message that is too large."""
     MALFORMED = "Malformed"
     """The sidecar sent what is not a message of a sidecar."""
+    FLOODING = "Flooding"
+    """The pod's messages took more than its share of the controller's time, again and again."""
     WRONG_IDENTITY = "WrongIdentity"
     """The sidecar sent a message about another pod."""
     SUPERSEDED = "Superseded"

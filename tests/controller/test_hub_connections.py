@@ -10,8 +10,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import Connection
+from gangctl.controller.connections import Connections
+from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, job, report, served, serving
 from tests.wait import until_async
@@ -81,6 +85,53 @@ async def test_an_oversize_message_closes_its_connection_with_1009() -> None:
         await bad.say("x" * (wire.MAX_BYTES + 1))
         assert await bad.closed() == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
         assert here.hub.refused == Counter({"Broken": 1})
+
+
+async def test_a_report_that_is_larger_than_a_real_one_closes_its_connection() -> None:
+    async with served() as here:
+        bad = await here.dial()
+        await bad.say(wire.encode(report()).replace("{", "{" + " " * wire.MAX_REPORT_BYTES, 1))
+        assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert here.hub.refused == Counter({"Malformed": 1})
+
+
+async def test_the_answer_to_a_scan_may_be_larger_than_a_report() -> None:
+    async with served() as here:
+        here.hub.publish(job())
+        member = await here.dial()
+        await member.say(report())
+        await member.hear()
+        here.hub.ask("uid-g", AskScan("pod-0", wire.Scan(1, ())))
+        await member.hear()
+        paths = tuple(wire.Found("t", step, "p" * 4096, "m") for step in range(wire.MAX_FOUND))
+        await member.say(wire.Scanned(1, "pod-0", paths * 2))
+        await until_async("the answer is there", lambda: here.hub.scanned("uid-g"))
+
+
+async def test_a_pod_whose_gang_changed_gets_the_directives_of_its_newest_connection_only() -> None:
+    connections = Connections()
+    first, second = (_connection(gang) for gang in ("uid-g", "uid-h"))
+    assert connections.add(first) is None
+    assert connections.add(second) is first
+    assert (list(connections.of("uid-g")), list(connections.of("uid-h"))) == ([], [second])
+    assert not connections.remove(first)
+    assert len(connections) == 1
+    assert connections.remove(second)
+    assert not len(connections)
+
+
+async def test_what_is_done_for_a_gang_looks_at_its_own_connections_only() -> None:
+    connections = Connections()
+    own = [_connection("uid-g", f"pod-{at}") for at in range(3)]
+    for one in (*own, *(_connection("uid-h", f"other-{at}") for at in range(100))):
+        connections.add(one)
+    served_in_turn = connections.of("uid-g")
+    connections.remove(own[1])
+    assert list(served_in_turn) == [own[0], own[2]], "one that ends before its turn is left out"
+
+
+def _connection(gang: str, pod: str = "pod-0") -> Connection:
+    return Connection(MemberIdentity(gang, "worker-0", 0, pod), web.WebSocketResponse(), None, 0.0, 4, lambda: True)
 
 
 async def test_a_binary_frame_closes_its_connection() -> None:

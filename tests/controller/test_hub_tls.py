@@ -95,7 +95,7 @@ async def test_large_messages_pass_the_small_tls_buffer_both_ways(tls: ssl.SSLCo
     async with aiohttp.ClientSession() as session, serving(session, tell, tls=tls) as here:
         here.hub.publish(job())
         sidecar = await dial(here)
-        ends = tuple(wire.End(at, 0, 100, exit_code=3) for at in range(4000))
+        ends = tuple(wire.End(at, 0, 100, exit_code=3, message="m" * 3000) for at in range(wire.MAX_ENDS))
         text = wire.encode(report(ends=ends))
         assert len(text) > 20 * pending.TLS_BUFFER_BYTES
         await sidecar.say(text)

@@ -203,9 +203,25 @@ class TestSizes:
             wire.decode(wire.encode(Request(1, 0, "x" * (wire.MAX_STRING + 1))))
 
     def test_a_list_over_the_limit_is_not_taken(self) -> None:
-        ports = report(ports=tuple(range(wire.MAX_ITEMS + 1)))
-        with pytest.raises(WireError, match=r"Report\.ports: 4097 items are over the limit"):
-            wire.decode(wire.encode(ports))
+        hosts = Run("s", (), hosts=("h",) * (wire.MAX_ITEMS + 1))
+        with pytest.raises(WireError, match=r"Directive\.run\.hosts: 4097 items are over the limit of 4096"):
+            wire.decode(wire.encode(Directive("g", "p", 1, Verb.RUN, run=hosts)))
+
+    @pytest.mark.parametrize(
+        ("field", "item", "limit"),
+        [
+            ("ends", End(1, 0, 0, exit_code=1), wire.MAX_ENDS),
+            ("checkpoints", Checkpoint("t", 1, 0, 1), wire.MAX_CHECKPOINTS),
+            ("dropped", Dropped("t", 1, 0, 1), wire.MAX_DROPPED),
+            ("ports", 29400, 64),
+        ],
+    )
+    def test_a_list_of_a_report_has_as_many_items_as_a_real_member_can_send(
+        self, field: str, item: object, limit: int
+    ) -> None:
+        assert wire.decode(wire.encode(report(**{field: (item,) * limit}))) == report(**{field: (item,) * limit})
+        with pytest.raises(WireError, match=rf"Report\.{field}: {limit + 1} items are over the limit of {limit}"):
+            wire.decode(wire.encode(report(**{field: (item,) * (limit + 1)})))
 
 
 class TestAges:
@@ -264,7 +280,7 @@ class TestRevisions:
         touched = report(progress=Progress(3, 0, 5, first_age_ms=9, uncounted=True))
         assert wire.in_revision(touched, 4) is touched
         assert wire.in_revision(touched, 3) == report()
-        run = wire.Run("s", (), source=wire.Source(file="/touched"))
+        run = Run("s", (), source=wire.Source(file="/touched"))
         told = wire.Directive("g", "p", 1, wire.Verb.RUN, run=run)
         assert wire.for_sidecar(told, 4) is told
         assert wire.for_sidecar(told, 3) == replace(told, run=replace(run, source=None))

@@ -11,6 +11,7 @@ from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.informers import WatchHealth
 from gangctl.controller.refusals import RefusalLog
 from gangctl.controller.reports import StaleReason
+from gangctl.controller.shares import Owner
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -24,6 +25,7 @@ class FakeSources:
     leads: bool = True
     connections: int = 0
     refused: dict[str, int] = field(default_factory=lambda: dict(RefusalLog().counts))
+    pauses: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Owner, 0))
     stale: dict[str, int] = field(default_factory=lambda: dict.fromkeys(StaleReason, 0))
     status_write_failures: dict[str, int] = field(default_factory=lambda: {"Conflict": 0})
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
@@ -43,6 +45,7 @@ class FakeSources:
                 leads=lambda: self.leads,
                 connections=lambda: self.connections,
                 refused=lambda: self.refused,
+                pauses=lambda: self.pauses,
                 stale=lambda: self.stale,
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,

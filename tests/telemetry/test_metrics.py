@@ -267,13 +267,18 @@ def test_no_label_value_is_a_gang_a_pod_or_a_node(metrics: Metrics) -> None:
 
 def test_the_counts_of_the_sources_are_exposed_unchanged() -> None:
     sources = FakeSources(
-        connections=3, refused={"Standby": 2, "Expired": 0}, stale={"Overtaken": 4}, spans={"dropped": 9}
+        connections=3,
+        refused={"Standby": 2, "Expired": 0},
+        stale={"Overtaken": 4},
+        spans={"dropped": 9},
+        pauses={"Pod": 7},
     )
     metrics = sources.metrics()
     assert value(metrics.registry, "gangctl_hub_connections") == 3
     assert value(metrics.registry, "gangctl_hub_refusals_total", reason="Standby") == 2
     assert {"reason": "Expired"} in samples(metrics.registry, "gangctl_hub_refusals_total")
     assert value(metrics.registry, "gangctl_hub_stale_messages_total", reason="Overtaken") == 4
+    assert value(metrics.registry, "gangctl_hub_pauses_total", share="Pod") == 7
     assert value(metrics.registry, "gangctl_spans_total", outcome="dropped") == 9
     assert value(metrics.registry, "gangctl_leader") == 1
     sources.leads = False

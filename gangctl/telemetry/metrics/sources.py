@@ -41,6 +41,8 @@ class Sources:
     """Pods that are connected to the hub."""
     refused: Callable[[], Mapping[str, int]]
     """Connections that the hub refused or closed, by reason."""
+    pauses: Callable[[], Mapping[str, int]]
+    """Messages that were read later, by whose share of the controller's time was used up."""
     stale: Callable[[], Mapping[str, int]]
     """Messages that came too late to change anything, by reason."""
     status_write_failures: Callable[[], Mapping[str, int]]
@@ -78,6 +80,13 @@ class SourceMetrics:
         )
         yield _counter(
             "gangctl_hub_refusals", "Connections that the hub refused or closed.", "reason", sources.refused()
+        )
+        yield _counter(
+            "gangctl_hub_pauses",
+            "Messages that were read later, because a pod or a namespace had used up its share of the controller's "
+            "time.",
+            "share",
+            sources.pauses(),
         )
         yield _counter(
             "gangctl_hub_stale_messages",

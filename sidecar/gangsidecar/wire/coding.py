@@ -16,9 +16,13 @@ from gangsidecar.wire.messages import Message
 
 VERSION = 1
 MAX_BYTES = 1 << 20
-"""The largest message that is sent or accepted. A report of a member has some kilobytes."""
+"""The largest message that is sent or accepted."""
+MAX_REPORT_BYTES = 1 << 18
+"""The largest report. One of an ordinary member has some hundred bytes."""
 MAX_STRING = 8192
 MAX_ITEMS = 4096
+MAX_ENDS, MAX_CHECKPOINTS, MAX_DROPPED = 64, 256, 96
+"""Of a report, which the controller gets from every pod: what a supervisor keeps, with 64 processes in its pod."""
 MAX_MS = 10**12
 """The longest age or duration: over 30 years, so that no calendar time computed from it gets out of range."""
 
@@ -29,6 +33,14 @@ class WireError(ValueError):
 
 _DURATIONS = ("_ms", ".milliseconds")
 """The ends of the paths of ages and durations."""
+
+_LIMITS = {
+    "Report.ends": MAX_ENDS,
+    "Report.checkpoints": MAX_CHECKPOINTS,
+    "Report.dropped": MAX_DROPPED,
+    "Report.ports": 64,
+}
+"""Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
 
 _MESSAGES: Dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
@@ -118,8 +130,9 @@ def _value(hint: Any, item: Any, path: str) -> Any:
     if origin is tuple:
         if not isinstance(item, list):
             raise WireError(f"{path}: a {type(item).__name__} instead of a list")
-        if len(item) > MAX_ITEMS:
-            raise WireError(f"{path}: {len(item)} items are over the limit of {MAX_ITEMS}")
+        limit = _LIMITS.get(path, MAX_ITEMS)
+        if len(item) > limit:
+            raise WireError(f"{path}: {len(item)} items are over the limit of {limit}")
         args = hint.__args__
         if args[-1] is Ellipsis:
             return tuple(_value(args[0], one, f"{path}[{at}]") for at, one in enumerate(item))

@@ -82,7 +82,7 @@ class TokenAuthenticator:
             return Refusal(RefusalReason.NOT_A_MEMBER, f"{text}, which doesn't match its name or its owner")
         if pod.terminated:
             return Refusal(RefusalReason.POD_GONE, f"pod {pod.name} has ended")
-        return MemberIdentity(found.gang, pod.member, pod.incarnation, pod.uid)
+        return MemberIdentity(found.gang, pod.member, pod.incarnation, pod.uid, namespace)
 
     def _missing(self, uid: str) -> Refusal:
         now = time.monotonic()

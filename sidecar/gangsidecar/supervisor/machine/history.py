@@ -1,7 +1,7 @@
 """What the worker did, within bounds: ends, checkpoints, progress, the loading of the restore point, a restart request.
 
-Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds keep a report below 64 KiB; what is
-cut must always be the oldest.
+Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
+report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from typing import Union
 
 from gangsidecar import wire
 
-ENDS = 64
-"""As many as one pod has processes."""
 END_ATTEMPTS = 2
 MESSAGE = 240
 REASON = 1024
-CHECKPOINTS = 256
 CHECKPOINTS_PER_RANK = 32
 """In one tier: no restart goes further back."""
 CHECKPOINT_BYTES = 32_000
-DROPPED = 96
-"""Newest steps. The controller needs a drop only until it has written it down."""
 LOADS = 64
 """So many ranks of one member count."""
 
@@ -88,7 +83,7 @@ def add_end(history: History, at: int, end: wire.End) -> History:
     ends = (*history.ends, Ended(at, replace(end, age_ms=0, message=message)))
     attempts = sorted({one.end.attempt for one in ends}, reverse=True)[:END_ATTEMPTS]
     newest = sorted((one for one in ends if one.end.attempt in attempts), key=lambda one: (-one.end.attempt, one.at))[
-        :ENDS
+        : wire.MAX_ENDS
     ]
     return replace(history, ends=tuple(sorted(newest, key=lambda one: one.at)))
 
@@ -105,7 +100,7 @@ def drop_checkpoint(history: History, dropped: wire.Dropped) -> History:
     """Forget one step of one rank, and remember that it was dropped: the controller may have recorded it."""
     place = _place(dropped)
     erased = (*(one for one in history.dropped if _place(one) != place), dropped)
-    newest = sorted(erased, key=lambda one: (-one.step, one.tier, one.rank))[:DROPPED]
+    newest = sorted(erased, key=lambda one: (-one.step, one.tier, one.rank))[: wire.MAX_DROPPED]
     kept = tuple(one for one in history.checkpoints if _place(one) != place)
     return replace(history, checkpoints=kept, dropped=tuple(newest))
 
@@ -228,7 +223,7 @@ def _bounded(checkpoints: tuple[wire.Checkpoint, ...]) -> tuple[wire.Checkpoint,
         key = one.tier, one.rank
         of_rank[key] = of_rank.get(key, 0) + 1
         size += 80 + len(json.dumps(one.path)) + len(json.dumps(one.tier))
-        if size > CHECKPOINT_BYTES or len(kept) == CHECKPOINTS:
+        if size > CHECKPOINT_BYTES or len(kept) == wire.MAX_CHECKPOINTS:
             break
         if of_rank[key] <= CHECKPOINTS_PER_RANK:
             kept.append(one)

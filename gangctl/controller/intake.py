@@ -1,0 +1,92 @@
+"""The intake: how the hub takes messages in, so that one pod or namespace delays no other.
+
+The rule: messages are taken in turns (``turns.py``), and what they cost is paid from shares (``shares.py``): who has
+used up a share is read later. A pod that goes on all the same is told why, by the close frame of its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+
+from gangctl.controller.connection import CloseFrame, Connection
+from gangctl.controller.shares import SHARES, Owner, Pause, Shares
+from gangctl.controller.turns import Turns
+
+log = logging.getLogger(__name__)
+
+FLOOD: Final = 20
+"""A pod that was paused before so many messages in a row, for its own share, is told, and has to connect again."""
+FLOODS: Final = CloseFrame(
+    aiohttp.WSCloseCode.POLICY_VIOLATION,
+    f"its pod floods the controller: its messages take over {SHARES[Owner.POD].rate:.0%} of the controller's time",
+)
+VIOLATION_SECONDS: Final = 0.1
+"""What a message costs that closes its connection: as much as a new connection, and more."""
+TOLD_SECONDS: Final = 1.0
+"""Shorter pauses are not logged."""
+QUIET_SECONDS: Final = 5.0
+"""After a line about a share, the next one about the same kind comes this much later at the earliest."""
+
+
+class Intake:
+    """The messages of all connections."""
+
+    def __init__(self) -> None:
+        self.pauses: Counter[str] = Counter(dict.fromkeys(Owner, 0))
+        """How many messages were read later, by whose share was used up."""
+        self._turns = Turns()
+        self._shares = Shares()
+        self._logged: dict[Owner, float] = {}
+
+    async def pause(self, connection: Connection) -> bool:
+        """Wait until this connection may be read again, unless its pod floods; return whether it does."""
+        who = connection.identity
+        found = self._shares.pause(who.pod, who.namespace, time.monotonic())
+        if found is None:
+            connection.pauses = 0
+            return False
+        self.pauses[found.owner] += 1
+        connection.pauses += found.owner is Owner.POD
+        if connection.pauses >= FLOOD:
+            return True
+        self._log(connection, found)
+        await asyncio.sleep(found.seconds)
+        return False
+
+    async def take(self, connection: Connection, work: Callable[[], CloseFrame | None]) -> CloseFrame | None:
+        """Take a message in its turn: do ``work``, which returns why the connection is to be closed, if it is."""
+        who, frames = connection.identity, list[CloseFrame]()
+
+        def charged() -> None:
+            began = time.thread_time()
+            frame = work()
+            if frame is not None:
+                frames.append(frame)
+            cost = time.thread_time() - began + (0.0 if frame is None else VIOLATION_SECONDS)
+            self._shares.spend(who.pod, who.namespace, cost, time.monotonic())
+
+        await self._turns.take(who.namespace, charged)
+        return next(iter(frames), None)
+
+    def tidy(self) -> None:
+        """Forget those that owe nothing; to be called from time to time."""
+        self._shares.forget_paid(time.monotonic())
+
+    def _log(self, connection: Connection, pause: Pause) -> None:
+        who, now = connection.identity, time.monotonic()
+        if pause.seconds < TOLD_SECONDS or now - self._logged.get(pause.owner, -QUIET_SECONDS) < QUIET_SECONDS:
+            return
+        self._logged[pause.owner] = now
+        log.warning(
+            "%s (pod %s, namespace %s): it is read %.1f s later, because the messages of its %s take more than %.0f %% "
+            "of the controller's time",
+            *(who.member, who.pod, who.namespace or "none", pause.seconds),
+            *(pause.owner.lower(), SHARES[pause.owner].rate * 100),
+        )

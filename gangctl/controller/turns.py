@@ -1,0 +1,60 @@
+"""Turns: short work of many namespaces, a few milliseconds of it in each turn of the event loop.
+
+The rule: namespaces take turns, and within one the first comes first. However much arrives at once, everything else
+that the loop does waits for one turn at most, and a namespace's work for one piece of each other namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+TURN_SECONDS: Final = 0.005
+"""After so long the loop serves everything else before it goes on."""
+
+
+class Turns:
+    """The work that waits."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[asyncio.Future[None], Callable[[], None]]]] = {}
+        """By namespace; the one whose turn is next comes first."""
+        self._is_planned = False
+
+    async def take(self, namespace: str, work: Callable[[], None]) -> None:
+        """Do this work in its turn. Raises what it raises."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append((done, work))
+        self._plan()
+        await done
+
+    def _plan(self) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_planned = False
+        ends = time.monotonic() + TURN_SECONDS
+        while self._waiting and time.monotonic() < ends:
+            namespace = next(iter(self._waiting))
+            queue = self._waiting.pop(namespace)
+            _do(*queue.popleft())
+            if queue:
+                self._waiting[namespace] = queue
+        if self._waiting:
+            self._plan()
+
+
+def _do(done: asyncio.Future[None], work: Callable[[], None]) -> None:
+    if done.done():  # Its connection has ended meanwhile.
+        return
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - it is raised where the work was asked for
+        done.set_exception(error)
+    else:
+        done.set_result(None)
