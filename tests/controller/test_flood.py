@@ -1,4 +1,4 @@
-"""A namespace whose pods flood the hub delays nobody else's. The flood comes from another process."""
+"""A namespace whose pods flood the hub delays no other one. The flood comes from another process."""
 
 from __future__ import annotations
 
