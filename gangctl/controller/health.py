@@ -46,7 +46,7 @@ class Health:
             OSError: it can't listen there.
         """
         routes = {"/healthz": self._healthz, "/readyz": self._readyz}
-        return serve_short(routes, host, port, MAX_CONNECTIONS)
+        return serve_short("health", routes, host, port, limit=MAX_CONNECTIONS)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         late = time.monotonic() - self._beat_at

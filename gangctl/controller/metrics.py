@@ -50,7 +50,7 @@ class MetricsServer:
             OSError: it can't listen there.
         """
         tls = None if self._security is None else self._security.tls
-        return serve_short({PATH: self._metrics}, host, port, MAX_CONNECTIONS, tls)
+        return serve_short("metrics", {PATH: self._metrics}, host, port, limit=MAX_CONNECTIONS, tls=tls)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._security is not None:

@@ -23,11 +23,12 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serve_short(
-    routes: Mapping[str, Answer], host: str, port: int, limit: int, tls: ssl.SSLContext | None = None
+    name: str, routes: Mapping[str, Answer], host: str, port: int, *, limit: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Answer GET requests until the end; gives the port.
 
     Args:
+        name: of the server, for the log.
         routes: path and what answers it.
         host: empty = all addresses.
         port: 0 = a free one.
@@ -45,7 +46,7 @@ async def serve_short(
     runner = web.AppRunner(
         application,
         access_log=None,
-        logger=http_logger("-".join(routes), refusals),
+        logger=http_logger(name, refusals),
         shutdown_timeout=_SHUTDOWN_SECONDS,
     )
     await runner.setup()

@@ -152,6 +152,8 @@ def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: py
         (("--namespace", "n", "--sidecar-resources", "{cpu}"), "is not JSON"),
         (("--namespace", "n", "--sidecar-resources", '{"cpu": 1}'), "the resources of a container"),
         (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
+        (("--namespace", "n", "--watch-namespaces", "a,B"), "'B' is not the name of a namespace"),
+        (("--namespace", "n", "--sidecar-security-context", "[]"), "is not a JSON object"),
         (("--namespace", "n", "--metrics-secure", "yes"), "invalid choice: 'yes'"),
     ],
 )
@@ -174,8 +176,15 @@ def test_the_environment_sets_the_defaults_of_flags(monkeypatch: pytest.MonkeyPa
         "GANGCTL_SIDECAR_IMAGE": "registry.example/gangctl/sidecar:1",
     }
     environment["GANGCTL_SIDECAR_RESOURCES"] = '{"requests": {"cpu": "10m"}}'
+    environment["GANGCTL_SIDECAR_SECURITY_CONTEXT"] = '{"runAsUser": 1000}'
+    environment |= {"GANGCTL_WATCH_NAMESPACES": "a, b,a", "GANGCTL_SIDECAR_PULL_SECRETS": "one,two"}
+    environment |= {"GANGCTL_TLS_SECRET": "hub", "GANGCTL_METRICS_SECURE": "false"}
     monkeypatch.setattr(os, "environ", environment)
     found = flags.parse(["--name", "other"])
+    assert found.settings.watch_namespaces == ("a", "b")
+    assert found.settings.sidecar_security_context == {"runAsUser": 1000}
+    assert found.settings.sidecar_pull_secrets == ("one", "two")
+    assert (found.settings.tls_secret, found.metrics_secure) == ("hub", False)
     assert (found.settings.namespace, found.settings.name) == ("gangctl-system", "other")
     assert found.settings.url == "wss://other.gangctl-system.svc:8443/v1/connect"
     assert found.settings.server_name == "other.gangctl-system.svc"
