@@ -26,6 +26,7 @@ FAKES = {
 }
 """Programs that must not be taken for an interpreter of the supervisor."""
 APPLETS = ("sh", "sleep")
+NAMES = ("busybox", "scratch", "musl", "no-python", "old-python")
 
 
 class Bare:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from e2e.cluster import toolchain, versions
 from e2e.cluster.progress import announce, timed
-from e2e.images.bare import Bare
+from e2e.images.bare import NAMES, Bare
 from e2e.images.debian import Debian
 from e2e.images.store import PAUSE, Image, Layer, Store, key
 from e2e.images.supervisor import Supervisor
@@ -234,9 +234,8 @@ def main() -> None:
     toolchain.require_root()
     toolchain.install_packages(*versions.PACKAGES)
     images = Images()
-    wanted = [images.controller, images.sidecar, images.examples, *([images.examples_torch] if options.torch else [])]
-    for make in wanted:
-        image = make()
+    wanted = ["controller", "sidecar", "examples", *NAMES, *(["examples-torch"] if options.torch else [])]
+    for image in map(images.made, wanted):
         announce(image.name)
         if options.archives is not None:
             announce(str(images.store.archive(image, options.archives)))
