@@ -130,6 +130,12 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.BUDGET_EXHAUSTED: Told(
             "StopGang", "Check the causes of the last restarts: a fault recurs.", is_warning=True
         ),
+        Reason.START_FAILED: Told(
+            "StopGang",
+            "Correct image, command or securityContext in the template, and submit the gang again; a gang that is held "
+            "takes changed roles after `spec.suspend` was set to true and back.",
+            is_warning=True,
+        ),
         Reason.NO_PROGRESS: Told(
             "StopGang",
             "Check what fails just after the restore point: data, code, or the checkpoint.",

@@ -21,7 +21,7 @@ class Reason(StrEnum):
     """The worker container was restarted while its worker should have been running."""
     START_FAILED = "StartFailed"
     """A worker or a pod did not start: the command does not exist, the image cannot be pulled, or the supervisor sent
-    no message before the deadline."""
+    no message before the deadline. A gang ends with it if its template can never be started."""
     HANG = "Hang"
     """No rank reported progress for longer than `progress.timeoutSeconds` or the timeout of its phase."""
     REQUESTED = "Requested"

@@ -46,7 +46,8 @@ class Role(Model):
         ),
         Constraint(
             "the worker container must have a command, because gangctl starts it itself "
-            "and does not know the entry point of the image",
+            "and does not know the entry point of the image; docker inspect, crane config or "
+            "skopeo inspect --config show it: write its Entrypoint, and its Cmd if there are no args",
             lambda role: bool(role.worker.command),
             f"self.template.spec.containers.all(c, !({_IS_WORKER}) || (has(c.command) && size(c.command) > 0))",
             ("template.spec.containers", "workerContainer"),

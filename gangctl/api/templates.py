@@ -56,8 +56,11 @@ class PodSpec(Model):
         ),
     ] = "Never"
     """Never or OnFailure, accepted so that the template of a Job can be pasted. gangctl restarts workers inside their
-    containers, and it sets what the kubelet does when a whole container ends: the kubelet restarts all containers of
-    the pod without back-off or, on nodes that do not support this, the failed container."""
+    containers, and it sets what the kubelet does when the worker's whole container ends: the kubelet restarts all
+    containers of the pod without back-off or, on nodes that do not support this, the failed container. For init
+    containers, and containers beside the worker's, it means what it does in a Job: with OnFailure the kubelet retries
+    one that fails; with Never, an init container that fails ends the pod, and the member gets a new one. On nodes that
+    do not support RestartAllContainers, each is retried."""
 
 
 class Template(Model):

@@ -37,6 +37,7 @@ STABLE = {
         "RestartBackOff",
         "RestorePointIgnored",
         "SignalKept",
+        "StartFailed",
         "Restarting",
         "StepRejected",
         "TemplateRefused",

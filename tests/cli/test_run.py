@@ -90,8 +90,8 @@ def test_a_rule_that_fails_the_job_ends_with_1_and_the_output_names_the_rule(fol
     assert folder.left() == []
 
 
-def test_a_command_that_does_not_exist_fails_the_gang_when_the_budget_is_exhausted(folder: Here) -> None:
-    recovery = {"budget": {"type": "Windowed", "maxRestarts": 2}, "replaceAfter": 100}
+def test_a_command_that_does_not_exist_fails_the_gang_after_three_tries(folder: Here) -> None:
+    recovery = {"budget": {"type": "Windowed", "maxRestarts": 9}, "replaceAfter": 100}
     folder.write(manifest(("/no/such/trainer",), 2, recovery=recovery))
     run = folder.run("-o", "json")
     assert run.wait() == 1
@@ -99,7 +99,7 @@ def test_a_command_that_does_not_exist_fails_the_gang_when_the_budget_is_exhaust
     assert status["restarts"]["counted"] == 2
     assert status["incidents"][0]["cause"]["reason"] == "StartFailed"
     assert "/no/such/trainer" in status["message"]
-    assert "the budget is used up: 2 restarts" in status["message"]
+    assert "3 starts in a row failed like this" in status["message"]
     assert folder.left() == []
 
 

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.world import Device, Heard, Observed, Pod
+from gangctl.core.facts.world import Device, Heard, Observed, Pod, StartFailure
 from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned, WarmStart
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times
 from tests.core.world import MANIFEST
@@ -119,6 +119,16 @@ _SOUND: dict[str, Any] = {"deleting": False, "terminated": False, "devices": ()}
 _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]))
 
 
+_FAILURES: list[StartFailure | None] = [
+    None,
+    None,
+    StartFailure("StartError", 'exec: "train": permission denied', 128),
+    StartFailure("InvalidImageName", "\x1b[2J" * 99),
+    StartFailure("ImagePullBackOff", "context deadline exceeded"),
+    StartFailure("Error", "exit code 127", 127),
+]
+
+
 @cache
 def _pods() -> st.SearchStrategy[Pod]:
     """Pods that belong to no member yet."""
@@ -140,6 +150,7 @@ def _pods() -> st.SearchStrategy[Pod]:
         started_at=st.none() | times,
         ended_at=st.none() | times,
         ended_reason=st.sampled_from(["", "OOMKilled", "Error"]),
+        start_failure=st.sampled_from(_FAILURES),
         restarts=some,
         deleting=st.sampled_from([False, False, True]),
         terminated=st.sampled_from([False, False, True]),

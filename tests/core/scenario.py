@@ -48,6 +48,7 @@ from tests.core.given import (
     wave,
 )
 from tests.core.given_measured import loaded, not_imported, phase, warm
+from tests.core.given_starts import init_container_fails, not_executed, start_fails
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
@@ -155,6 +156,9 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} is scheduled", lambda world, member: world.pod(member, scheduled_at=world.now)),
     (rf"the pod of {M} has been started", lambda world, member: world.starts(member)),
     (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
+    (rf"the container of {M} can't be started: (\w+): (.+)", start_fails),
+    (rf"an init container of {M} fails again", init_container_fails),
+    (rf"the supervisor of {M} can't execute the command: (12[67]), (.+)", not_executed),
     (rf"the pod of {M} is removed", remove),
     (rf"the supervisor of {M} goes, and its pod has ended", goes),
     (rf"the container of {M} starts again, unseen", new_session_unseen),

@@ -15,7 +15,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from tests.simulation import invariants, sidecars, truth
+from tests.simulation import beside, invariants, sidecars, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
@@ -209,7 +209,10 @@ def act(u: Universe, number: int) -> None:
 
 
 def _pods(u: Universe) -> tuple:  # type: ignore[type-arg]
-    return tuple(u.pods[uid] for uid in sorted(u.pods))
+    pods = tuple(u.pods[uid] for uid in sorted(u.pods))
+    for pod in pods if not u.engine.searching else ():
+        beside.check(pod)
+    return pods
 
 
 def _lost(u: Universe, known: frozenset[tuple[str, int]], skew: int) -> frozenset[tuple[str, int]]:

@@ -26,6 +26,7 @@ from tests.core import (
     test_bounds,
     test_brake,
     test_checkpoint_oracle,
+    test_failed_starts,
     test_oracles,
     test_restart_backoff,
     test_stored_times,
@@ -181,7 +182,7 @@ def _oracles() -> Iterator[Objection]:
 
 def _rules() -> Iterator[Objection]:
     """Rules that are stated a second time, and compared over drawn lives."""
-    for module in (test_restart_backoff, test_ties, test_brake, test_checkpoint_oracle):
+    for module in (test_restart_backoff, test_ties, test_brake, test_checkpoint_oracle, test_failed_starts):
         for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
             if hasattr(test, "pytestmark"):
                 continue

@@ -12,6 +12,7 @@ from tests.simulation import (
     mutants_of_policy,
     mutants_of_restarts,
     mutants_of_silence,
+    mutants_of_starts,
     mutants_of_warm_starts,
 )
 
@@ -21,6 +22,7 @@ MUTANTS = (
     *mutants_of_restarts.MUTANTS,
     *mutants_of_policy.MUTANTS,
     *mutants_of_silence.MUTANTS,
+    *mutants_of_starts.MUTANTS,
     *mutants_of_fencing.MUTANTS,
     *mutants_of_machine.MUTANTS,
     *mutants_of_parking.MUTANTS,

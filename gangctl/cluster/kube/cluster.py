@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.names import parse_member_name
 from gangctl.api.status import ENDED, Status
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
@@ -19,6 +20,7 @@ from gangctl.cluster.kube.pod.admission import PodAdmission
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.contact import ContactUpdater
 from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
+from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
@@ -58,6 +60,7 @@ class KubeCluster:
         self._disruption_budgets = DisruptionBudgets(client)
         self._service_address = ServiceAddress(client, settings)
         self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod)
+        self._eligible_nodes = EligibleNodes()
         self._recorder = EventRecorder(client)
 
     @property
@@ -224,10 +227,14 @@ class KubeCluster:
         if uid not in self._informers.gangs.items:
             self._pod_admission.forget(uid)
             self._disruption_budgets.forget(uid)
+            self._eligible_nodes.forget(uid)
         self._changed(uid)
 
     def _build(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
-        return build(job, create, self._settings, self._contact(), restart_all=self._informers.restarts_all)
+        name, nodes = parse_member_name(create.member)[0], self._informers.schedulable
+        roles = [role for role in job.spec.roles if role.name == name]
+        restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
+        return build(job, create, self._settings, self._contact(), restart_all=restart_all)
 
     def _contact(self) -> HubContact:
         return HubContact(self._ca(), self._service_address.address)

@@ -26,6 +26,7 @@ from gangctl.core.facts.evidence import (
 )
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.starts import told
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangsidecar.wire import Level, Phase, Report
 
@@ -257,7 +258,8 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     late = deadline is not None and gang.now >= deadline
     if heard is None:
         if late:
-            yield _start_failed(gang, pod, "its container ended, and its supervisor has not reported since")
+            said = f": {told(pod)}" if pod.start_failure is not None else ""
+            yield _start_failed(gang, pod, f"its container ended, and its supervisor has not reported since{said}")
         return
     report = heard.report
     if not has_joined(report, status.attempt):

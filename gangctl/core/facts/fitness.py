@@ -20,6 +20,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts import silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.starts import told
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase, Report
 
@@ -93,7 +94,7 @@ def unusable(gang: Gang, pod: Pod) -> Defect | None:
     if pod.deleting:
         return _defect(Reason.POD_DELETED, "its pod is being deleted")
     if pod.terminated:
-        return _defect(Reason.POD_FAILED, f"its pod has ended{f': {pod.reason}' if pod.reason else ''}")
+        return _defect(Reason.POD_FAILED, f"its pod has ended{f': {told(pod)}' if pod.reason else ''}")
     return None
 
 
@@ -109,7 +110,8 @@ def of_report(report: Report) -> Iterator[Defect]:
 
 def silent_over_restarts(pod: Pod) -> str:
     """Say that a pod whose containers end again and again was never heard."""
-    return f"its container restarted {pod.restarts} times, and its supervisor has not reported"
+    why = f": {told(pod)}" if pod.detail else ""
+    return f"its container restarted {pod.restarts} times, and its supervisor has not reported{why}"
 
 
 def must_report_by(gang: Gang, member: str) -> float | None:
@@ -162,7 +164,7 @@ def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
     if silence.ends_again_and_again(gang, pod):
         return _defect(Reason.START_FAILED, silent_over_restarts(pod))
     timeout = gang.spec.recovery.pod_start_timeout_seconds
-    said = f": {pod.reason}" if pod.reason else ""
+    said = f": {told(pod)}" if pod.reason else ""
     return _defect(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
 
 

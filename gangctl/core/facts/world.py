@@ -36,6 +36,19 @@ class LastWords:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFailure:
+    """The newest start of the worker's container, in which none of its processes ran: why, as the cluster says."""
+
+    reason: str
+    """StartError, RunContainerError, CreateContainerError, CreateContainerConfigError, ImagePullBackOff,
+    InvalidImageName ...; Error where there is an exit code alone."""
+    message: str = ""
+    """The words of the container runtime, or of the kubelet, bounded."""
+    exit_code: int | None = None
+    """Absent if no container was made."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A projection of one pod of the gang."""
 
@@ -58,8 +71,11 @@ class Pod:
     """What Kubernetes says of that end: OOMKilled, Error, Completed."""
     last_words: LastWords | None = None
     """The newest of the worker's container. They outlive the supervisor, its connection and every controller."""
+    start_failure: StartFailure | None = None
+    """How the newest start of the worker's container failed; absent if it didn't, or if nothing is known of one."""
     restarts: int = 0
-    """The highest ``restartCount`` of the worker's container, gangctl's, and the init containers."""
+    """The highest ``restartCount`` of the worker's container and gangctl's. A user's init container that is tried
+    again and again is the user's matter."""
     deleting: bool = False
     """It has a deletion timestamp. On a node that doesn't answer that may stay so until the node is back."""
     terminated: bool = False
@@ -72,6 +88,8 @@ class Pod:
     container that waits (ErrImagePull, ImagePullBackOff, CreateContainerConfigError, CrashLoopBackOff), else that of
     one that has ended (OOMKilled, Error), else what its condition PodScheduled says while it is False (a sentence).
     Empty while nothing is wrong, ContainerCreating and PodInitializing included."""
+    detail: str = ""
+    """What the cluster says beside that reason, bounded, with the name of the container if it isn't the worker's."""
     conditions: tuple[tuple[str, str, str], ...] = ()
     """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
     devices: tuple[Device, ...] = ()

@@ -29,7 +29,7 @@ from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import checkpoints, pods, replacement, requests, restart_backoff, scheduling
+from gangctl.core.policy import checkpoints, failed_starts, pods, replacement, requests, restart_backoff, scheduling
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
@@ -45,6 +45,9 @@ def gathering(gang: Gang) -> Plan:
     ending = settlement is not None and settlement.outcome != "Restarted"
     if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
         return _take_request(gang)
+    never = "" if ending else failed_starts.cannot_start(gang)
+    if never:
+        return _give_up(gang, Reason.START_FAILED, never, failed_starts.how_it_ends(gang))
     unfit = replacement.unfit(gang)
     if unfit:
         return _replace(gang, unfit, create=not ending)

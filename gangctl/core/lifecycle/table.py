@@ -87,7 +87,8 @@ FAIL: Final = Transition(
     Attempt.SAME,
     "`settle` says Failed, the evidence window is over, and `blocking` finds no pod or the stop grace and its margin "
     "have passed; or `barrier_deadline` passes for the third time, or "
-    "`gives_up_at` passes, with `spec.recovery.onExhausted` Fail; or `replacement_timeout` passes with "
+    "`gives_up_at` passes, or `cannot_start` finds a pod, with `spec.recovery.onExhausted` Fail; or "
+    "`replacement_timeout` passes with "
     "`spec.recovery.onReplacementTimeout` Fail",
 )
 HOLD: Final = Transition(
@@ -96,6 +97,7 @@ HOLD: Final = Transition(
     GangPhase.HELD,
     Attempt.SAME,
     "`settle` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of Fail; or "
+    "`cannot_start` finds a pod, with that option or after the template has worked; or "
     "`restore_point` finds no step until `barrier_deadline` passes",
 )
 FAIL_AT_DEADLINE: Final = Transition(

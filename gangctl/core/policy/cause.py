@@ -21,7 +21,7 @@ from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_n
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.text import counted
-from gangctl.core.policy import budget, ladder
+from gangctl.core.policy import budget, failed_starts, ladder
 from gangctl.core.policy.rules import default_action, verdict
 
 NAMED: Final = 8
@@ -134,6 +134,10 @@ def settle(gang: Gang, finding: Finding) -> Settlement:
     if charged and ladder.rung(gang) is ladder.Rung.END:
         because = f"{what}; restarts from the same restore point make no progress, and nothing is left to try"
         return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, because, not_before=not_before)
+    if charged and failed_starts.again(gang, cause):
+        tries = counted(failed_starts.TRIES, "start")
+        because = f"{what}; {tries} in a row failed like this; correct image or command in the template"
+        return Settlement(cause, level, exhausted, Reason.START_FAILED, because, not_before=not_before)
     if charged and not budget.allows(gang.spec, gang.status, gang.now):
         used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
         because = f"{what}; the budget is used up: {counted(used, 'restart')} in {window} s"

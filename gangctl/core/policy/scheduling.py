@@ -12,13 +12,12 @@ from typing import Final
 from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.starts import advice, told
 from gangctl.core.policy import admission
 
 SAID_AGAIN_SECONDS: Final = 30.0
 """What keeps pods from starting changes often in a large gang: it is written at most this often."""
 _SAID: Final = "can't start: "
-_SAME: Final = {"ErrImagePull": "ImagePullBackOff", "CrashLoopBackOff": "its containers end again and again"}
-"""Kubernetes' words that alternate while one thing is wrong, or that say little."""
 
 
 def gives_up_at(gang: Gang) -> float | None:
@@ -40,14 +39,16 @@ def gives_up_at(gang: Gang) -> float | None:
 def trouble(gang: Gang) -> str:
     """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
     kept = {
-        member: _SAME.get(pod.reason, pod.reason)
+        member: pod
         for member, pod in gang.pods.items()
         if pod.reason and pod.started_at is None and not pod.terminated and not pod.deleting
     }
     needed = [holder for holder in gang.holders.values() if holder in kept] if kept else []
     if not needed:
         return ""
-    return escaped(f"{needed[0]} {'and others ' if len(needed) > 1 else ''}{_SAID}{kept[needed[0]]}")
+    first = kept[needed[0]]
+    said = f"{needed[0]} {'and others ' if len(needed) > 1 else ''}{_SAID}{told(first)}"
+    return escaped(f"{said}; {todo}" if (todo := advice(first)) else said)
 
 
 def is_to_be_said(gang: Gang, text: str) -> bool:

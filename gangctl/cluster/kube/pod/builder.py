@@ -8,8 +8,9 @@ The rule: the pod has all fields of the template, including those that gangctl d
 * :mod:`~gangctl.cluster.kube.pod.sidecar_injection` adds containers and volumes,
   :mod:`~gangctl.cluster.kube.pod.worker_container` changes the worker's container, and
   :mod:`~gangctl.cluster.kube.pod.affinity` the affinity.
-* ``restartPolicy`` of the template is ignored. It is Never, with a rule that restarts all containers (no back-off),
-  where the nodes support that, and OnFailure otherwise. Workers restart inside their container in both cases.
+* The pod's ``restartPolicy`` is Never, with a rule that restarts all containers (no back-off), where the nodes that it
+  may land on support that, and OnFailure otherwise. Workers restart inside their container in both cases. What the
+  template says is kept for the user's other containers where the nodes support that: OnFailure retries each of them.
 * ``imagePullSecrets`` gets those for the sidecar's image, if the controller has any.
 * ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
   drained worker can save before the kubelet kills it.
@@ -82,6 +83,8 @@ def build(
         told=_told(job, role),
         restart_all=restart_all,
     )
+    if restart_all and role.template.spec.restart_policy == "OnFailure":
+        entries |= {key: [_retried(one) for one in entries[key]] for key in ("initContainers", "containers")}
     sidecar = sidecar_container(
         settings,
         sidecar_resources(
@@ -101,6 +104,11 @@ def build(
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     metadata["annotations"] |= contact.annotations()
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+
+
+def _retried(container: dict[str, Any]) -> dict[str, Any]:
+    """The container, restarted if it fails, unless it says itself what is done then."""
+    return container if container.get("restartPolicy") else {**container, "restartPolicy": "OnFailure"}
 
 
 def _told(job: GangJob, role: Role) -> dict[str, str]:

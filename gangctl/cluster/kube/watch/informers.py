@@ -73,8 +73,8 @@ class Informers:
         """Whether all kinds were listed. Before that, no object is shown."""
         self.synced = asyncio.Event()
         """Set when all kinds were listed for the first time."""
-        self.restarts_all = False
-        """Whether every schedulable node supports RestartAllContainers."""
+        self.schedulable: tuple[KubeNode, ...] = ()
+        """The nodes that take pods: the same object as long as they are the same."""
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self._changed: Callable[[str], None] = lambda _uid: None
@@ -243,8 +243,9 @@ class Informers:
             self._update_nodes()
 
     def _update_nodes(self) -> None:
-        schedulable = [node for node in self._nodes_by_name.values() if node.schedulable and not node.lost]
-        self.restarts_all = bool(schedulable) and all(node.restarts_all for node in schedulable)
+        schedulable = tuple([node for node in self._nodes_by_name.values() if node.schedulable and not node.lost])
+        if schedulable != self.schedulable:
+            self.schedulable = schedulable
         now = clock.now()
         missing = {
             one.pod.node: one.pod.scheduled_at or now

@@ -66,6 +66,7 @@ class RawWaiting(Raw):
     """State of a waiting container."""
 
     reason: str = ""
+    message: str = ""
 
 
 class RawState(Raw):
@@ -117,6 +118,7 @@ class RawContainer(Raw):
 
     name: str
     restart_policy: str = ""
+    command: tuple[str, ...] = ()
 
 
 class RawPodSpec(Raw):
@@ -139,6 +141,8 @@ class RawTaint(Raw):
     """A taint of a node."""
 
     key: str = ""
+    value: str = ""
+    effect: str = ""
 
 
 class RawNodeSpec(Raw):

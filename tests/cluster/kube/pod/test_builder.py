@@ -91,8 +91,8 @@ def test_the_pod_keeps_the_fields_of_its_template() -> None:
         key: value for key, value in written.items() if key not in ours
     }
     for key in ("initContainers", "volumes"):
-        assert all(one in spec[key] for one in written[key])
-    assert spec["containers"][0] == written["containers"][0]
+        assert all(any(one.items() <= made.items() for made in spec[key]) for one in written[key])
+    assert spec["containers"][0] == {**written["containers"][0], "restartPolicy": "OnFailure"}
     worker, theirs = spec["containers"][1], written["containers"][1]
     changed = {"command", "args", "env", "volumeMounts", "restartPolicy", "restartPolicyRules"}
     assert {key: value for key, value in worker.items() if key not in changed} == {
@@ -121,6 +121,23 @@ def test_restart_policies_of_the_template_are_ignored() -> None:
     assert spec["restartPolicy"] == "OnFailure"
     assert not {"restartPolicy", "restartPolicyRules"} & set(spec["containers"][0])
     assert built(template(restartPolicy="OnFailure"))["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_restart_policy_of_the_template_holds_for_the_users_other_containers() -> None:
+    others = [{"name": "log", "image": "i"}, {"name": "own", "image": "i", "restartPolicy": "Never"}]
+    worker = {"name": "main", "image": "i", "command": ["w"]}
+    fields = {"initContainers": [{"name": "fetch"}, {"name": "proxy", "restartPolicy": "Always"}]}
+    retried = template(restartPolicy="OnFailure", containers=[worker, *others], **fields)
+
+    def policies(case: Case) -> dict[str, str | None]:
+        spec = built(case)["spec"]
+        return {one["name"]: one.get("restartPolicy") for one in (*spec["initContainers"], *spec["containers"])}
+
+    kept = {"gangctl": "Always", "proxy": "Always", "main": "Never", "own": "Never"}
+    assert policies(retried) == {**kept, "fetch": "OnFailure", "log": "OnFailure"}
+    assert policies(template(containers=[worker, *others], **fields)) == {**kept, "fetch": None, "log": None}
+    whole = policies(replace(retried, restart_all=False))
+    assert whole == {**kept, "main": None, "fetch": None, "log": None}, "the pod's own policy is OnFailure"
 
 
 def test_reserved_variables_win_and_come_first() -> None:

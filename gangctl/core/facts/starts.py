@@ -1,0 +1,62 @@
+"""Failed starts: what the cluster says of a container that can't start, and which starts can never work.
+
+The rule: users read the words of the container runtime at the first failure. A start can't work if the image lacks what
+is to be run, or can't run it: each try of it fails in the same way, on every node. Whatever may be mended from outside
+(a pull, a Secret, a device, a node) is waited for. What isn't known here must count as that.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gangctl.core.facts.world import Pod, StartFailure
+
+NEVER_MADE: Final = frozenset({"InvalidImageName", "CreateContainerError", "CreateContainerConfigError"})
+"""Reasons of a start for which no container was made: the kubelet doesn't count its tries."""
+_NOT_EXECUTABLE: Final = frozenset({126, 127})
+"""Exit codes of a runtime, or of a shell, for a command that can't be executed."""
+_WORDS: Final = re.compile(
+    r'exec: "[^"]*": '  # runc: executable file not found in $PATH, permission denied, no such file, is a directory
+    r"|exec format error"  # of another architecture
+    r"|executable file \S+ not found"  # crun
+    r"|open executable: "  # crun
+    r"|exec user process caused"  # runc before 1.1: the interpreter of a script is missing
+    r"|error finding executable"  # gVisor
+    r"|no matching entries in passwd file"  # the user that the image or the securityContext names
+    r"|unable to find user"
+    r"|runAsNonRoot and image will run as root"
+    r"|cannot verify user is non-root",
+    re.IGNORECASE,
+)
+"""What container runtimes say of a start that can't work: they have no codes for it."""
+_SAME: Final = {"ErrImagePull": "ImagePullBackOff", "CrashLoopBackOff": "its containers end again and again"}
+"""Kubernetes' words that alternate while one thing is wrong, or that say little."""
+_ADVICE: Final = {
+    "ImagePullBackOff": "check the image's name, its registry and imagePullSecrets",
+    "ErrImageNeverPull": "load the image onto the node, or change imagePullPolicy",
+    "CreateContainerConfigError": "create what the template refers to, or correct the template",
+}
+CORRECT: Final = "correct image, command or securityContext in the template"
+
+
+def cannot_work(failure: StartFailure | None) -> bool:
+    """Whether a start that failed like this fails in each try."""
+    if failure is None:
+        return False
+    if failure.reason == "InvalidImageName" or failure.exit_code in _NOT_EXECUTABLE:
+        return True
+    return _WORDS.search(failure.message) is not None
+
+
+def told(pod: Pod) -> str:
+    """Why the pod can't start or has ended, in the cluster's words: ``StartError: exec: "train": not found``."""
+    reason = _SAME.get(pod.reason, pod.reason)
+    return f"{reason}: {pod.detail}" if pod.detail else reason
+
+
+def advice(pod: Pod) -> str:
+    """What a user can do about it; empty if that isn't known."""
+    if cannot_work(pod.start_failure):
+        return CORRECT
+    return _ADVICE.get(_SAME.get(pod.reason, pod.reason), "")

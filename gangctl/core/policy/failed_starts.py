@@ -1,0 +1,74 @@
+"""Failed starts: when a gang ends because what its template names can't be started, however often it is tried.
+
+A start that can't work is known by the container runtime's words (``facts/starts.py``), or by the supervisor, which
+could not execute the command (StartFailed with exit code 126 or 127)::
+
+    tries(pod)         = restarts(pod) + 1, and all of the pods of this member that failed at once before
+    cannot_start(gang) = Pending, and the start of a needed pod can't work, and
+                         tries(pod) >= TRIES or no container was made, and no pod of its role speaks
+    again(gang)        = TRIES restarts or more since the last step, each of them for such a start
+
+It must not end a gang for what one node or one pod has: another pod of the role that speaks proves that the template
+works. Nor for what a rule of the user's policy says of it, nor for what may come back: a row of restarts that began
+with another fault goes by the budget.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.incident import Cause
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.starts import CORRECT, NEVER_MADE, cannot_work, told
+from gangctl.core.facts.text import listed
+from gangctl.core.facts.world import Pod
+from gangctl.core.policy.restart_backoff import in_a_row
+
+TRIES: Final = 3
+"""The first may meet a file system that is still being mounted; more of the same teach nothing."""
+_CODES: Final = frozenset({126, 127})
+
+
+def cannot_start(gang: Gang) -> str:
+    """Why the start of a pod can't work, in a sentence; empty if that isn't so, or isn't known yet."""
+    if gang.status.phase is not GangPhase.PENDING:
+        return ""
+    failing = [
+        holder
+        for holder in gang.holders.values()
+        if (pod := gang.pods.get(holder)) is not None and cannot_work(pod.start_failure) and _is_tried(gang, pod)
+    ]
+    working = {gang.members[name].role.name for name in gang.speaking} if failing else set()
+    failing = [name for name in failing if gang.members[name].role.name not in working]
+    if not failing:
+        return ""
+    return f"{listed(failing)} can't start, however often it is tried: {told(gang.pods[failing[0]])}; {CORRECT}"
+
+
+def how_it_ends(gang: Gang) -> str:
+    """Fail or Hold: a gang whose template has worked before is held, since only the image can have changed."""
+    status = gang.status
+    has_worked = status.started_attempt >= max(1, status.resumed_attempt)
+    return "Hold" if has_worked else gang.spec.recovery.on_exhausted
+
+
+def _is_tried(gang: Gang, pod: Pod) -> bool:
+    failure, entry = pod.start_failure, gang.replaced.get(pod.member)
+    if failure is not None and failure.exit_code is None and failure.reason in NEVER_MADE:
+        return True
+    return pod.restarts + 1 + (0 if entry is None else entry.failures + 1) >= TRIES
+
+
+def again(gang: Gang, cause: Cause) -> bool:
+    """Whether the open incident is the last of a row in which only starts failed that can't work."""
+    tries = in_a_row(gang, cause)
+    row = [cause, *(one.cause for one in gang.status.incidents[1:tries])]
+    return len(row) == tries >= TRIES and all(_is_like(one, cause) for one in row)
+
+
+def _is_like(one: Cause, cause: Cause) -> bool:
+    by_rule = one.rule is not None
+    is_start = one.reason == Reason.START_FAILED and one.exit_code in _CODES
+    return is_start and not by_rule and one.exit_code == cause.exit_code
