@@ -35,7 +35,7 @@ USER: Final = 65532
 """The user of the sidecar's image."""
 
 SHARED_LIMIT: Final = "64Mi"
-"""Of what only the sidecar writes: a tenth of this at most."""
+"""Of what only the sidecar writes: about 10 MB, most of it the supervisor."""
 
 WORKER_MOUNTS: Final[tuple[Mapping[str, Any], ...]] = (
     {"name": SHARED_VOLUME, "mountPath": DIRECTORY, "readOnly": True},
