@@ -172,7 +172,7 @@ class KubeCluster:
             tasks.create_task(self._pod_admission.run())
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._service_address.run())
-            tasks.create_task(self._contact_updater.run(self._contact))
+            tasks.create_task(self._contact_updater.run(self._ca, lambda: self._service_address.address))
 
     async def refresh(self) -> None:
         """List everything, since the watches may not have shown the last writes of another leader yet.
@@ -237,4 +237,4 @@ class KubeCluster:
         return build(job, create, self._settings, self._contact(), restart_all=restart_all)
 
     def _contact(self) -> HubContact:
-        return HubContact(self._ca(), self._service_address.address)
+        return HubContact(self._ca(), self._service_address.address or "")

@@ -27,8 +27,8 @@ class ServiceAddress:
     """Reads the address of one Service."""
 
     def __init__(self, client: Client, settings: KubeSettings) -> None:
-        self.address = ""
-        """Empty = not known."""
+        self.address: str | None = None
+        """Empty = there is none; None = it hasn't been read yet."""
         self._client = client
         self._path = paths.service(settings.namespace, settings.name)
         name, dialled = f"{settings.name}.{settings.namespace}.svc", urlsplit(settings.url).hostname or ""
@@ -40,6 +40,8 @@ class ServiceAddress:
         while True:
             if self._is_dialled:
                 await self._refresh()
+            else:
+                self.address = ""
             await asyncio.sleep(REFRESH_SECONDS)
 
     async def _refresh(self) -> None:

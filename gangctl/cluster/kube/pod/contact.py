@@ -40,22 +40,25 @@ class ContactUpdater:
         self._owned = owned
         self._problem = ""
 
-    async def run(self, wanted: Callable[[], HubContact]) -> NoReturn:
-        """Look at all pods again and again until cancelled. ``wanted``: what a new pod would get now."""
+    async def run(self, ca: Callable[[], str], address: Callable[[], str | None]) -> NoReturn:
+        """Look at all pods again and again until cancelled.
+
+        Args:
+            ca: The authorities that a new pod would trust; empty = not known yet.
+            address: The address that it would get; None = not known yet, so each pod keeps its own.
+        """
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            contact = wanted()
-            if self.leads and contact.ca:
-                await self._update(contact)
+            if self.leads and ca():
+                await self._update(ca(), address())
 
-    async def _update(self, contact: HubContact) -> None:
-        stale = [
-            pod for pod in map(self._owned, tuple(self._pods.items)) if pod is not None and _is_stale(pod, contact)
-        ]
+    async def _update(self, ca: str, address: str | None) -> None:
+        owned = filter(None, map(self._owned, tuple(self._pods.items)))
+        stale = [(pod, contact) for pod in owned if (contact := _news(pod, ca, address)) is not None]
         if stale:
             log.info("%d pods get the hub's new CA or address", len(stale))
         for at in range(0, len(stale), AT_ONCE):
-            problems = await asyncio.gather(*(self._patch(pod, contact) for pod in stale[at : at + AT_ONCE]))
+            problems = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + AT_ONCE]))
             problem = next(filter(None, problems), "")
             if problem and problem != self._problem:
                 log.warning("pods can't get the hub's new CA or address now; this is tried again: %s", problem)
@@ -81,5 +84,10 @@ class ContactUpdater:
         return ""
 
 
-def _is_stale(pod: KubePod, contact: HubContact) -> bool:
-    return pod.contact not in {None, contact} and not pod.pod.deleting and not pod.pod.terminated
+def _news(pod: KubePod, ca: str, address: str | None) -> HubContact | None:
+    """What the pod must be told; None = nothing."""
+    told = pod.contact
+    if told is None or pod.pod.deleting or pod.pod.terminated:
+        return None
+    wanted = HubContact(ca, told.address if address is None else address)
+    return None if wanted == told else wanted

@@ -82,6 +82,18 @@ async def test_an_address_that_cannot_be_read_stays_as_it_was() -> None:
         await has(live, "NEW", "10.96.0.7")
 
 
+async def test_a_new_leader_that_has_not_read_the_address_yet_leaves_it_to_the_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unread(_self: object) -> None:
+        return
+
+    monkeypatch.setattr(service_address.ServiceAddress, "_refresh", unread)
+    async with live_cluster(GANG, NODE, ("pods", told("OLD", "10.96.0.9"))) as live:
+        live.cluster.begin_term()
+        await has(live, "CA", "10.96.0.9")
+
+
 @pytest.mark.parametrize("leads", [False, True])
 async def test_nothing_is_written_without_the_lead_without_a_ca_or_to_pods_of_others(leads: bool) -> None:  # noqa: FBT001
     others = [
