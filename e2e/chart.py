@@ -21,6 +21,7 @@ NAMESPACE = "gangctl-system"
 
 Object = dict[str, Any]
 
+TERM = {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}
 FULL: dict[str, Any] = {
     "crds": {"keep": False},
     "replicaCount": 3,
@@ -48,7 +49,7 @@ FULL: dict[str, Any] = {
     "podLabels": {"team": "research", "app.kubernetes.io/name": "another"},
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"operator": "Exists"}],
-    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}},
     "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
     "priorityClassName": "system-cluster-critical",
     "terminationGracePeriodSeconds": 60,
