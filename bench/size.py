@@ -1,0 +1,315 @@
+"""The size that one controller manages: simulated sidecars against a real controller process.
+
+    python -m bench.size                                  one gang of 10,000 members, then 1,000 gangs of 10
+    python -m bench.size --gangs 1 --members 2000         one size
+
+Two replicas run, each a process of its own, as on a cluster: TLS with their own CA, tokens that they verify, the Lease,
+the watches. The API server is the one of the tests and in this process, as are the sidecars (``simulated_sidecars.py``)
+with pods that exist as objects alone. So the figures are those of the controller; the load generator takes the other
+core, and what it lags behind is in the times. Printed: processor and memory of the leader at rest and while all members
+report steps, the longest lag of its event loop, the time from write 1 to the directive of each member, and the time in
+which all members are back after the leader was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from bench.simulated_sidecars import Fleet, Member
+from gangctl.api.names import pod_name
+from gangctl.cluster.kube.client import Client
+from gangctl.controller import file_descriptors, flags
+from gangctl.controller.kube import Controller
+from gangsidecar import wire
+from tests.cluster.kube import objects
+from tests.cluster.kube.auth.tokens import Issuer, claims, sign
+from tests.cluster.kube.fakeapi import FakeApi
+from tests.controller.replicas import free_port
+from tests.wait import until_async
+
+DEADLINE_SECONDS: Final = 300.0
+SAMPLE_SECONDS: Final = 0.02
+TOLD_SECONDS: Final = 0.25
+NODES: Final = 100
+PODS_A_NODE: Final = 100
+DIALS_AT_ONCE: Final = 20
+"""New members a tenth of a second, at the first start: pods of a real gang don't all start in one instant."""
+HISTORY: Final = 2000
+"""Events that the API server keeps for its watches."""
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Replica:
+    """A controller process."""
+
+    name: str
+    port: int
+    process: asyncio.subprocess.Process
+    lags: list[float] = field(default_factory=list)
+    """The longest lag of its event loop since :meth:`begin`, a quarter of a second each."""
+
+    @property
+    def url(self) -> str:
+        """What sidecars dial."""
+        return f"wss://127.0.0.1:{self.port}{wire.CONNECT_PATH}"
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    @property
+    def memory_mib(self) -> float:
+        """Resident memory."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE / 2**20
+
+    async def read(self) -> None:
+        """Take what it prints, until it ends."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.lags.append(float(line))
+        code = await self.process.wait()
+        if code > 0:
+            raise RuntimeError(f"the controller {self.name} has ended with exit code {code}")
+
+
+async def replica(name: str, url: str, port: int) -> None:
+    """Be a controller; print the longest lag of the event loop, in seconds, four times a second."""
+
+    async def sample() -> None:
+        while True:
+            began, longest = time.monotonic(), 0.0
+            while time.monotonic() < began + TOLD_SECONDS:
+                before = time.monotonic()
+                await asyncio.sleep(SAMPLE_SECONDS)
+                longest = max(longest, time.monotonic() - before - SAMPLE_SECONDS)
+            print(longest, flush=True)
+
+    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(port), "--sidecar-image", "none")
+    ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    file_descriptors.raise_limit()
+    async with Client(FakeApi(url).credentials()) as client:
+        sampling = asyncio.create_task(sample())
+        await Controller(flags.parse([*words, *ports]), client).run(ended)
+        sampling.cancel()
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, api: FakeApi, fleet: Fleet, replicas: list[Replica]) -> None:
+        self.api, self.fleet, self.replicas = api, fleet, replicas
+        self.writes: dict[tuple[str, int], float] = {}
+        """Gang and attempt -> when its first status arrived."""
+
+    @property
+    def leader(self) -> Replica:
+        """The replica that holds the Lease."""
+        holder = self.api.objects["leases", "default", "gangctl"]["spec"]["holderIdentity"].partition("_")[0]
+        return next(one for one in self.replicas if one.name == holder)
+
+    async def note_writes(self, request: web.Request) -> web.StreamResponse | None:
+        """Note when each attempt is first stored; keep the history of the API server short."""
+        if request.method == "PUT" and request.path.endswith("/status"):
+            gang = request.path.split("/")[-2]
+            self.writes.setdefault((gang, (await request.json())["status"]["attempt"]), time.monotonic())
+        del self.api.history[:-HISTORY]
+        return None
+
+    async def runs(self, members: list[Member], attempt: int) -> None:
+        """Wait until these members run this attempt."""
+        await until_async(
+            f"attempt {attempt} runs", lambda: all(attempt in one.ran for one in members), DEADLINE_SECONDS, every=0.1
+        )
+
+    async def connected(self) -> None:
+        """Wait until all members are connected."""
+        everyone = len(self.fleet.members)
+        await until_async("all are connected", lambda: self.fleet.connected == everyone, DEADLINE_SECONDS, every=0.1)
+
+    async def at_rest(self, what: str, seconds: float) -> None:
+        """Print what the leader takes while nothing fails."""
+        leader = self.leader
+        before, began = leader.cpu_seconds, time.monotonic()
+        leader.lags.clear()
+        await asyncio.sleep(seconds)  # measures a period of time
+        cores = (leader.cpu_seconds - before) / (time.monotonic() - began)
+        show(what, f"{cores:.2f} cores, {leader.memory_mib:.0f} MiB", leader.lags)
+
+    async def restart(self, members: list[Member], failing: Member, gang: str) -> None:
+        """Let the worker of one of these members fail; print how soon all are told.
+
+        Each time another one: faults of the same member would replace its pod.
+        """
+        attempt, leader = failing.report.attempt + 1, self.leader
+        leader.lags.clear()
+        failed = time.monotonic()
+        await failing.say(ends=(wire.End(attempt - 1, 0, 0, exit_code=1),))
+        await self.runs(members, attempt)
+        done = time.monotonic() - failed
+        told = sorted(one.held[attempt] - self.writes[gang, attempt] for one in members)
+        text = f"fault to write 1 {self.writes[gang, attempt] - failed:.2f} s, write 1 to Hold {quantiles(told)}"
+        show("restart", f"{text}, all run after {done:.2f} s", leader.lags)
+
+    async def change_leader(self) -> None:
+        """Kill the leader; print how soon all members are back."""
+        killed = self.leader
+        other = next(one for one in self.replicas if one is not killed)
+        other.lags.clear()
+        began = time.monotonic()
+        killed.process.kill()
+        await until_async("none is connected", lambda: self.fleet.connected == 0, every=0.05)
+        await until_async("another leads", lambda: self.leader is other, DEADLINE_SECONDS, every=0.05)
+        leads = time.monotonic() - began
+        await self.connected()
+        back = time.monotonic() - began
+        show(
+            "leader killed", f"the other leads after {leads:.1f} s, all members are back after {back:.1f} s", other.lags
+        )
+
+
+def show(what: str, text: str, lags: list[float]) -> None:
+    """Print one line."""
+    print(f"  {what:<16}{text}; longest lag {max(lags, default=0) * 1000:.0f} ms", flush=True)
+
+
+def quantiles(seconds: list[float]) -> str:
+    """The median, the 99th percentile and the largest of sorted values."""
+    chosen = (seconds[len(seconds) // 2], seconds[len(seconds) * 99 // 100], seconds[-1])
+    return "p50 {:.2f}, p99 {:.2f}, last {:.2f} s".format(*chosen)
+
+
+def _pod(gang: str, uid: str, at: int, number: int) -> dict[str, Any]:
+    """A pod that runs, on one of the nodes."""
+    running = {"running": {"startedAt": "2026-11-21T10:00:00Z"}}
+    since = {"status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    status = {
+        "phase": "Running",
+        "podIP": f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",
+        "conditions": [{"type": one, **since} for one in ("PodScheduled", "Ready")],
+        "containerStatuses": [{"name": "m", "restartCount": 0, "started": True, "state": running}],
+    }
+    fields: dict[str, Any] = {"gang": gang, "owner": uid, "label": uid, "uid": f"pod-{number}", "status": status}
+    return objects.pod(f"worker-{at}", spec={"nodeName": f"n{number // PODS_A_NODE % NODES}"}, **fields)
+
+
+def _member(fleet: Fleet, gang: str, uid: str, at: int, number: int) -> Member:
+    pod = {"name": pod_name(gang, f"worker-{at}", 0), "uid": f"pod-{number}"}
+    payload = claims()
+    bound = {**payload["kubernetes.io"], "namespace": "default", "pod": pod}
+    report = wire.Report(uid, f"worker-{at}", 0, pod["uid"], f"session-{number}", 0, 0, wire.Phase.IDLE)
+    subject = "system:serviceaccount:default:default"
+    return Member(fleet, sign({**payload, "sub": subject, "kubernetes.io": bound}), report)
+
+
+@asynccontextmanager
+async def _controllers(api: FakeApi) -> AsyncIterator[list[Replica]]:
+    """Two replicas."""
+    found = list[Replica]()
+    async with asyncio.TaskGroup() as tasks:
+        try:
+            for name in ("first", "second"):
+                port = free_port()
+                words = ("-m", "bench.size", "--replica", name, api.url, str(port))
+                process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
+                found.append(Replica(name, port, process))
+                tasks.create_task(found[-1].read())
+            yield found
+        finally:
+            for one in found:
+                if one.process.returncode is None:
+                    one.process.kill()
+
+
+async def measure(gangs: int, size: int, seconds: float, restarts: int) -> None:
+    """Print the figures of so many gangs of so many members."""
+    print(f"{gangs} {'gang' if gangs == 1 else 'gangs'} of {size} members", flush=True)
+    async with AsyncExitStack() as stack:
+        api = FakeApi()
+        await stack.enter_async_context(api.serve())
+        names = [(f"g{at}", f"uid-{at}") for at in range(gangs)]
+        for at in range(NODES):
+            await api.put("nodes", objects.node(f"n{at}"))
+        for at, (gang, uid) in enumerate(names):
+            job = objects.gang(gang, uid)
+            job["spec"]["roles"][0]["replicas"] = size
+            await api.put("gangjobs", job)
+            for index in range(size):
+                await api.put("pods", _pod(gang, uid, index, at * size + index))
+        api.history.clear()
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
+        )
+        replicas = await stack.enter_async_context(_controllers(api))
+        fleet = Fleet([one.url for one in replicas], session)
+        bench = Bench(api, fleet, replicas)
+        api.faults += [Issuer(), bench.note_writes]
+        fleet.members += [
+            _member(fleet, gang, uid, index, at * size + index)
+            for at, (gang, uid) in enumerate(names)
+            for index in range(size)
+        ]
+        await until_async("a replica leads", lambda: ("leases", "default", "gangctl") in api.objects, DEADLINE_SECONDS)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        running = list[asyncio.Task[None]]()
+        fleet.urls = [bench.leader.url, *(one.url for one in replicas if one is not bench.leader)]
+        bench.leader.lags.clear()
+        began, waiting = time.monotonic(), iter(fleet.members)
+        while some := list(islice(waiting, DIALS_AT_ONCE)):
+            running += [tasks.create_task(one.run()) for one in some]
+            await asyncio.sleep(0.1)  # what is simulated: pods that start one after another
+        await bench.runs(fleet.members, 1)
+        show("first start", f"all run after {time.monotonic() - began:.1f} s", bench.leader.lags)
+        await bench.at_rest("at rest", seconds)
+        fleet.is_stepping = True
+        await bench.at_rest("steps", seconds)
+        for at in range(restarts):
+            first = at % gangs * size
+            members = fleet.members[first : first + size]
+            await bench.restart(members, members[at % size], f"g{at % gangs}")
+        await bench.change_leader()
+        await bench.at_rest("new leader", seconds)
+        for task in running:
+            task.cancel()
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gangs", type=int, help="how many gangs; with --members, this size alone")
+    parser.add_argument("--members", type=int, help="members of each gang")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement at rest (%(default)s)")
+    parser.add_argument("--restarts", type=int, default=3, help="how many restarts (%(default)s)")
+    parser.add_argument("--replica", nargs=3, metavar=("NAME", "URL", "PORT"), help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    if found.replica:
+        name, url, port = found.replica
+        asyncio.run(replica(name, url, int(port)))
+        return
+    file_descriptors.raise_limit()
+    sizes = [(1, 10_000), (1000, 10)] if found.members is None else [(found.gangs or 1, found.members)]
+    for gangs, members in sizes:
+        asyncio.run(measure(gangs, members, found.seconds, found.restarts))
+
+
+if __name__ == "__main__":
+    main()
