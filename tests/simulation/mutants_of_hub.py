@@ -60,8 +60,8 @@ MUTANTS = (
     one(
         "what a superseded connection sends is taken",
         HUB,
-        "            if self._connections.get(sender.pod) is not connection:\n",
-        "            if sender.pod not in self._connections:\n",
+        "        if self._connections.get(sender.pod) is not connection:\n",
+        "        if self._connections.get(sender.pod) is None:\n",
     ),
     one(
         "an older report of a session counts",
@@ -90,13 +90,13 @@ MUTANTS = (
     one(
         "a connection that ends is not noticed",
         HUB,
-        "                del self._connections[identity.pod]\n                self._disconnect(identity)\n",
-        "                del self._connections[identity.pod]\n",
+        "            if self._connections.remove(connection):\n                self._disconnect(identity)\n",
+        "            self._connections.remove(connection)\n",
     ),
     one(
         "a new stored object directs no one until a report comes",
         HUB,
-        "        in_slices((self._connections[pod] for pod in pods if pod in self._connections), self._direct)\n",
-        "        in_slices((self._connections[pod] for pod in pods if pod not in self._connections), self._direct)\n",
+        "        in_slices(self._connections.of(uid), self._direct)\n",
+        "        in_slices((), self._direct)\n",
     ),
 )
