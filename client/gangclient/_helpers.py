@@ -12,7 +12,9 @@ import gc
 import os
 import signal
 import sys
-from typing import Any, Iterator, Set, Tuple
+import weakref
+from itertools import chain
+from typing import Any, Iterable, Iterator, Set, Tuple
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel has it
 
@@ -21,13 +23,16 @@ class Helpers:
     """Those of this process."""
 
     def __init__(self) -> None:
+        """Before what is there by now is frozen: :func:`gc.get_objects` doesn't have it afterwards."""
+        early = _registrable(gc.get_objects()) if _tracker_runs() else ()
+        self._early = [weakref.ref(one) for one in early]
         self._registered: Set[Tuple[str, str]] = set()
         """What the next tracker is told: name and kind."""
 
     def end(self) -> None:
         """End them; where a child is left, the supervisor ends them with it."""
-        runs = _attribute("resource_tracker", "_resource_tracker", "_fd") is not None
-        self._registered = set(_registered()) if runs else set()
+        early = (one() for one in self._early)
+        self._registered = set(_registered(chain(early, gc.get_objects()))) if _tracker_runs() else set()
         processes: Any = sys.modules.get("multiprocessing")
         if processes is None or processes.active_children():
             return  # They have open what the fork server waits for.
@@ -60,17 +65,31 @@ def _kill_tracker() -> None:
     os.close(file)
 
 
-def _registered() -> Iterator[Tuple[str, str]]:
+def _tracker_runs() -> bool:
+    return _attribute("resource_tracker", "_resource_tracker", "_fd") is not None
+
+
+def _memory() -> Any:
+    """The class, or nothing where it isn't imported."""
+    return _attribute("shared_memory", "SharedMemory") or ()
+
+
+def _registrable(objects: Iterable[object]) -> Iterator[Any]:
+    """Those of the two classes that the standard library registers."""
+    classes = (_memory(), _attribute("synchronize", "SemLock") or ())
+    return (one for one in objects if issubclass(type(one), classes))
+
+
+def _registered(objects: Iterable[object]) -> Iterator[Tuple[str, str]]:
     """What this process has made, has registered as the standard library does, and has neither unlinked nor let go."""
-    memory: Any = _attribute("shared_memory", "SharedMemory") or ()
-    semaphore: Any = _attribute("synchronize", "SemLock") or ()
-    for one in gc.get_objects():
+    memory = _memory()
+    for one in _registrable(objects):
         if issubclass(type(one), memory):
             name = one._name  # noqa: SLF001 - as it is registered: with a slash
             ours = one._flags & os.O_CREAT and getattr(one, "_track", True)  # noqa: SLF001
             if ours and name and os.path.exists(SHARED_MEMORY + name):  # noqa: PTH110 - it begins with the slash
                 yield name, "shared_memory"
-        elif issubclass(type(one), semaphore):
+        else:
             name = getattr(getattr(one, "_semlock", None), "name", None)
             if name:
                 yield name, "semaphore"
