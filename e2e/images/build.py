@@ -128,11 +128,14 @@ class Images:
                     _install(requirements, prepared / SITE)
             below, dependencies = self.debian.above(needed, [root], f"{COMPILE} /{SITE}", prepared)
         packages = " ".join(f"/{SITE}/{_package(source).name}" for source in sources)
-        own = key(f"{name}-code", needed, packages, *_content(sources))
+        content = tuple(_content(sources))
+        own = key(f"{name}-code", needed, packages, *content)
         with tempfile.TemporaryDirectory() as work:
             prepared = Path(work)
             if not (self.store.folder / own).exists():
                 _install_ours(sources, prepared / SITE)
+                if tuple(_content(sources)) != content:
+                    raise SystemExit(f"the sources changed while the image of the {name} was made: run it again")
             _, code = self.debian.above(own, [root, below], f"{COMPILE} {packages}", prepared)
         self.store.forget(f"{name}-code", newest=CODE_KEPT)
         return (base, dependencies, code), own.rpartition("-")[2][:12]
