@@ -206,7 +206,7 @@ def test_service_lease_secret_and_certificate_have_the_same_name(
     assert rendered.environment["GANGCTL_NAME"] == name
     assert rendered.environment["GANGCTL_URL"] == f"wss://{name}.{NAMESPACE}.svc:8443/v1/connect"
     named = {rule["resources"][0]: rule["resourceNames"] for rule in _own_rules(rendered) if "resourceNames" in rule}
-    assert named == {"leases": [name], "secrets": [f"{name}-tls"]}
+    assert named == {"leases": [name], "secrets": [f"{name}-tls"], "services": [name]}
 
 
 def test_the_chart_refuses_a_name_that_no_service_can_have_and_names_the_way_out(helm: Helm) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 
 from gangsidecar.wire import End, from_words
-from tests.sidecar.supervisor.supervised import SLEEP, Member, python, shell, wait_for
+from tests.sidecar.supervisor.supervised import SLEEP, Member, python, shell, text, wait_for
 
 LIMIT = 4096
 
@@ -23,7 +23,7 @@ def test_a_supervisor_that_is_left_alone_leaves_how_its_worker_ended(member: Mem
 def test_how_a_worker_ended_is_there_at_once_and_survives_sigkill(member: Member) -> None:
     report = member.train("sh", "-c", "exit 3")
     member.ended()
-    wait_for(member.words.exists)
+    wait_for(lambda: text(member.words))
     os.kill(member.pid, signal.SIGKILL)
     member.wait()
     (end,) = from_words(member.words.read_text())
@@ -41,12 +41,12 @@ def test_a_worker_that_was_stopped_is_told_as_stopped(member: Member) -> None:
 def test_a_new_session_hands_on_the_words_of_the_last(member: Member) -> None:
     member.train("false")
     member.ended()
-    wait_for(member.words.exists)
+    wait_for(lambda: text(member.words))
     os.kill(member.pid, signal.SIGKILL)
     member.wait()
     member.words.unlink()  # A container that is started again has a message of its own.
     member.start(*SLEEP)
-    wait_for(member.words.exists)
+    wait_for(lambda: text(member.words))
     assert [end.exit_code for end in from_words(member.words.read_text())] == [1]
 
 
