@@ -62,7 +62,8 @@ def test_containers_beside_the_worker_may_fail(submit: Submit, shared_dir: Path)
 def test_a_start_that_can_not_work_is_told_and_ends_the_gang(
     submit: Submit, shared_dir: Path, image: str, words: str
 ) -> None:
-    document = sleepers("never", replicas=2, directory=str(shared_dir))
+    # Members that fail one after the other would each get a new pod at their second failure.
+    document = sleepers("never", replicas=2, directory=str(shared_dir), recovery={"replaceAfter": 100})
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container |= {"image": image, "command": ["/opt/no-such-command"]}
     gang = submit(document)
