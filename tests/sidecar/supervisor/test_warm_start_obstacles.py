@@ -48,7 +48,7 @@ for one in range(3, 30):
         ("import os; os.umask(0o77)", "importing bad has set the umask to 0077"),
         (
             "import os\nfor one in range(3, 9):\n try: os.write(one, b'[1]\\n')\n except OSError: pass",
-            "the template can't be understood: ValueError('a list')",
+            "the template can't be understood: ",
         ),
         (
             HALF_A_LINE,
