@@ -34,8 +34,9 @@ report = {
     "handlers": [str(signal.getsignal(one)) for one in sorted(signal.valid_signals())], "umask": os.umask(0o22),
     "annotations": __annotations__ if sys.version_info < (3, 14) else {}, "globals": sorted(globals()),
 }
-with open(os.environ["DIR"] + "/report-" + os.environ["GANG_ATTEMPT"], "w") as file:
+with open(os.environ["DIR"] + "/report-" + os.environ["GANG_ATTEMPT"] + ".tmp", "w") as file:
     json.dump(report, file)
+os.rename(file.name, file.name[:-len(".tmp")])
 import time
 time.sleep(1000)
 """
