@@ -166,7 +166,7 @@ def test_a_process_that_starts_another_while_it_is_parked_ends_the_next_attempt_
     parkable.run()
     ready = parkable.hold()
     (parkable.member.folder / "start").touch()
-    wait_for(lambda: "0" in parkable.noted("child"))
+    wait_for(lambda: parkable.noted("child"))
     told = parkable.member.run(ready, {"GANG_ATTEMPT": "2", "RANK": "0"})
     ended = told if told.ends else parkable.member.ended()
     assert [(end.attempt, end.signal, end.stopped) for end in ended.ends] == [(2, 9, False)]
