@@ -1,11 +1,11 @@
-"""From `kubectl apply` to the last rank's first training step, on a real cluster: a gang, and a Job with the same pods.
+"""From `kubectl apply` to the last rank's first step, on a real cluster: a gang, a JobSet and a Job with the same pods.
 
     python -m bench.first_start                   4 members, 3 starts of each kind in turns (root; see e2e/)
 
-The same image and script as bench/first_step.py. The Job is Indexed, with a headless Service for the address of rank 0,
-as JobSet makes one: its pods have one container and nothing of ours. Below each row is where the seconds went,
-by the pods' conditions and containers: the latest of all pods, in seconds after `kubectl apply`. The API has whole
-seconds only.
+The same image and script as bench/first_step.py. The pods of JobSet (``jobset.py``) and Job have one container and
+nothing of ours. The Job is Indexed, with a headless Service for the address of rank 0, as JobSet makes one. Below each
+row is where the seconds went, by the pods' conditions and containers: the latest of all pods, in seconds after `kubectl
+apply`. The API has whole seconds only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 import gangclient
+from bench import jobset
 from bench.first_step import NAME, WAYS, document
 from bench.steps import Steps, wait_until
 from e2e import clusters, installation
@@ -36,25 +37,33 @@ from e2e.gangs import CHECKPOINTS
 PORT = 29500
 STEP = "worker: step"
 CLIENT = "client"
-"""The folder beside the script where a Job's pods find gangclient, which does nothing there."""
+"""The folder beside the script where plain pods find gangclient, which does nothing there."""
+
+
+def plain(steps: Steps, coordinator: str) -> dict[str, Any]:
+    """The specification of the gang's pods, as a Job makes them."""
+    package = Path(gangclient.__file__).parent
+    shutil.copytree(package, steps.folder / CLIENT / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    spec: dict[str, Any] = document(WAYS["Exec"], steps)["spec"]["roles"][0]["template"]["spec"]
+    spec["containers"][0]["env"] += [
+        {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": jobset.INDEX}}},
+        {"name": "WORLD_SIZE", "value": str(steps.ranks)},
+        {"name": "MASTER_ADDR", "value": coordinator},
+        {"name": "MASTER_PORT", "value": str(PORT)},
+        {"name": "PYTHONPATH", "value": f"{CHECKPOINTS}/{CLIENT}"},
+    ]
+    return spec | {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+
+
+def of_jobset(steps: Steps) -> list[dict[str, Any]]:
+    """A JobSet with the pods of the gang."""
+    return [jobset.manifest(NAME, steps.ranks, plain(steps, f"{NAME}-{jobset.JOB}-0-0.{NAME}"))]
 
 
 def of_job(steps: Steps) -> list[dict[str, Any]]:
     """A Job with the pods of the gang, and the Service that gives them names."""
-    package = Path(gangclient.__file__).parent
-    shutil.copytree(package, steps.folder / CLIENT / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    spec = document(WAYS["Exec"], steps)["spec"]["roles"][0]["template"]["spec"]
-    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    spec["containers"][0]["env"] += [
-        {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}},
-        {"name": "WORLD_SIZE", "value": str(steps.ranks)},
-        {"name": "MASTER_ADDR", "value": f"{NAME}-0.{NAME}"},
-        {"name": "MASTER_PORT", "value": str(PORT)},
-        {"name": "PYTHONPATH", "value": f"{CHECKPOINTS}/{CLIENT}"},
-    ]
-    spec |= {"subdomain": NAME, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
     labels = {"app": NAME}
-    pods = {"metadata": {"labels": labels}, "spec": spec}
+    pods = {"metadata": {"labels": labels}, "spec": plain(steps, f"{NAME}-0.{NAME}") | {"subdomain": NAME}}
     count = {"completions": steps.ranks, "parallelism": steps.ranks, "completionMode": "Indexed", "backoffLimit": 0}
     service = {"clusterIP": "None", "selector": labels, "publishNotReadyAddresses": True}
     return [
@@ -68,7 +77,7 @@ def of_gang(steps: Steps) -> list[dict[str, Any]]:
     return [document(WAYS["Exec"], steps)]
 
 
-KINDS = {"gang": of_gang, "Job": of_job}
+KINDS = {"gang": of_gang, "JobSet": of_jobset, "Job": of_job}
 
 
 @contextmanager
@@ -132,18 +141,18 @@ def main() -> None:
     with clusters.open_cluster() as cluster:
         cluster.image("examples-torch")
         installation.install(cluster)
-        with cluster.namespace("bench") as namespace:
+        with jobset.running(cluster), cluster.namespace("bench") as namespace:
             for _ in range(options.starts):
                 for kind in options.kinds:
                     parts[kind].append(started(cluster, namespace, kind, options.members))
                     announce(f"{kind}: {parts[kind][-1][STEP]:.1f} s")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds after `kubectl apply`")
-    print("       members  median    min    max")
+    print("        members  median    min    max")
     for kind, found in parts.items():
         times = [one[STEP] for one in found]
-        print(f"{kind:>5} {options.members:>8} {statistics.median(times):7.1f} {min(times):6.1f} {max(times):6.1f}")
+        print(f"{kind:>6} {options.members:>8} {statistics.median(times):7.1f} {min(times):6.1f} {max(times):6.1f}")
         for name in sorted(found[0], key=found[0].__getitem__):
-            print(f"{'':14} {statistics.median(one[name] for one in found if name in one):7.1f}  {name}")
+            print(f"{'':15} {statistics.median(one[name] for one in found if name in one):7.1f}  {name}")
 
 
 if __name__ == "__main__":

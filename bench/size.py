@@ -15,102 +15,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
-import sys
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from aiohttp import web
 
 from bench.simulated_sidecars import Fleet, Member
+from bench.size_replicas import Replica, controllers
 from gangctl.api.names import pod_name
-from gangctl.cluster.kube.client import Client
-from gangctl.controller import file_descriptors, flags
-from gangctl.controller.kube import Controller
+from gangctl.controller import file_descriptors
 from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import Issuer, claims, sign
 from tests.cluster.kube.fakeapi import FakeApi
-from tests.controller.replicas import free_port
 from tests.wait import until_async
 
-DEADLINE_SECONDS: Final = 300.0
-SAMPLE_SECONDS: Final = 0.02
-TOLD_SECONDS: Final = 0.25
+DEADLINE_SECONDS: Final = 120.0
 NODES: Final = 100
 PODS_A_NODE: Final = 100
 DIALS_AT_ONCE: Final = 20
 """New members a tenth of a second, at the first start: pods of a real gang don't all start in one instant."""
 HISTORY: Final = 2000
 """Events that the API server keeps for its watches."""
-PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass
-class Replica:
-    """A controller process."""
-
-    name: str
-    port: int
-    process: asyncio.subprocess.Process
-    lags: list[float] = field(default_factory=list)
-    """The longest lag of its event loop since :meth:`begin`, a quarter of a second each."""
-
-    @property
-    def url(self) -> str:
-        """What sidecars dial."""
-        return f"wss://127.0.0.1:{self.port}{wire.CONNECT_PATH}"
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Processor time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    @property
-    def memory_mib(self) -> float:
-        """Resident memory."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE / 2**20
-
-    async def read(self) -> None:
-        """Take what it prints, until it ends."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.lags.append(float(line))
-        code = await self.process.wait()
-        if code > 0:
-            raise RuntimeError(f"the controller {self.name} has ended with exit code {code}")
-
-
-async def replica(name: str, url: str, port: int) -> None:
-    """Be a controller; print the longest lag of the event loop, in seconds, four times a second."""
-
-    async def sample() -> None:
-        while True:
-            began, longest = time.monotonic(), 0.0
-            while time.monotonic() < began + TOLD_SECONDS:
-                before = time.monotonic()
-                await asyncio.sleep(SAMPLE_SECONDS)
-                longest = max(longest, time.monotonic() - before - SAMPLE_SECONDS)
-            print(longest, flush=True)
-
-    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(port), "--sidecar-image", "none")
-    ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    file_descriptors.raise_limit()
-    async with Client(FakeApi(url).credentials()) as client:
-        sampling = asyncio.create_task(sample())
-        await Controller(flags.parse([*words, *ports]), client).run(ended)
-        sampling.cancel()
 
 
 class Bench:
@@ -132,7 +62,7 @@ class Bench:
         if request.method == "PUT" and request.path.endswith("/status"):
             gang = request.path.split("/")[-2]
             self.writes.setdefault((gang, (await request.json())["status"]["attempt"]), time.monotonic())
-        del self.api.history[:-HISTORY]
+        del self.api.history[:-HISTORY], self.api.requests[:], self.api.headers[:]
         return None
 
     async def runs(self, members: list[Member], attempt: int) -> None:
@@ -149,11 +79,13 @@ class Bench:
     async def at_rest(self, what: str, seconds: float) -> None:
         """Print what the leader takes while nothing fails."""
         leader = self.leader
-        before, began = leader.cpu_seconds, time.monotonic()
+        before, waited, began = leader.cpu_seconds, leader.waited_seconds, time.monotonic()
         leader.lags.clear()
         await asyncio.sleep(seconds)  # measures a period of time
-        cores = (leader.cpu_seconds - before) / (time.monotonic() - began)
-        show(what, f"{cores:.2f} cores, {leader.memory_mib:.0f} MiB", leader.lags)
+        took, waited = leader.cpu_seconds - before, leader.waited_seconds - waited
+        cores, given = took / (time.monotonic() - began), took / (took + waited)
+        text = f"{cores:.2f} cores, {given:.0%} of what it asked for, {leader.memory_mib:.0f} MiB"
+        show(what, text, leader.lags)
 
     async def restart(self, members: list[Member], failing: Member, gang: str) -> None:
         """Let the worker of one of these members fail; print how soon all are told.
@@ -163,7 +95,7 @@ class Bench:
         attempt, leader = failing.report.attempt + 1, self.leader
         leader.lags.clear()
         failed = time.monotonic()
-        await failing.say(ends=(wire.End(attempt - 1, 0, 0, exit_code=1),))
+        failing.say(ends=(wire.End(attempt - 1, 0, 0, exit_code=1),))
         await self.runs(members, attempt)
         done = time.monotonic() - failed
         told = sorted(one.held[attempt] - self.writes[gang, attempt] for one in members)
@@ -182,9 +114,9 @@ class Bench:
         leads = time.monotonic() - began
         await self.connected()
         back = time.monotonic() - began
-        show(
-            "leader killed", f"the other leads after {leads:.1f} s, all members are back after {back:.1f} s", other.lags
-        )
+        text = f"the other leads after {leads:.1f} s, all members are back after {back:.1f} s"
+        show("leader killed", text, other.lags)
+        print(f"  lost connections: {dict(self.fleet.lost.most_common(6))}")
 
 
 def show(what: str, text: str, lags: list[float]) -> None:
@@ -221,46 +153,44 @@ def _member(fleet: Fleet, gang: str, uid: str, at: int, number: int) -> Member:
     return Member(fleet, sign({**payload, "sub": subject, "kubernetes.io": bound}), report)
 
 
-@asynccontextmanager
-async def _controllers(api: FakeApi) -> AsyncIterator[list[Replica]]:
-    """Two replicas."""
-    found = list[Replica]()
-    async with asyncio.TaskGroup() as tasks:
-        try:
-            for name in ("first", "second"):
-                port = free_port()
-                words = ("-m", "bench.size", "--replica", name, api.url, str(port))
-                process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
-                found.append(Replica(name, port, process))
-                tasks.create_task(found[-1].read())
-            yield found
-        finally:
-            for one in found:
-                if one.process.returncode is None:
-                    one.process.kill()
+@contextmanager
+def _served(api: FakeApi, gangs: list[tuple[str, str]], size: int) -> Iterator[None]:
+    """Serve these gangs with their pods in a thread: busy sidecars must not delay a Lease for long."""
+    loop, began, ended = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with api.serve():
+            for at in range(NODES):
+                await api.put("nodes", objects.node(f"n{at}"))
+            for at, (gang, uid) in enumerate(gangs):
+                job = objects.gang(gang, uid)
+                job["spec"]["roles"][0]["replicas"] = size
+                await api.put("gangjobs", job)
+                for index in range(size):
+                    await api.put("pods", _pod(gang, uid, index, at * size + index))
+            api.history.clear()
+            began.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    began.wait()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
 
 
 async def measure(gangs: int, size: int, seconds: float, restarts: int) -> None:
     """Print the figures of so many gangs of so many members."""
     print(f"{gangs} {'gang' if gangs == 1 else 'gangs'} of {size} members", flush=True)
     async with AsyncExitStack() as stack:
-        api = FakeApi()
-        await stack.enter_async_context(api.serve())
-        names = [(f"g{at}", f"uid-{at}") for at in range(gangs)]
-        for at in range(NODES):
-            await api.put("nodes", objects.node(f"n{at}"))
-        for at, (gang, uid) in enumerate(names):
-            job = objects.gang(gang, uid)
-            job["spec"]["roles"][0]["replicas"] = size
-            await api.put("gangjobs", job)
-            for index in range(size):
-                await api.put("pods", _pod(gang, uid, index, at * size + index))
-        api.history.clear()
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
-        )
-        replicas = await stack.enter_async_context(_controllers(api))
-        fleet = Fleet([one.url for one in replicas], session)
+        api, names = FakeApi(), [(f"g{at}", f"uid-{at}") for at in range(gangs)]
+        stack.enter_context(_served(api, names, size))
+        replicas = await stack.enter_async_context(controllers(api))
+        fleet = Fleet([one.url for one in replicas])
         bench = Bench(api, fleet, replicas)
         api.faults += [Issuer(), bench.note_writes]
         fleet.members += [
@@ -273,6 +203,7 @@ async def measure(gangs: int, size: int, seconds: float, restarts: int) -> None:
         running = list[asyncio.Task[None]]()
         fleet.urls = [bench.leader.url, *(one.url for one in replicas if one is not bench.leader)]
         bench.leader.lags.clear()
+        running.append(tasks.create_task(fleet.keep_alive()))
         began, waiting = time.monotonic(), iter(fleet.members)
         while some := list(islice(waiting, DIALS_AT_ONCE)):
             running += [tasks.create_task(one.run()) for one in some]
@@ -299,12 +230,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, help="members of each gang")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement at rest (%(default)s)")
     parser.add_argument("--restarts", type=int, default=3, help="how many restarts (%(default)s)")
-    parser.add_argument("--replica", nargs=3, metavar=("NAME", "URL", "PORT"), help=argparse.SUPPRESS)
     found = parser.parse_args()
-    if found.replica:
-        name, url, port = found.replica
-        asyncio.run(replica(name, url, int(port)))
-        return
     file_descriptors.raise_limit()
     sizes = [(1, 10_000), (1000, 10)] if found.members is None else [(found.gangs or 1, found.members)]
     for gangs, members in sizes:

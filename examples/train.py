@@ -113,12 +113,14 @@ def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
 def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -> None:
     """Train from the restore point to the last step."""
     gang = gangclient.connect()
-    start, state = 0, transformer.new_state(seed)
     if gang.restore:  # (2)
         start = gang.restore.step
         with gang.loading(), np.load(Path(gang.restore.path) / "state.npz") as saved:
             state = dict(saved)
-    say(f"restored step {start} from {gang.restore.path}" if gang.restore else "starts from the beginning")
+        say(f"restored step {start} from {gang.restore.path}")
+    else:
+        start, state = 0, transformer.new_state(seed)
+        say("starts from the beginning")
     corpus = transformer.library()
 
     await_coordinator()
