@@ -24,6 +24,7 @@ from e2e.images.bare import NAMES, Bare
 from e2e.images.debian import Debian
 from e2e.images.store import PAUSE, Image, Layer, Store, key
 from e2e.images.supervisor import Supervisor
+from gangsidecar.install import install
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -31,6 +32,7 @@ REPOSITORY = "docker.io/gangctl"
 """Never pulled: the images are loaded on the nodes. Manifests of tests name them without the registry."""
 
 SITE = "opt/gangctl/lib"
+INSTALLED = "opt/gangctl/pod"
 WORKSPACE = "opt/gangctl/examples"
 EXAMPLES = ("train_plain.py", "train_torch.py")
 COMPILE = "python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
@@ -74,8 +76,9 @@ class Images:
 
     def sidecar(self) -> Image:
         """The sidecar, with the supervisor."""
-        (*below, code), _ = self._ours("sidecar", [ROOT / "client", ROOT / "sidecar"])
-        layers = (*below, self.supervisor.layer(), code)
+        sources = [ROOT / "client", ROOT / "sidecar"]
+        (*below, code), _ = self._ours("sidecar", sources)
+        layers = (*below, self._installed(sources), code)
         return _ours("sidecar", _tag(*layers), layers, ("python", "-m", "gangsidecar.agent"))
 
     def examples(self) -> Image:
@@ -139,6 +142,22 @@ class Images:
             _, code = self.debian.above(own, [root, below], f"{COMPILE} {packages}", prepared)
         self.store.forget(f"{name}-code", newest=CODE_KEPT)
         return (base, dependencies, code), own.rpartition("-")[2][:12]
+
+    def _installed(self, sources: list[Path]) -> Layer:
+        """The folder that the supervisor copies into a pod."""
+        executable = self.supervisor.executable()
+        name = key("installed", executable.read_bytes(), *_content(sources))
+        if known := self.store.known(name):
+            return known
+        with tempfile.TemporaryDirectory() as work:
+            root = Path(work)
+            root.chmod(0o755)
+            folder = root / INSTALLED
+            folder.mkdir(parents=True)
+            install(folder, executable)
+            layer = self.store.add(name, root, owned_by_root=True)
+        self.store.forget("installed", newest=CODE_KEPT)
+        return layer
 
     def _scripts(self) -> Layer:
         files = [path for name in EXAMPLES if (path := ROOT / "examples" / name).exists()]

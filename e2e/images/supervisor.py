@@ -9,11 +9,11 @@ from pathlib import Path
 
 from e2e.cluster.progress import timed
 from e2e.images.debian import Debian
-from e2e.images.store import Layer, key
+from e2e.images.store import key
 
 SOURCES = Path(__file__).resolve().parents[2] / "sidecar"
 PLACE = "opt/gangctl/supervisor"
-"""Where it is in the sidecar's image."""
+"""Where it is in the root folder in which it was built."""
 KEPT = 5
 """How many versions of it stay in the cache."""
 BUILD = f"/build/static/build.sh /{PLACE}; rm -r /build"
@@ -48,16 +48,12 @@ class Supervisor:
 
     def executable(self) -> Path:
         """The executable for this machine."""
-        return self._built("supervisor", self.tools(), BUILD)[0]
-
-    def layer(self) -> Layer:
-        """The layer of an image that has nothing but the executable."""
-        return self._built("supervisor", self.tools(), BUILD)[1]
+        return self._built("supervisor", self.tools(), BUILD)
 
     def arm64(self) -> Path:
         """The executable for another architecture, which does not run here."""
         tools = self.tools()
-        return self._built("arm64-supervisor", [*tools, self._packages("cross-tools", tools, CROSS)], FOR_ARM64)[0]
+        return self._built("arm64-supervisor", [*tools, self._packages("cross-tools", tools, CROSS)], FOR_ARM64)
 
     def tools(self) -> list[Path]:
         """The root folders that have a compiler, lowest first."""
@@ -71,7 +67,7 @@ class Supervisor:
                 progress.enter_context(timed(f"installing the packages of {name} into a root folder (a minute)"))
             return self._debian.folder(made, lower, script)
 
-    def _built(self, name: str, lower: list[Path], script: str) -> tuple[Path, Layer]:
+    def _built(self, name: str, lower: list[Path], script: str) -> Path:
         files = [
             path
             for folder in ("static", "gangsidecar")
@@ -88,6 +84,6 @@ class Supervisor:
                 target = prepared / "build" / path.relative_to(SOURCES)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, target)
-            folder, layer = self._debian.above(made, lower, script, prepared)
+            folder, _ = self._debian.above(made, lower, script, prepared)
         self._debian.store.forget(name, newest=KEPT)
-        return folder / PLACE, layer
+        return folder / PLACE

@@ -1,20 +1,19 @@
-"""Put the supervisor and gangclient into a folder that a pod's containers share.
+"""Put the supervisor and gangclient together in a folder.
 
 Usage: ``python -m gangsidecar.install DIRECTORY [EXECUTABLE]``. It writes ``supervisor.pyz``, ``client/gangclient/``
-and EXECUTABLE, as ``supervisor``: the static one, which the sidecar's postStart hook names. Each file is written in one
-step, so running it again under a running supervisor does no harm. Every user may read them, whatever uid the user's
-container has. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
+and EXECUTABLE, as ``supervisor``: the static one. The build of the sidecar's image makes the folder, and ``supervisor
+install`` copies it into a pod. Local mode makes one in its state directory. Each file is written in one step, so it may
+run again under a running supervisor. Every user may read them. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from gangsidecar import bundle
+from gangsidecar.supervisor.installation import FOLDER_MODE, copy, told
 from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 CLIENT = "gangclient"
@@ -36,19 +35,12 @@ def install(directory: Path, executable: Path | None = None) -> None:
     package = directory / CLIENT_FOLDER / source.name
     package.mkdir(parents=True, exist_ok=True)
     for folder in (package.parent, package):
-        folder.chmod(0o755)
+        folder.chmod(FOLDER_MODE)
     for path in sorted(source.glob("*.py")):
-        _copy(path, package / path.name, 0o644)
+        copy(str(path), str(package / path.name), mode=0o644)
     bundle.build(directory / SUPERVISOR_ARCHIVE)
     if executable is not None:
-        _copy(executable, directory / SUPERVISOR_PROGRAM, 0o755)
-
-
-def _copy(source: Path, target: Path, mode: int) -> None:
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    shutil.copyfile(source, temporary)
-    temporary.chmod(mode)
-    temporary.replace(target)
+        copy(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)
 
 
 def main(arguments: list[str]) -> int:
@@ -59,10 +51,7 @@ def main(arguments: list[str]) -> int:
     try:
         install(*map(Path, arguments))
     except OSError as error:
-        sys.stderr.write(
-            f"the supervisor can't be installed in {arguments[0]}: {error}; does the folder exist, and may uid "
-            f"{os.geteuid()} write to it?\n"
-        )
+        sys.stderr.write(told(arguments[0], error))
         return 1
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from functools import partial
 from typing import Any
@@ -37,6 +38,7 @@ def test_the_time_that_the_main_thread_takes_away_between_two_looks_ends_no_list
             wait_for(partial(told, stops, attempt))
         channel.close()
         theirs.shutdown(socket.SHUT_RDWR)
+        no_one_listens()
     assert [one.attempt for one in stops] == [1, 2]
 
 
@@ -52,7 +54,16 @@ def test_it_says_once_that_the_process_is_late_and_listens_on() -> None:
         wait_for(lambda: len(stops) == 2)
         channel.close()
         theirs.shutdown(socket.SHUT_RDWR)
+        no_one_listens()
     assert len(late) == 1
+
+
+def no_one_listens() -> None:
+    """Wait for the end of the thread: what a test has replaced would be gone under it."""
+    for thread in threading.enumerate():
+        if thread.name == "gangclient-parking":
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def told(stops: list[gangclient.Event], count: int) -> bool:

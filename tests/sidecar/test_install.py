@@ -1,4 +1,4 @@
-"""The init container's program: what it writes, who may read it, and that a second run does no harm."""
+"""What is put together for pods: what it has, who may read it, and that a second run does no harm."""
 
 from __future__ import annotations
 

@@ -115,7 +115,12 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
     parser.add_argument(
         "--controller", default=get("GANG_CONTROLLER"), metavar="URL", help="ws:// or wss:// URL (GANG_CONTROLLER)"
     )
-    parser.add_argument("--controller-file", metavar="FILE", help="a file that holds the URL, instead of --controller")
+    parser.add_argument(
+        "--controller-file",
+        default=get("GANG_CONTROLLER_FILE"),
+        metavar="FILE",
+        help="a file that holds the URL, instead of --controller (GANG_CONTROLLER_FILE)",
+    )
     parser.add_argument(
         "--token-file", default=get("GANG_TOKEN_FILE"), metavar="FILE", help="the bearer token (GANG_TOKEN_FILE)"
     )
@@ -127,12 +132,6 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         default=get("GANG_ADDRESS_FILE"),
         metavar="FILE",
         help="an IP address that is dialled before the URL's host; the file may be empty (GANG_ADDRESS_FILE)",
-    )
-    parser.add_argument(
-        "--server-name",
-        default=get("GANG_SERVER_NAME", ""),
-        metavar="NAME",
-        help="name that the controller's certificate must have, instead of the URL's host (GANG_SERVER_NAME)",
     )
     found = parser.parse_args(arguments)
     if not found.dir:
@@ -149,7 +148,6 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         url_file=Path(found.controller_file).absolute() if found.controller_file else None,
         ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
         address_file=Path(found.address_file).absolute() if found.address_file else None,
-        server_name=found.server_name,
     )
     return AgentSettings(Path(found.dir).absolute(), address)
 

@@ -1,7 +1,8 @@
 """The connection to the controller: one WebSocket, dialled again without end.
 
 Where the address of its Service is known, that is dialled first, and by name only if it doesn't answer: a cluster's DNS
-that is slow or away must not delay a recovery. The certificate must have the same name in both cases.
+that is slow or away must not delay a recovery. The certificate must have the name in the URL whichever way it is
+dialled, also that of a leader that a standby names by its IP address.
 
 The wait before each attempt is drawn from the whole range up to a limit that doubles (full jitter), so the members of a
 restarted controller come back spread out in time. A connection that is lost at once must not be dialled in a hot loop.
@@ -57,8 +58,6 @@ class Address:
     """The certificates to trust for ``wss``; without it, the system's."""
     address_file: Path | None = None
     """Holds the IP address of the URL's host, or nothing."""
-    server_name: str = ""
-    """The name that the certificate must have; empty = the host of the URL. A leader's URL has an IP address."""
 
 
 class _RefusedError(Exception):
@@ -126,35 +125,36 @@ async def _connection(address: Address, relay: Relay) -> None:
         _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
     """
     url = address.url or _read(address.url_file)
+    name = urlsplit(url).hostname or ""
     missed = ""
     known = _known(address.address_file)
     if known:
         try:
-            await _follow(address, relay, _at(url, known), DIAL)
+            await _follow(address, relay, _at(url, known), name)
         except _UnreachableError as error:
             missed = f"{known}: {error}; by name: "
     try:
-        await _follow(address, relay, url, DIAL)
+        await _follow(address, relay, url, name)
     except _UnreachableError as error:
         raise _LostError(f"{missed}{error}") from None
 
 
-async def _follow(address: Address, relay: Relay, url: str, seconds: float) -> None:
-    """One connection to this URL, or to the leader that a standby there has named."""
+async def _follow(address: Address, relay: Relay, url: str, name: str) -> None:
+    """One connection to this URL, or to the leader that a standby there has named; ``name``: in its certificate."""
     try:
-        await _dial(address, relay, url, seconds)
+        await _dial(address, relay, url, name, DIAL)
     except _StandbyError as standby:
         leader = standby.leader
         if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
             raise _LostError(f"{standby}; the leader that it names is not dialled: {leader!r:.120}") from None
     log("info", "a standby answered; dialling its leader", url=leader)
     try:
-        await _dial(address, relay, leader, LEADER_DIAL)
+        await _dial(address, relay, leader, name, LEADER_DIAL)
     except _UnreachableError as error:
         raise _LostError(f"the leader {leader}: {error}") from None
 
 
-async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> None:
+async def _dial(address: Address, relay: Relay, url: str, name: str, seconds: float) -> None:
     answer = _Answer()
     tracing = aiohttp.TraceConfig()
     tracing.on_request_end.append(answer.read)
@@ -171,7 +171,7 @@ async def _dial(address: Address, relay: Relay, url: str, seconds: float) -> Non
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
                     ssl=_trust(address),
-                    server_hostname=address.server_name or None,
+                    server_hostname=name or None,
                 )
         except aiohttp.WSServerHandshakeError as error:
             text = f"the controller answered {error.status}: {answer.text or error.message}"

@@ -8,7 +8,8 @@ from gangsidecar import wire
 from gangsidecar.common.log import log
 
 FIRST_BACKOFF_MS = 20
-LAST_BACKOFF_MS = 1000
+LAST_BACKOFF_MS = 200
+"""The first start of a gang waits for the sidecars' imports, so the end of these must not be missed for long."""
 
 
 class Channel:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_the_sidecar_checks_the_configured_name_and_not_the_address(directory: Path) -> None:
+async def test_the_sidecar_checks_the_name_in_the_url_and_not_the_address(directory: Path) -> None:
     ca = authority()
-    context = ca.context(directory, x509.DNSName(NAME))
-    async with hub(context, "127.0.0.1") as above, sidecar(directory, above.url, ca.pem) as here:
+    context = ca.context(directory, x509.DNSName("gangctl.svc"))
+    async with hub(context, "gangctl.svc") as above, sidecar(directory, above.url, ca.pem, "127.0.0.1") as here:
         await connected(above)
         async with supervisor(directory, REPORT):
             await until(lambda: above.reports)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-NAME = "gangctl.gangctl-system.svc"
+NAME = "localhost"
+"""The host of the URL, and the name in the certificate."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def replace(file: Path, text: str) -> None:
 
 @asynccontextmanager
 async def hub(
-    context: ssl.SSLContext | None, host: str = "localhost", port: int = 0, address: str = "127.0.0.1"
+    context: ssl.SSLContext | None, host: str = NAME, port: int = 0, address: str = "127.0.0.1"
 ) -> AsyncIterator[Hub]:
     """A controller that listens at ``address``; ``host``: in its URL."""
     here = Hub("")
@@ -135,8 +136,9 @@ async def hub(
 @asynccontextmanager
 async def sidecar(directory: Path, url: str, ca: str = "", address: str = "") -> AsyncIterator[Sidecar]:
     """A sidecar as a pod starts it: with everything in its environment, or in files that it names."""
-    given = {"GANG_DIR": str(directory), "GANG_CONTROLLER": url, "GANG_SERVER_NAME": NAME, "SSL_CERT_FILE": "/dev/null"}
+    given = {"GANG_DIR": str(directory), "SSL_CERT_FILE": "/dev/null"}
     for variable, name, text in (
+        ("GANG_CONTROLLER_FILE", "url", url),
         ("GANG_TOKEN_FILE", "token", TOKEN),
         *([("GANG_CA_FILE", "ca.crt", ca)] if url.startswith("wss:") else []),
         ("GANG_ADDRESS_FILE", "address", address),

@@ -14,6 +14,7 @@ import pytest
 from gangclient import _first_rank
 from gangsidecar.start import first_rank
 from gangsidecar.start.first_rank import SECONDS, wait_for_first_rank
+from tests import ipv6
 
 
 @pytest.fixture
@@ -22,11 +23,11 @@ def distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, first_rank.USER, ModuleType(first_rank.USER))
 
 
-def bound() -> tuple[socket.socket, dict[str, str]]:
+def bound(address: str = "127.0.0.1") -> tuple[socket.socket, dict[str, str]]:
     """A socket that does not listen yet, and the environment of rank 1."""
-    one = socket.socket()
-    one.bind(("127.0.0.1", 0))
-    return one, {"RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
+    one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    one.bind((address, 0))
+    return one, {"RANK": "1", "MASTER_ADDR": address, "MASTER_PORT": str(one.getsockname()[1])}
 
 
 def taken(environment: dict[str, str]) -> float:
@@ -36,8 +37,9 @@ def taken(environment: dict[str, str]) -> float:
 
 
 @pytest.mark.usefixtures("distributed")
-def test_it_waits_until_the_first_rank_listens() -> None:
-    server, environment = bound()
+@pytest.mark.parametrize("address", ipv6.EACH)
+def test_it_waits_until_the_first_rank_listens(address: str) -> None:
+    server, environment = bound(address)
     with server:
         waiting = threading.Thread(target=wait_for_first_rank, args=(environment,))
         waiting.start()

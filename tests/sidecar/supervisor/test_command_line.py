@@ -34,11 +34,11 @@ def test_help_lists_flags_variables_and_exit_codes(archive: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ("", "expected run or copy"),
-        ("walk", "'walk' is neither run nor copy"),
+        ("", "expected run or install"),
+        ("walk", "'walk' is neither run nor install"),
         ("run --sock x", "unknown flag '--sock'"),
         ("run -- true", "missing: --socket (or GANG_SUPERVISOR_SOCKET), --state"),
-        ("copy", "copy takes one destination"),
+        ("install", "install takes one directory"),
         ("run --socket=s --state=s --gang=g --member=m --pod=p --address=a", "no command"),
         (
             "run --socket=s --state=s --gang=g --member=m --pod=p --address=a --incarnation=x -- true",
@@ -69,14 +69,6 @@ def test_every_flag_can_come_from_the_environment(member: Member, archive: Path)
     member.sidecar.accept()
     report = member.sidecar.until(lambda _: True)
     assert (report.gang, report.member, report.incarnation, report.address) == ("g9", "worker-3", 2, "10.1.2.3")
-
-
-def test_copy_writes_the_same_program(archive: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copied"
-    assert call(archive, "copy", str(copy)).returncode == 0
-    assert copy.read_bytes() == Path(program(archive)[-1]).read_bytes()
-    assert os.access(copy, os.X_OK)
-    assert call(archive, "copy", str(tmp_path / "no" / "where")).returncode == 1
 
 
 def test_the_same_sources_make_the_same_archive(archive: Path, tmp_path: Path) -> None:

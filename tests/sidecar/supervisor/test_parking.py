@@ -12,14 +12,9 @@ import pytest
 from gangsidecar.supervisor.workers import GONE
 from gangsidecar.wire import WarmStart
 from tests.pythons import oldest
+from tests.sidecar.supervisor.open_files import open_at_rest, open_in
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
-
-
-def open_in(pid: int) -> tuple[int, int]:
-    """Files and threads of a process."""
-    return len([*Path(f"/proc/{pid}/fd").iterdir()]), len([*Path(f"/proc/{pid}/task").iterdir()])
-
 
 PLAIN = "gangclient.run(steps)\n"
 
@@ -38,7 +33,7 @@ def test_a_process_goes_on_with_each_attempt(parkable: Parkable, python: str) ->
         assert report.ends == ()
         assert report.warm_start == WarmStart(number, 0, 0, went_on=1)
         assert parkable.begun() == first
-    before = open_in(pid), open_in(parkable.member.pid)
+    before = open_at_rest(pid, parkable.member.pid)
     for _ in range(5):
         parkable.run()
     wait_for(lambda: (open_in(pid), open_in(parkable.member.pid)) == before)

@@ -13,6 +13,7 @@ from gangsidecar.wire import (
     Phase,
     Restore,
 )
+from tests import ipv6
 from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, python, shell, text, wait_for
 
 
@@ -87,9 +88,10 @@ def test_a_run_for_another_session_starts_nothing(member: Member) -> None:
     assert not member.file().exists()
 
 
-def test_ready_offers_free_ports_and_no_taken_ones(member: Member) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+@pytest.mark.parametrize("address", ipv6.EACH)
+def test_ready_offers_free_ports_and_no_taken_ones(member: Member, address: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as taken:
+        taken.bind((address, 0))
         port = taken.getsockname()[1]
         member.start(*SLEEP)
         assert member.hold(1, base_port=port, port_count=1).ports == ()
