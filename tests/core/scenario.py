@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
+from tests.core import queues
 from tests.core.edits import ask, change, policy, remove_tiers
 from tests.core.given import (
     brake,
@@ -183,6 +184,15 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"(replicas of worker) becomes (\d+)", change),
     (r"the cluster refuses the pods: (.+)", refuse),
     (r"the cluster takes the pods", lambda world: setattr(world, "refused", ())),
+    (r"the gang names queue (\S+)", queues.named),
+    (r"the gang names no queue", queues.unnamed),
+    (r"the queue admits the gang", queues.admits),
+    (r"the queue reserves quota for the gang, and a check is pending", queues.reserves),
+    (r"the queue says: (.+)", queues.says),
+    (r"the queue evicts the gang: (.+)", queues.evicts),
+    (r"the Workload is deleted", queues.deleted),
+    (r"the queue can't be read", lambda world: queues.readable(world, known=False)),
+    (r"the queue can be read again", lambda world: queues.readable(world, known=True)),
     (r"what does the user see\?", conditions),
     (r"what did the restart take\?", trace),
     (r"what did the time go to\?", account),

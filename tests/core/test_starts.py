@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.core.facts.starts import cannot_work
+from gangctl.core.facts.starts import cannot_work, correction
 from gangctl.core.facts.world import StartFailure
 
 RUNC = "failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container"
@@ -50,6 +50,21 @@ def test_a_start_that_can_never_work_is_known(reason: str, message: str, code: i
 )
 def test_what_may_be_mended_is_not_given_up(reason: str, message: str, code: int | None) -> None:
     assert not cannot_work(StartFailure(reason, message, code))
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "todo"),
+    [
+        ("/run/gang/supervisor", "permission denied", "without noexec"),
+        ("/run/gang/supervisor", "no such file or directory", "correct image, command"),
+        ("/run/gang/supervisor/train", "permission denied", "correct image, command"),
+        ("train", "permission denied", "correct image, command"),
+    ],
+)
+def test_only_our_own_program_that_may_not_be_executed_speaks_of_the_node(program: str, said: str, todo: str) -> None:
+    failure = StartFailure("StartError", f'{RUNC} process: exec: "{program}": {said}: unknown', 128)
+    assert cannot_work(failure)
+    assert todo in correction(failure)
 
 
 def test_a_pod_whose_start_did_not_fail_can_work() -> None:

@@ -8,6 +8,7 @@ from gangctl.api.status import Status
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 from gangctl.core.record.goodput import goodput
 from gangctl.telemetry.spans import incident_spans, is_complete
 from gangsidecar.wire import Directive
@@ -41,6 +42,8 @@ def show(before: Status, plan: Plan) -> list[str]:
                 lines.append(f"  delete {uid}")
             case DeleteGang():
                 lines.append("  delete the gang")
+            case TellQueue(verb):
+                lines.append(f"  tell the queue: {verb}")
             case AskScan(pod):
                 lines.append(f"  ask {pod} for the checkpoints")
     lines += [

@@ -11,12 +11,15 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Brake, Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.brake import applied
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 from gangsidecar.wire import End, Phase, Report, Scanned, aged
+from tests.core import queues
 
 START = 1_000_000.0
 MANIFEST: dict[str, Any] = {
@@ -51,6 +54,7 @@ class World:
     listening_since: float = START - 3600
     refused: tuple[str, ...] | None = ()
     brake: Brake = field(default_factory=Brake)
+    queue: Queue = NO_QUEUE
 
     # What the file says of the job
 
@@ -150,6 +154,7 @@ class World:
             scanned=self.scanned,
             listening_since=self.listening_since,
             refused=self.refused,
+            queue=self.queue,
         )
 
     def decide(self) -> Plan:
@@ -173,6 +178,8 @@ class World:
                         del self.pods[uid]
                     else:
                         self.pods[uid] = replace(self.pods[uid], deleting=True)
+                case TellQueue(verb):
+                    queues.told(self, verb)
                 case DeleteGang() | AskScan():
                     pass
         return plan

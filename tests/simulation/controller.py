@@ -15,7 +15,8 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from tests.simulation import beside, invariants, sidecars, truth
+from gangctl.core.policy.queueing import TellQueue
+from tests.simulation import beside, invariants, queues, sidecars, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
@@ -26,11 +27,12 @@ LEASE_MS = 15_000
 
 
 class Watch(Enum):
-    """What a controller follows in the API: each lags by itself."""
+    """What a controller follows in the API: each lags by itself. ``Leader.synced`` has times of the first three."""
 
     GANG = auto()
     PODS = auto()
     NODES = auto()
+    QUEUE = auto()
 
 
 class Write(Enum):
@@ -60,6 +62,7 @@ def begin(u: Universe) -> int:
         pods=tuple(first_seen(pod, u.wall) for pod in _pods(u)),
         lost=_lost(u, frozenset(), u.skew),
         synced=(u.now, u.now, u.now),
+        queue=queues.unread(u),
     )
     return number
 
@@ -99,6 +102,7 @@ def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:
         leader.version != u.version,
         leader.written != _pods(u) or leader.refused != _refused(u),
         frozenset(node for node, _ in leader.lost) != u.lost,
+        leader.queue != queues.read(u),
     )
     return tuple(watch for watch, is_news in zip(Watch, news, strict=True) if is_news)
 
@@ -108,7 +112,7 @@ def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) ->
     leader = u.leaders[number]
     told = leader.version != u.version and Watch.GANG in watches
     changed = any(watch in watches for watch in stale(u, leader))
-    synced = tuple(u.now if watch in watches else at for watch, at in zip(Watch, leader.synced, strict=True))
+    synced = tuple(u.now if watch in watches else at for watch, at in zip(Watch, leader.synced, strict=False))
     leader = leader._replace(synced=synced, dirty=leader.dirty or changed)
     if told:
         leader = leader._replace(status=u.status, version=u.version, spec=u.spec, generation=u.generation, plan=None)
@@ -116,6 +120,8 @@ def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) ->
         leader = leader._replace(written=_pods(u), pods=_seen(u, leader), refused=_refused(u))
     if Watch.NODES in watches:
         leader = leader._replace(lost=_lost(u, leader.lost, leader.skew))
+    if Watch.QUEUE in watches:
+        leader = leader._replace(queue=queues.read(u))
     u.leaders[number] = leader
     if told:
         tell_all(u, number)
@@ -133,6 +139,7 @@ def think(u: Universe, number: int) -> None:
     if not u.engine.searching:
         leader = _braked(u, leader)
     plan = u.engine.decide(u.clock(leader), leader, u.job_of)
+    queues.decided(leader, plan)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     looked = frozenset(pod.uid for pod in leader.pods)
     reached = frozenset(one.report.session for one in leader.heard if one.connected)
@@ -205,6 +212,8 @@ def act(u: Universe, number: int) -> None:
             box = u.boxes.get(pod)
             if box is not None and box.link == number:
                 sidecars.tell(u, pod, scan)
+        case TellQueue():
+            queues.tell(u, number, action)
     _end_round(u, number)
 
 

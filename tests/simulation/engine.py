@@ -35,7 +35,7 @@ def observed(leader: Leader) -> Observed:
     """What a controller process sees."""
     since = seconds(leader.since)
     lost = {node: max(since, seconds(at)) for node, at in leader.lost}
-    return Observed(leader.pods, leader.heard, lost, leader.scanned, since, leader.refused)
+    return Observed(leader.pods, leader.heard, lost, leader.scanned, since, leader.refused, queue=leader.queue)
 
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
@@ -95,6 +95,7 @@ def remembering() -> Engine:
             id(keep(leader.scanned)),
             leader.since,
             leader.refused,
+            leader.queue,
         )
         found = plans.get(key)
         if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation import controller, moves, parking
+from tests.simulation import controller, moves, parking, queues
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
@@ -13,9 +13,9 @@ from tests.simulation.faults_in_pods import IN_PODS
 from tests.simulation.universe import Universe
 from tests.simulation.values import Fault
 
-FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **IN_CONTROLLERS}
-DRAWN = tuple(name for name in FAULTS if name not in parking.FAULTS)
-"""What lives are drawn from. Without scripts that park, the other faults are none."""
+FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **IN_CONTROLLERS, **queues.FAULTS}
+DRAWN = tuple(name for name in FAULTS if name not in {**parking.FAULTS, **queues.FAULTS})
+"""What lives are drawn from. Without scripts that park and without a queue, the other faults are none."""
 
 
 def heal(u: Universe) -> None:
@@ -35,5 +35,6 @@ def heal(u: Universe) -> None:
         u.boxes[uid] = u.boxes[uid]._replace(procs=freed)
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
+    u.queue = replace(u.queue, known=True)
     if u.spec.suspend:
         u.change_spec(suspend=False)

@@ -10,7 +10,7 @@ from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
 from gangsidecar.wire import Progress
-from tests.simulation import controller, invariants, moves, power
+from tests.simulation import controller, invariants, moves, power, queues
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
 from tests.simulation.moves import Kind, Move
@@ -192,7 +192,7 @@ def settle(run: Run) -> None:
 def is_settled(u: Universe) -> bool:
     """Whether the gang has ended, or runs with every worker of the attempt there or finished."""
     if u.status.phase in invariants.TERMINAL:
-        return not any(box.procs for box in u.boxes.values())
+        return queues.is_at_rest(u) and not any(box.procs for box in u.boxes.values())
     if u.status.phase is not GangPhase.RUNNING:
         return False
     attempt = u.status.attempt

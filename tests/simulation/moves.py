@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, disks, hub, invariants, kubelets, parking, sidecars
+from tests.simulation import controller, disks, hub, invariants, kubelets, parking, queues, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -38,6 +38,7 @@ class Kind(Enum):
     OBEY = auto()
     PARK = auto()
     LEAD = auto()
+    ADMIT = auto()
     LATE = auto()
 
 
@@ -54,6 +55,8 @@ def moves(u: Universe) -> Iterator[Move]:
     """Everything that can happen without time passing, in the order in which it usually does."""
     if not u.leaderless and not any(not leader.frozen for leader in u.leaders.values()):
         yield Move(Kind.LEAD)
+    if queues.may_admit(u):
+        yield Move(Kind.ADMIT)
     for uid, box in u.boxes.items():
         yield from _of_box(u, uid, box)
     for number, leader in u.leaders.items():
@@ -130,6 +133,8 @@ def perform(u: Universe, move: Move) -> None:
         _lead(u, move, move.who)
     elif move.kind is Kind.LEAD:
         controller.begin(u)
+    elif move.kind is Kind.ADMIT:
+        queues.admit(u)
     else:
         _in_pod(u, move, move.who)
     invariants.one_attempt(u)

@@ -47,6 +47,7 @@ from tests.simulation import (
     test_disk_regressions,
     test_fencing,
     test_finished_regressions,
+    test_queues,
     test_regressions,
     test_request_regressions,
     test_silence_regressions,
@@ -85,6 +86,8 @@ TESTS = {
 """Short tests, by what they are called in the table. Those of the machine ask nothing but its pure functions."""
 
 
+RULES = (test_restart_backoff, test_ties, test_brake, test_checkpoint_oracle, test_failed_starts, test_queues)
+"""Tests of rules that are stated a second time."""
 FIRST_LIVES = 40
 """Before oracles and searches; most mutants live no longer."""
 
@@ -182,7 +185,14 @@ def _oracles() -> Iterator[Objection]:
 
 def _rules() -> Iterator[Objection]:
     """Rules that are stated a second time, and compared over drawn lives."""
-    for module in (test_restart_backoff, test_ties, test_brake, test_checkpoint_oracle, test_failed_starts):
+    for module in (
+        test_restart_backoff,
+        test_ties,
+        test_brake,
+        test_checkpoint_oracle,
+        test_failed_starts,
+        test_queues,
+    ):
         for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
             if hasattr(test, "pytestmark"):
                 continue

@@ -7,6 +7,9 @@ from tests.simulation.mutant import one
 HUB = "gangctl/controller/hub.py"
 CONNECTION = "gangctl/controller/connection.py"
 REPORTS = "gangctl/controller/reports.py"
+INTAKE = "gangctl/controller/intake.py"
+TURNS = "gangctl/controller/turns.py"
+SHARES = "gangctl/controller/shares.py"
 
 MUTANTS = (
     one(
@@ -98,5 +101,29 @@ MUTANTS = (
         HUB,
         "        in_slices(self._connections.of(uid), self._direct)\n",
         "        in_slices((), self._direct)\n",
+    ),
+    one(
+        "one namespace is served before all others",
+        TURNS,
+        "            namespace = next(iter(self._waiting))\n",
+        "            namespace = max(self._waiting)\n",
+    ),
+    one(
+        "of a namespace the newest message is taken first",
+        TURNS,
+        "            _do(*queue.popleft())\n",
+        "            _do(*queue.pop())\n",
+    ),
+    one(
+        "what a pod owes is forgotten with its next message",
+        SHARES,
+        "            self._paid[one] = max(self._paid.get(one, now), now) + cost",
+        "            self._paid[one] = now + cost",
+    ),
+    one(
+        "the pods of a namespace have no share together",
+        INTAKE,
+        "            self._shares.spend(who.pod, who.namespace, cost,",
+        "            self._shares.spend(who.pod, who.pod, cost,",
     ),
 )

@@ -39,12 +39,15 @@ COPIED = (
     "tests/cluster",
     "tests/sidecar/supervisor",
 )
-FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py", "tests/pythons.py")
+FILES = ("pyproject.toml", "tests/conftest.py", "tests/wait.py", "tests/ports.py", "tests/pythons.py")
 HUB_TESTS = (
     "tests/controller/test_hub_terms.py",
     "tests/controller/test_hub.py",
     "tests/controller/test_hub_connections.py",
     "tests/controller/test_hub_tls.py",
+    "tests/controller/test_turns.py",
+    "tests/controller/test_shares.py",
+    "tests/controller/test_intake.py",
 )
 WARM_TESTS = (
     "tests/sidecar/supervisor/test_warm_start_memory.py",

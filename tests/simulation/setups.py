@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 
 SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
@@ -14,6 +15,8 @@ STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
 LARGE = "crowd"
 """More members than a status names."""
+QUEUED = "queued"
+"""It has lives of its own: test_queues.py."""
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
 
 
@@ -27,6 +30,8 @@ class Setup:
     """The supervisor is not PID 1: processes outlive it until its successor kills them."""
     restarts_containers: bool = True
     """A container that ends with a fault is started again in its pod; else the pod has failed."""
+    queue: Queue = NO_QUEUE
+    """The queue that the gang names."""
 
 
 def _job(roles: list[dict[str, Any]], **spec: Any) -> GangJob:
@@ -128,6 +133,16 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            QUEUED,
+            _job(
+                [{"name": "worker", "replicas": 2, "spares": 1}],
+                podFailurePolicy={"rules": RULES},
+                checkpoint={"tiers": [SHARED]},
+                recovery={"budget": large, "barrierTimeoutSeconds": 120, "replacementTimeoutSeconds": 300},
+            ),
+            queue=Queue("team"),
+        ),
+        Setup(
             LARGE,
             _job(
                 [{"name": "worker", "replicas": 10, "spares": 2}], podFailurePolicy={"rules": RULES}, recovery=recovery
@@ -137,5 +152,5 @@ def setups() -> dict[str, Setup]:
     return {setup.name: setup for setup in found}
 
 
-SMALL = tuple(name for name in setups() if name != LARGE)
+SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED})
 """Their lives are cheap."""

@@ -15,6 +15,7 @@ from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import Member, layout
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
@@ -71,6 +72,7 @@ class Universe:
     """No controller can lead."""
     parks: bool = False
     """The scripts can restart inside their processes."""
+    queue: Queue = NO_QUEUE
 
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""
@@ -312,6 +314,6 @@ class Universe:
 
 def new_universe(setup: Setup, engine: Engine) -> Universe:
     """A gang that was just submitted, before a controller has looked at it."""
-    u = Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {})
+    u = Universe(engine, setup, setup.job.spec, engine.keep(setup.job.status), {}, {}, {}, queue=setup.queue)
     u.note_policy()
     return u

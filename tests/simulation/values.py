@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.lifecycle.plan import Action, Plan
 from gangctl.core.policy.brake import BrakeState
@@ -185,6 +186,8 @@ class Leader(NamedTuple):
     """The sessions that were connected when it decided what it is about to write."""
     ends: tuple[tuple[Ended, int], ...] = ()
     """Which processes it knows to have finished, and since when: for the invariants, not for the core."""
+    queue: Queue = NO_QUEUE
+    """What it knows of the gang's queue."""
 
 
 class Ghost(NamedTuple):

@@ -14,6 +14,7 @@ from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault, signal_name
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.starts import NOT_EXECUTABLE
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import End, Level
 
@@ -54,7 +55,7 @@ def _fault(pod: Pod, end: End, time: float, *, exact: bool = True) -> Fault:
             Reason.EXIT_CODE_HIDDEN,
             f"exit code {end.exit_code} of the launcher; that of its child is unknown",
         )
-    elif end.message and end.exit_code in {126, 127}:
+    elif end.message and end.exit_code in NOT_EXECUTABLE:
         reason = Reason.START_FAILED
     return Fault(
         reason,

@@ -14,7 +14,7 @@ from gangctl.core.facts.world import Pod, StartFailure
 
 NEVER_MADE: Final = frozenset({"InvalidImageName", "CreateContainerError", "CreateContainerConfigError"})
 """Reasons of a start for which no container was made: the kubelet doesn't count its tries."""
-_NOT_EXECUTABLE: Final = frozenset({126, 127})
+NOT_EXECUTABLE: Final = frozenset({126, 127})
 """Exit codes of a runtime, or of a shell, for a command that can't be executed."""
 _WORDS: Final = re.compile(
     r'exec: "[^"]*": '  # runc: executable file not found in $PATH, permission denied, no such file, is a directory
@@ -37,16 +37,27 @@ _ADVICE: Final = {
     "ErrImageNeverPull": "load the image onto the node, or change imagePullPolicy",
     "CreateContainerConfigError": "create what the template refers to, or correct the template",
 }
-CORRECT: Final = "correct image, command or securityContext in the template"
+_CORRECT: Final = "correct image, command or securityContext in the template"
+_OURS: Final = re.compile(r'exec: "/run/gang/supervisor": permission denied', re.IGNORECASE)
+"""The worker's container could not execute gangctl's supervisor, which every user may: the node is to blame."""
+_REMOUNT: Final = (
+    "its node may have mounted the kubelet's folder noexec, and gangctl's supervisor lies there, in an emptyDir: "
+    "mount it without noexec"
+)
 
 
 def cannot_work(failure: StartFailure | None) -> bool:
     """Whether a start that failed like this fails in each try."""
     if failure is None:
         return False
-    if failure.reason == "InvalidImageName" or failure.exit_code in _NOT_EXECUTABLE:
+    if failure.reason == "InvalidImageName" or failure.exit_code in NOT_EXECUTABLE:
         return True
     return _WORDS.search(failure.message) is not None
+
+
+def correction(failure: StartFailure | None) -> str:
+    """What makes a start possible that can't work as it is."""
+    return _REMOUNT if failure is not None and _OURS.search(failure.message) else _CORRECT
 
 
 def told(pod: Pod) -> str:
@@ -58,5 +69,5 @@ def told(pod: Pod) -> str:
 def advice(pod: Pod) -> str:
     """What a user can do about it; empty if that isn't known."""
     if cannot_work(pod.start_failure):
-        return CORRECT
+        return correction(pod.start_failure)
     return _ADVICE.get(_SAME.get(pod.reason, pod.reason), "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangsidecar.wire import End, Phase, Report, Scanned
 
 
@@ -229,3 +230,5 @@ class Observed:
     """Why the cluster takes no pods of this gang, in its own words: what the dry run of a pod, or the creation of one,
     was answered. Empty = it takes them; None = that isn't known yet, so it is as the status has it."""
     brake: Brake = field(default_factory=Brake)
+    queue: Queue = NO_QUEUE
+    """What the queue says that the gang names."""

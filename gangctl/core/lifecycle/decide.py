@@ -25,7 +25,7 @@ from gangctl.core.lifecycle.plan_builder import with_acceptance, with_finished, 
 from gangctl.core.lifecycle.running import running
 from gangctl.core.lifecycle.suspended import is_to_be_suspended, suspend, suspended
 from gangctl.core.lifecycle.table import ACTIVE
-from gangctl.core.policy import fencing
+from gangctl.core.policy import fencing, queueing
 from gangctl.core.policy.deadlines import active_deadline
 from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents
@@ -38,7 +38,9 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     gang = believed(Gang(now, job, observed))
     plan = with_finished(gang, _decided(gang))
     status = fencing.told(gang, gang.status if plan.status is None else plan.status)
-    return plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))
+    plan = plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))
+    told = queueing.actions(gang, status)
+    return replace(plan, actions=(*plan.actions, *told)) if told else plan
 
 
 def _decided(gang: Gang) -> Plan:

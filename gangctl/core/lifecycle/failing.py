@@ -13,12 +13,15 @@ from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 
 TOLD_AFTER: Final = 3
 """Failures in a row: a few seconds. What is over by then is not told."""
 
 
-def failing(job: GangJob, action: CreatePod | DeletePod | DeleteGang, failures: int, why: str) -> Event | None:
+def failing(
+    job: GangJob, action: CreatePod | DeletePod | DeleteGang | TellQueue, failures: int, why: str
+) -> Event | None:
     """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
     if failures != TOLD_AFTER:
         return None
@@ -31,4 +34,6 @@ def failing(job: GangJob, action: CreatePod | DeletePod | DeleteGang, failures: 
             pod, what = action.name, f"pod {action.name} can't be deleted"
         case DeleteGang():
             what = "the gang can't be deleted"
+        case TellQueue():
+            what = f"the gang's Workload in its queue can't be changed ({action.verb})"
     return Event(EventType.WARNING, Reason.ACTION_FAILS, sentence(f"{what}, and it is tried again: {why}"), member, pod)

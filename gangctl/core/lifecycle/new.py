@@ -1,6 +1,6 @@
 """New: a gang that the controller sees for the first time.
 
-The rule: its pods are created at once, unless it was submitted suspended.
+The rule: its pods are created at once, unless it was submitted suspended, or names a queue that has not admitted it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from gangctl.core.facts.text import counted
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import write
+from gangctl.core.policy import queueing
 
 
 def new(gang: Gang) -> Plan:
@@ -18,6 +19,9 @@ def new(gang: Gang) -> Plan:
     if gang.spec.suspend:
         status = transitions.submit_suspended(gang, gang.status)
         return write(gang, status, Reason.SUSPENDED, "it was submitted suspended")
+    if not queueing.is_admitted(gang):
+        status = transitions.submit_suspended(gang, gang.status)
+        return write(gang, status, Reason.QUEUED, queueing.waiting(gang))
     status = transitions.submit(gang, gang.status)
     return write(
         gang,

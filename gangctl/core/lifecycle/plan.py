@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from gangctl.api.status import Status
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 from gangsidecar.wire import Scan
 
 
@@ -23,7 +24,7 @@ class AskScan:
     scan: Scan
 
 
-Action = CreatePod | DeletePod | DeleteGang | AskScan
+Action = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue
 
 
 class EventType(StrEnum):

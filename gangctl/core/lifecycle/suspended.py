@@ -1,14 +1,16 @@
 """Suspended: the gang has no pods.
 
 The rule: suspending deletes the pods and keeps attempt, ledger and restore point; resuming is a new attempt that isn't
-charged, and waits until the old pods are gone. Roles that have changed suspend a gang until its old pods are gone. A
-worker of the new attempt must not start while one of the old may run.
+charged, and waits until the old pods are gone. A gang that names a queue resumes when the queue admits it. Roles that
+have changed suspend a gang until its old pods are gone. A worker of the new attempt must not start while one of the old
+may run.
 """
 
 from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import LedgerEntry
+from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Status
@@ -19,24 +21,31 @@ from gangctl.core.facts.silence import on_lost_node
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, pods, replacement, requests
+from gangctl.core.policy import checkpoints, pods, queueing, replacement, requests
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.summary import progressed
 
 
 def is_to_be_suspended(gang: Gang) -> bool:
-    """Whether the user asks for it, or the roles aren't those that the pods were made of."""
-    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
+    """Whether the user asks for it, the queue takes its quota back, or the roles aren't those of the pods."""
+    changed_roles = roles_hash(gang.spec.roles) != gang.status.roles_hash
+    return gang.spec.suspend or changed_roles or queueing.is_called_back(gang)
 
 
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
-    asked = "spec.suspend is true" if gang.spec.suspend else "the roles have changed"
+    reason = Reason.SUSPENDED
+    if gang.spec.suspend:
+        asked = "spec.suspend is true"
+    elif roles_hash(gang.spec.roles) != gang.status.roles_hash:
+        asked = "the roles have changed"
+    else:
+        asked, reason = queueing.called_back(gang), Reason.QUEUED
     because = (
         f"{asked}; all workers stop, with the planned grace, and the pods are deleted; attempt and restore point stay"
     )
     status = transitions.suspend(gang, _stopped(gang))
-    return write(gang, status, Reason.SUSPENDED, because, requeue_after=1.0)
+    return write(gang, status, reason, because, requeue_after=1.0)
 
 
 def give_back(gang: Gang, why: str) -> Plan:
@@ -55,7 +64,7 @@ def _stopped(gang: Gang) -> Status:
 
 
 def suspended(gang: Gang) -> Plan:
-    """Decide for a suspended gang: its pods go; when they are gone and the spec doesn't suspend it, it resumes."""
+    """Decide for a suspended gang: its pods go; when they are gone and nothing keeps it, it resumes."""
     status = checkpoints.remembered(gang, replacement.refreshed(gang, gang.status))
     if status is not gang.status:
         return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
@@ -67,7 +76,9 @@ def suspended(gang: Gang) -> Plan:
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
     left = any(not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
     gone = not left and not barrier.blocking(gang)
-    if gang.spec.suspend or status.given_back or not gone:
+    if gone and (news := _news(gang)) is not None:
+        return write(gang, status, *news, requeue_after=1.0)
+    if gang.spec.suspend or status.given_back or not gone or not queueing.is_admitted(gang):
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
         because = "suspended" if gone else "suspended; it waits for its old pods to end"
@@ -87,6 +98,17 @@ def suspended(gang: Gang) -> Plan:
         )
         status = incidents.entered(gang, status, entry, in_a_row=0)
     return write(gang, status, Reason.RESUMED, f"resumed; new pods are created for attempt {attempt}")
+
+
+def _news(gang: Gang) -> tuple[Reason, str] | None:
+    """What is said of a gang without pods, if that isn't stored: what it waits for in the queue, or that it doesn't."""
+    if gang.spec.suspend or gang.status.given_back:
+        told = queueing.is_told_waiting(gang.status)
+        return (Reason.SUSPENDED, "suspended; it waits in no queue") if told else None
+    if queueing.is_admitted(gang):
+        return None
+    because = sentence(queueing.waiting(gang))
+    return None if gang.status.message == because else (Reason.QUEUED, because)
 
 
 def _is_terminated(gang: Gang, uid: str) -> bool:

@@ -38,9 +38,11 @@ STARTING: Final = (GangPhase.PENDING, GangPhase.GATHERING)
 ACTIVE: Final = (GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD)
 """The gang has pods: it can be suspended, and its active deadline counts."""
 
-SUBMIT: Final = Transition("submit", (GangPhase.NEW,), GangPhase.PENDING, Attempt.NEXT, "not `spec.suspend`")
+SUBMIT: Final = Transition(
+    "submit", (GangPhase.NEW,), GangPhase.PENDING, Attempt.NEXT, "not `spec.suspend`, and `is_admitted`"
+)
 SUBMIT_SUSPENDED: Final = Transition(
-    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, Attempt.SAME, "`spec.suspend`"
+    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, Attempt.SAME, "`spec.suspend`, or not `is_admitted`"
 )
 START: Final = Transition(
     "start",
@@ -108,7 +110,7 @@ SUSPEND: Final = Transition(
     ACTIVE,
     GangPhase.SUSPENDED,
     Attempt.SAME,
-    "`is_to_be_suspended`: `spec.suspend`, or `spec.roles` have changed",
+    "`is_to_be_suspended`: `spec.suspend`, or `spec.roles` have changed, or `is_called_back`",
 )
 GIVE_BACK: Final = Transition(
     "give_back",
@@ -122,7 +124,7 @@ RESUME: Final = Transition(
     (GangPhase.SUSPENDED,),
     GangPhase.PENDING,
     Attempt.NEXT,
-    "not `spec.suspend`, not `status.givenBack`, every pod is gone, and `blocking` finds none",
+    "not `spec.suspend`, not `status.givenBack`, `is_admitted`, every pod is gone, and `blocking` finds none",
 )
 RESTART_HELD: Final = Transition(
     "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, Attempt.NEXT, "`spec.restartToken` has changed"

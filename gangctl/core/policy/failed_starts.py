@@ -21,14 +21,13 @@ from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.starts import CORRECT, NEVER_MADE, cannot_work, told
+from gangctl.core.facts.starts import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, told
 from gangctl.core.facts.text import listed
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.restart_backoff import in_a_row
 
 TRIES: Final = 3
 """The first may meet a file system that is still being mounted; more of the same teach nothing."""
-_CODES: Final = frozenset({126, 127})
 
 
 def cannot_start(gang: Gang) -> str:
@@ -44,7 +43,9 @@ def cannot_start(gang: Gang) -> str:
     failing = [name for name in failing if gang.members[name].role.name not in working]
     if not failing:
         return ""
-    return f"{listed(failing)} can't start, however often it is tried: {told(gang.pods[failing[0]])}; {CORRECT}"
+    first = gang.pods[failing[0]]
+    todo = correction(first.start_failure)
+    return f"{listed(failing)} can't start, however often it is tried: {told(first)}; {todo}"
 
 
 def how_it_ends(gang: Gang) -> str:
@@ -70,5 +71,5 @@ def again(gang: Gang, cause: Cause) -> bool:
 
 def _is_like(one: Cause, cause: Cause) -> bool:
     by_rule = one.rule is not None
-    is_start = one.reason == Reason.START_FAILED and one.exit_code in _CODES
+    is_start = one.reason == Reason.START_FAILED and one.exit_code in NOT_EXECUTABLE
     return is_start and not by_rule and one.exit_code == cause.exit_code

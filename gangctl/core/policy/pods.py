@@ -3,7 +3,7 @@
 The rule: every member has one pod, of its current incarnation; older ones are deleted. A pod must not be deleted unless
 the status gives it up, and must not be forgotten before it is known to run nothing. So a pod in which a worker may have
 run is never made again: it is missing, and its member gets the next incarnation; none while the others run, if it has
-finished.
+finished. A gang that names a queue gets no pod while it isn't known that the queue admits it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.gang import Gang, holders, is_fresh, raised_incarnations
-from gangctl.core.policy import admission
+from gangctl.core.policy import admission, queueing
 from gangctl.core.policy.replacement import creatable_at
 
 ENDING_MARGIN_SECONDS = 15.0
@@ -43,7 +43,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     entries, base = {entry.member: entry for entry in status.replaced}, status.base_incarnation
     current, present = raised_incarnations(status), gang.with_status(status).pods
     made: list[CreatePod] = []
-    if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and admission.creates(gang, status):
+    if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and _may_create(gang, status):
         workers = _of_workers(gang, status)
         made += [
             _create(name, base, entries.get(name))
@@ -61,6 +61,11 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
         and not (pod.terminated and pod.uid in awaited)
     ]
     return (*made, *gone)
+
+
+def _may_create(gang: Gang, status: Status) -> bool:
+    """Whether its queue and the API server take its pods."""
+    return queueing.is_admitted(gang) and admission.creates(gang, status)
 
 
 def _of_workers(gang: Gang, status: Status) -> frozenset[str]:

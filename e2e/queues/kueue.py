@@ -1,0 +1,113 @@
+"""Kueue on a cluster of our own: its manifests as they are, its manager as a process on the control plane.
+
+The rule: nothing of Kueue is changed. Its CRDs, webhooks, conversions and roles come from its module; its manager is
+built from it. Only what a Deployment would do is done here: the process, its configuration's addresses, the folder with
+the certificate of its webhooks, and the endpoint of their Service.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+
+from e2e.cluster import addresses, programs
+from e2e.cluster.lab import Lab
+from tests.wait import until
+
+NAME = "kueue"
+NAMESPACE = "kueue-system"
+SERVICE = "kueue-webhook-service"
+CERTIFICATE = "kueue-webhook-server-cert"
+CONFIGURATION = "kueue-manager-config"
+WEBHOOKS = (
+    "mutatingwebhookconfiguration/kueue-mutating-webhook-configuration",
+    "validatingwebhookconfiguration/kueue-validating-webhook-configuration",
+)
+PORT = 9443
+READY_SECONDS = 90.0
+_LEFT_OUT = {"APIService", "Deployment"}
+
+
+@contextmanager
+def kueue(lab: Lab) -> Iterator[None]:
+    """Kueue, until the end of the block."""
+    _, module = programs.on_demand(NAME)
+    programs.ready([NAME])  # among the programs of the machine
+    plane = lab.control_plane
+    rendered = plane.kubectl("kustomize", str(module / "config" / "default")).stdout
+    found = [one for one in yaml.safe_load_all(rendered) if one["kind"] not in _LEFT_OUT]
+    hooks = [one for one in found if one["kind"].endswith("WebhookConfiguration")]
+    _apply(lab, [_without_selector(one) for one in found if one not in hooks])
+    _apply(lab, [_endpoint(), *hooks])
+    folder = lab.home / NAME
+    (folder / "certificates").mkdir(parents=True, exist_ok=True)
+    plane.pki.issue(NAME, NAME, "system:masters")
+    (folder / "kubeconfig").write_text(plane.pki.kubeconfig(NAME, f"https://{addresses.CONTROL}:6443"))
+    config = next(one for one in found if one["metadata"]["name"] == CONFIGURATION)["data"]
+    (folder / "config.yaml").write_text(json.dumps(_configured(yaml.safe_load(*config.values()), str(folder))))
+    plane.machine.start(NAME, f"--config={folder}/config.yaml", f"--kubeconfig={folder}/kubeconfig")
+    try:
+        until("the certificate of Kueue's webhooks", lambda: _mounted(lab), READY_SECONDS, every=0.2)
+        until(f"Kueue's webhooks (see {plane.machine.log})", lambda: _answers(lab), READY_SECONDS, every=0.5)
+        yield
+    finally:
+        plane.kubectl("delete", *WEBHOOKS, "--ignore-not-found")
+        plane.machine.stop(NAME)
+
+
+def _configured(config: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Its own configuration, with the addresses of a machine that has other programs."""
+    return config | {
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": "127.0.0.1:18081"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": PORT, "certDir": f"{folder}/certificates"},
+        "leaderElection": {"leaderElect": False},
+        "featureGates": {"VisibilityOnDemand": False},  # it serves an API of its own, with more certificates
+    }
+
+
+def _without_selector(one: dict[str, Any]) -> dict[str, Any]:
+    """The webhooks' Service leads to no pod."""
+    if (one["kind"], one["metadata"]["name"]) != ("Service", SERVICE):
+        return one
+    return one | {"spec": {key: value for key, value in one["spec"].items() if key != "selector"}}
+
+
+def _endpoint() -> dict[str, Any]:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": SERVICE, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": SERVICE}},
+        "addressType": "IPv4",
+        "ports": [{"port": PORT, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [addresses.CONTROL], "conditions": {"ready": True}}],
+    }
+
+
+def _apply(lab: Lab, objects: list[dict[str, Any]]) -> None:
+    text = yaml.safe_dump_all(objects)
+    lab.control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+
+
+def _mounted(lab: Lab) -> bool:
+    """Write the certificate that Kueue has put into its Secret where a kubelet would mount it."""
+    words = ("get", "secret", CERTIFICATE, "-n", NAMESPACE, "-o", "json")
+    data = json.loads(lab.control_plane.kubectl(*words).stdout).get("data") or {}
+    if not data.get("tls.crt"):
+        return False
+    for name, value in data.items():
+        (lab.home / NAME / "certificates" / name).write_bytes(base64.b64decode(value))
+    return True
+
+
+def _answers(lab: Lab) -> bool:
+    """Whether its webhooks take an object: those of both versions, so the conversion works as well."""
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "answers"}}
+    words = ("apply", "--dry-run=server", "-f", "-")
+    return not lab.control_plane.kubectl(*words, text=json.dumps(flavor), check=False).returncode

@@ -1,0 +1,155 @@
+"""The Workload of a gang: what it asks for, how its status changes, and what an admission adds to a pod."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.kube.kueue.projections import WORKLOADS, KubeFlavor, PodSetPlace
+from gangctl.cluster.kube.kueue.workload import Priority, new_workload, placed, status_change, workload_name
+from gangctl.core.policy.queueing import QueueVerb
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+EVICTED: list[dict[str, Any]] = [
+    {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "lastTransitionTime": "t0"},
+    {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": "t0"},
+    {"type": "PodsReady", "status": "True", "reason": "Started", "lastTransitionTime": "t1"},
+    {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "to make room", "lastTransitionTime": "t2"},
+]
+POD: dict[str, Any] = {
+    "metadata": {"name": "g-worker-0-0", "labels": {"a": "mine"}},
+    "spec": {
+        "hostname": "g-worker-0",
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"operator": "Exists", "key": "spot"}],
+        "initContainers": [{"name": "gangctl", "restartPolicy": "Always", "resources": {"requests": {"cpu": "20m"}}}],
+        "containers": [
+            {"name": "main", "env": [{"name": "TOKEN", "value": "x"}], "resources": {"requests": {"cpu": 1}}}
+        ],
+        "volumes": [{"name": "v"}],
+    },
+}
+
+
+def job(replicas: int = 2) -> GangJob:
+    template = {"spec": {"containers": [{"name": "main", "command": ["true"]}]}}
+    role = {"name": "worker", "replicas": replicas, "spares": 1, "template": template}
+    metadata = {"name": "g", "namespace": "ns", "uid": "uid-g"}
+    return GangJob.model_validate(
+        {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "metadata": metadata, "spec": {"roles": [role]}}
+    )
+
+
+def stored(conditions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "w", "uid": "uid-w", "resourceVersion": "7", "generation": 3},
+        "status": {"conditions": conditions, "admission": {"clusterQueue": "cq"}},
+    }
+
+
+def test_it_asks_for_all_pods_and_for_nothing_that_a_queue_need_not_know() -> None:
+    made = new_workload(job(), "v1beta2", "team-a", None, {"worker": POD})
+    (podset,) = made["spec"]["podSets"]
+    assert (podset["name"], podset["count"]) == ("worker", 3)
+    assert podset["template"]["spec"] == {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"operator": "Exists", "key": "spot"}],
+        "initContainers": [{"name": "gangctl", "restartPolicy": "Always", "resources": {"requests": {"cpu": "20m"}}}],
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": 1}}}],
+    }
+    assert made["spec"]["queueName"] == "team-a"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-g"
+
+
+def test_other_roles_are_another_workload() -> None:
+    assert workload_name(job(2)) == workload_name(job(2)) != workload_name(job(3))
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            "v1beta2",
+            {
+                "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"},
+                "priority": 9,
+            },
+        ),
+        (
+            "v1beta1",
+            {
+                "priorityClassName": "high",
+                "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
+                "priority": 9,
+            },
+        ),
+    ],
+)
+def test_the_priority_is_written_as_the_version_has_it(version: str, expected: dict[str, Any]) -> None:
+    made = new_workload(job(), version, "q", Priority("WorkloadPriorityClass", "high", 9), {"worker": POD})
+    assert made["apiVersion"] == f"kueue.x-k8s.io/{version}"
+    assert {key: value for key, value in made["spec"].items() if key.startswith("priority")} == expected
+
+
+def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
+    change = status_change(stored(EVICTED), QueueVerb.RELEASE, "it waits", NOW)
+    assert change is not None
+    assert change["metadata"] == {"resourceVersion": "7"}
+    assert change["status"]["admission"] is None
+    after = {one["type"]: one["status"] for one in change["status"]["conditions"]}
+    assert after == {
+        "QuotaReserved": "False",
+        "Admitted": "False",
+        "PodsReady": "False",
+        "Evicted": "True",
+        "Requeued": "True",
+    }
+    assert status_change(stored(change["status"]["conditions"]), QueueVerb.RELEASE, "it waits", NOW) is None
+    assert status_change(stored(EVICTED[:2]), QueueVerb.RELEASE, "it waits", NOW) is None
+
+
+def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_queue_says_so() -> None:
+    deactivated = [*EVICTED[:3], {**EVICTED[3], "reason": "Deactivated"}]
+    change = status_change(stored(deactivated), QueueVerb.RELEASE, "it waits", NOW)
+    assert change is not None
+    (requeued,) = (one for one in change["status"]["conditions"] if one["type"] == "Requeued")
+    assert (requeued["status"], requeued["reason"]) == ("False", "Deactivated")
+
+
+@pytest.mark.parametrize("verb", [QueueVerb.SUCCEED, QueueVerb.FAIL, QueueVerb.READY])
+def test_what_was_told_is_not_told_again(verb: QueueVerb) -> None:
+    change = status_change(stored([]), verb, "x" * 2000, NOW)
+    assert change is not None
+    (one,) = change["status"]["conditions"]
+    assert len(one["message"]) == 1024
+    assert status_change(stored([one]), verb, "x", NOW) is None
+
+
+def test_a_pod_gets_the_nodes_of_its_flavors_and_what_checks_add() -> None:
+    toleration = {"key": "pool", "operator": "Exists"}
+    flavor = KubeFlavor("u", "big", {"pool": "big"}, (toleration,))
+    update = {"name": "worker", "nodeSelector": {"zone": "z1"}, "labels": {"a": "theirs", "b": "c"}}
+    pod = placed(POD, PodSetPlace(("big",), (update,)), {"big": flavor}.get)
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "big", "zone": "z1"}
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists", "key": "spot"}, toleration]
+    assert pod["metadata"]["labels"] == {"a": "mine", "b": "c"}
+    assert POD["spec"]["nodeSelector"] == {"disk": "ssd"}
+    with pytest.raises(LookupError, match="small"):
+        placed(POD, PodSetPlace(("small",)), {"big": flavor}.get)
+
+
+def test_an_evicted_workload_admits_nothing_though_its_condition_says_so() -> None:
+    body = {
+        "metadata": {"uid": "w", "name": "w", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {"queueName": "q"},
+        "status": {"conditions": EVICTED},
+    }
+    item = WORKLOADS.item(json.dumps(body).encode())
+    assert item is not None
+    one = item.workload
+    assert (one.admitted, one.reserved, one.evicted, one.ready, one.said) == (False, True, True, True, "to make room")
+    assert item.owner == ""
