@@ -9,6 +9,7 @@ from gangctl.api.checkpoint import Checkpoint
 from gangctl.api.checkpoint_status import LineageEntry, RecordedStep, RejectedStep, RequestedStep, RestorePoint
 from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
+from gangctl.api.gang_scheduling import NoGangScheduling, PodGroupScheduling
 from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.incident import (
     Cause,
@@ -122,6 +123,7 @@ class SpecChanges(TypedDict, total=False):
     checkpoint: Checkpoint | None
     progress: Progress
     placement: NoPlacement | Placement
+    gang_scheduling: NoGangScheduling | PodGroupScheduling
     network: Network
     active_deadline_seconds: int | None
     ttl_seconds_after_finished: int | None

@@ -15,7 +15,8 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     """The gang runs or is about to run. If False, the gang has ended or waits for an action by a user."""
     SUSPENDED = "Suspended"
-    """The gang has no pods, because `spec.suspend` is true or a replacement took too long."""
+    """The gang has no pods, because `spec.suspend` is true, its queue does not admit it (reason Queued), or a
+    replacement took too long."""
     RESTARTING = "Restarting"
     """A restart is in progress: from the fault until the last worker of the next attempt has started."""
     DEGRADED = "Degraded"

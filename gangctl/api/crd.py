@@ -26,7 +26,12 @@ ROLES_RULE: Final = {
     "message": "the roles can only be changed while the gang is suspended: set suspend to true, then change them",
     "fieldPath": ".roles",
 }
-"""A transition rule on the spec, which a single manifest can't violate."""
+GANG_SCHEDULING_RULE: Final = {
+    "rule": "self.gangScheduling == oldSelf.gangScheduling",
+    "message": "gangScheduling can't be changed, because pods keep their PodGroup: delete the gang and create it anew",
+    "fieldPath": ".gangScheduling",
+}
+"""Transition rules on the spec, which a single manifest can't violate."""
 
 COLUMNS: Final = (
     ("PHASE", "string", ".status.phase", "Summary of where the gang is", 0),
@@ -48,7 +53,7 @@ def crd() -> dict[str, Any]:
     for name in ("apiVersion", "kind"):
         del schema["properties"][name]["enum"]
     schema["required"] = ["spec"]
-    schema["properties"]["spec"][RULES].append(dict(ROLES_RULE))
+    schema["properties"]["spec"][RULES].extend((dict(ROLES_RULE), dict(GANG_SCHEDULING_RULE)))
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

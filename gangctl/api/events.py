@@ -52,6 +52,9 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "StartWorkers", "Nothing. The note names the step, and says whether the restart was charged."
         ),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),
+        Reason.QUEUED: Told(
+            "AwaitQueue", "Nothing, unless it lasts: `kubectl describe workload` and the queue show what it waits for."
+        ),
         Reason.RESUMED: Told("CreatePods", _NOTHING),
         Reason.POD_REPLACED: Told(
             "ReplacePod", "Nothing, unless the same node or device is named repeatedly: then check it."

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from gangctl.api.checkpoint import ApiSource, Checkpoint, DirectorySource, Tier
-from gangctl.api.model import Constraint, Model, Reserved, RoleName, RuleName, Seconds, TierName, Timestamp
+from gangctl.api.gang_scheduling import GangScheduling, NoGangScheduling, PodGroupScheduling
+from gangctl.api.model import Constraint, Model, RoleName, RuleName, Seconds, TierName, Timestamp
 from gangctl.api.names import MAX_GANG_NAME, MAX_MEMBERS, MAX_POD_NAME, longest_pod_name
 from gangctl.api.placement import Network, NoPlacement, Placement, PlacementPolicy
 from gangctl.api.policy import (
@@ -55,6 +55,7 @@ __all__ = [
     "Metadata",
     "Network",
     "NeverSucceeds",
+    "NoGangScheduling",
     "NoPlacement",
     "OnDeviceHealth",
     "OnExitCodes",
@@ -62,6 +63,7 @@ __all__ = [
     "OnReason",
     "Placement",
     "PodFailurePolicy",
+    "PodGroupScheduling",
     "PodSpec",
     "Progress",
     "Recovery",
@@ -143,17 +145,22 @@ class Spec(Model):
             "self.restartFrom.type != 'Step' || has(self.checkpoint)",
             ("restartFrom.type", "checkpoint"),
         ),
-    )
-    reserved: ClassVar[Mapping[str, Reserved]] = {
-        "podGroupRef": Reserved(
-            {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            "gang scheduling by the Kubernetes PodGroup API; use Kueue or a scheduler plugin in the pod template",
+        Constraint(
+            "gangScheduling type PodGroup takes spares only in a gang with one role: a PodGroup counts pods, and a "
+            "spare of one role can't stand in for a member of another",
+            lambda spec: (
+                spec.gang_scheduling.type != "PodGroup"
+                or len(spec.roles) == 1
+                or not any(role.spares for role in spec.roles)
+            ),
+            "self.gangScheduling.type != 'PodGroup' || self.roles.size() == 1 || self.roles.all(r, r.spares == 0)",
+            ("gangScheduling.type", "roles"),
         ),
-    }
-
+    )
     suspend: bool = False
     """If true, the gang has no pods. Attempt and restore point are kept; setting it back to false starts a new attempt,
-    which is not charged. Queues such as Kueue set this field. The roles can be changed only while it is true."""
+    which is not charged. It is the user's: a queue of Kueue that the gang names by the label
+    `kueue.x-k8s.io/queue-name` keeps it without pods by itself. The roles can be changed only while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
     """Any text of at most 253 characters. A change starts one new attempt, which is not charged. It also releases a
     gang that is held."""
@@ -178,6 +185,9 @@ class Spec(Model):
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
     """Whether pods are packed together or spread, in addition to what the template requests. No effect in local mode,
     which has one node only."""
+    gang_scheduling: GangScheduling = Field(default_factory=NoGangScheduling)
+    """Whether the scheduler places the required members together or not at all. It can't be changed later. No effect in
+    local mode."""
     network: Network = Field(default_factory=Network)
     """Ports that the ranks of an attempt may use for their rendezvous."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None

@@ -72,8 +72,12 @@ class Reason(StrEnum):
     """Every worker runs again, in the new attempt."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true, or the roles changed: the pods are deleted, attempt and restore point are kept."""
+    QUEUED = "Queued"
+    """The gang has no pods because the queue that it names has not admitted it, or has taken its quota back. Attempt
+    and restore point are kept, and nothing is charged."""
     RESUMED = "Resumed"
-    """`spec.suspend` was set back to false: one new attempt starts, and the budget is not charged."""
+    """`spec.suspend` was set back to false, or the queue admitted the gang: one new attempt starts, and the budget is
+    not charged."""
     POD_REPLACED = "PodReplaced"
     """A member got a new pod because the old one cannot continue or is suspect."""
     GANG_RECREATED = "GangRecreated"

@@ -284,7 +284,6 @@ BAD = (
         "not yet supported",
         Check.CEL,
     ),
-    Bad("pod groups", manifest(podGroupRef={"name": "x"}), "spec.podGroupRef", "not yet supported", Check.CEL),
     Bad("a long name", _named("a" * 43), "metadata.name", "{0,40}", Check.CEL),
     Bad(
         "names that are too long together",

@@ -1,13 +1,21 @@
-"""Bad manifests whose mistake is in a policy: failure, success, recovery, placement."""
+"""Bad manifests whose mistake is in a policy: failure, success, recovery, placement, scheduling."""
 
 from __future__ import annotations
 
 from tests.api.bad_manifest import Bad, Check
-from tests.api.manifests import manifest, with_rules
+from tests.api.manifests import manifest, role, with_rules
 
 _CODES = {"operator": "In", "values": [1]}
 
 BAD_POLICIES = (
+    Bad(
+        "pod groups with spares in one of two roles",
+        manifest(roles=[role("a", spares=1), role("b")], gangScheduling={"type": "PodGroup"}),
+        "spec.gangScheduling.type",
+        "only in a gang with one role",
+        Check.CEL,
+        "only in a gang with one role",
+    ),
     Bad(
         "a Job's FailIndex",
         with_rules({"action": "FailIndex", "onExitCodes": _CODES}),

@@ -73,6 +73,13 @@ def test_roles_change_only_while_the_gang_is_suspended() -> None:
     assert change_errors(suspended, with_role(replicas=3)) == []
 
 
+def test_gang_scheduling_never_changes() -> None:
+    suspended, grouped = manifest(suspend=True), manifest(suspend=True, gangScheduling={"type": "PodGroup"})
+    assert change_errors(grouped, manifest(gangScheduling={"type": "PodGroup"})) == []
+    assert any("gangScheduling can't be changed" in message for message in change_errors(suspended, grouped))
+    assert any("gangScheduling can't be changed" in message for message in change_errors(grouped, suspended))
+
+
 def test_the_order_of_roles_counts_as_a_change() -> None:
     one, other = role("a"), role("b")
     assert change_errors(manifest(roles=[one, other]), manifest(roles=[other, one])) != []

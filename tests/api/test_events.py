@@ -49,6 +49,7 @@ STABLE = {
         "Gathering",
         "Pending",
         "PodReplaced",
+        "Queued",
         "Restarted",
         "Resumed",
         "Running",

@@ -11,6 +11,7 @@ The rule: the pod has all fields of the template, including those that gangctl d
 * The pod's ``restartPolicy`` is Never, with a rule that restarts all containers (no back-off), where the nodes that it
   may land on support that, and OnFailure otherwise. Workers restart inside their container in both cases. What the
   template says is kept for the user's other containers where the nodes support that: OnFailure retries each of them.
+* ``schedulingGroup`` names the gang's PodGroup, if gangctl creates one.
 * ``imagePullSecrets`` gets those for the sidecar's image, if the controller has any.
 * ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
   drained worker can save before the kubelet kills it.
@@ -39,6 +40,7 @@ from gangctl.cluster.kube.pod.affinity import affinity
 from gangctl.cluster.kube.pod.caches import kept_caches
 from gangctl.cluster.kube.pod.fields import as_mapping, as_mappings
 from gangctl.cluster.kube.pod.guaranteed import sidecar_resources
+from gangctl.cluster.kube.pod.pod_group import group_name, wants_group
 from gangctl.cluster.kube.pod.reserved import refuse_reserved
 from gangctl.cluster.kube.pod.sidecar_injection import pull_secrets, sidecar_container, sidecar_volumes
 from gangctl.cluster.kube.pod.worker_container import supervised_container
@@ -131,6 +133,13 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
     )
     if near:
         spec["affinity"] = near
+    if wants_group(job):
+        if spec.get("schedulingGroup"):
+            raise Terminal(
+                f"{path}.schedulingGroup: gangctl sets it, because spec.gangScheduling asks for a PodGroup; remove it "
+                "here, or remove gangScheduling and create the PodGroup yourself"
+            )
+        spec["schedulingGroup"] = {"podGroupName": group_name(job)}
     if not spec.get("hostname"):
         spec["hostname"] = f"{job.metadata.name}-{create.member}"
     if spec.get("terminationGracePeriodSeconds") is None:

@@ -1,7 +1,8 @@
-"""Keeps what pods know of the hub up to date: the CA that their sidecars trust, and the hub's address.
+"""Keeps what pods know of the hub up to date: its URL and address, and the CA that their sidecars trust.
 
-The rule: both are annotations of the pod, which the kubelet copies into files of the sidecar, also when they change. So
-a new CA reaches the pods that run, without a restart. Each pod that has other ones than a new pod would get is patched,
+The rule: they are annotations of the pod, which the kubelet copies into files of the sidecar, also when they change. So
+a new CA reaches the pods that run, without a restart, and the pods of a gang that another controller has managed until
+now learn that this one does. Each pod that has other ones than a new pod would get is patched,
 by the leader alone and a few at a time. A patch names the pod's UID and goes to its ``status``, where the API server
 ignores a change of the spec: gangctl needs no right to change what a pod runs. A failure only delays it.
 """
@@ -31,13 +32,23 @@ AT_ONCE: Final = 8
 class ContactUpdater:
     """Patches the pods whose contact is out of date."""
 
-    def __init__(self, client: Client, pods: NamespacedCopy[KubePod], owned: Callable[[str], KubePod | None]) -> None:
-        """``pods``: the informer that gets what was written; ``owned``: the pod of this UID, if a gang owns it."""
+    def __init__(
+        self, client: Client, pods: NamespacedCopy[KubePod], owned: Callable[[str], KubePod | None], url: str
+    ) -> None:
+        """Give it what it needs.
+
+        Args:
+            client: sends the patches.
+            pods: the informer that gets what was written.
+            owned: the pod of this UID, if a gang of this controller owns it.
+            url: of this controller's hub.
+        """
         self.leads = False
         """Whether this process leads."""
         self._client = client
         self._pods = pods
         self._owned = owned
+        self._url = url
         self._problem = ""
 
     async def run(self, ca: Callable[[], str], address: Callable[[], str | None]) -> NoReturn:
@@ -54,14 +65,14 @@ class ContactUpdater:
 
     async def _update(self, ca: str, address: str | None) -> None:
         owned = filter(None, map(self._owned, tuple(self._pods.items)))
-        stale = [(pod, contact) for pod in owned if (contact := _news(pod, ca, address)) is not None]
+        stale = [(pod, contact) for pod in owned if (contact := self._news(pod, ca, address)) is not None]
         if stale:
-            log.info("%d pods get the hub's new CA or address", len(stale))
+            log.info("%d pods get the hub's new URL, CA or address", len(stale))
         for at in range(0, len(stale), AT_ONCE):
             problems = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + AT_ONCE]))
             problem = next(filter(None, problems), "")
             if problem and problem != self._problem:
-                log.warning("pods can't get the hub's new CA or address now; this is tried again: %s", problem)
+                log.warning("pods can't get the hub's new URL, CA or address now; this is tried again: %s", problem)
             self._problem = problem
             if problem or not self.leads:
                 return
@@ -83,11 +94,12 @@ class ContactUpdater:
             self._pods.put(item)
         return ""
 
-
-def _news(pod: KubePod, ca: str, address: str | None) -> HubContact | None:
-    """What the pod must be told; None = nothing."""
-    told = pod.contact
-    if told is None or pod.pod.deleting or pod.pod.terminated:
-        return None
-    wanted = HubContact(ca, told.address if address is None else address)
-    return None if wanted == told else wanted
+    def _news(self, pod: KubePod, ca: str, address: str | None) -> HubContact | None:
+        """What the pod must be told; None = nothing."""
+        told = pod.contact
+        if told is None or pod.pod.deleting or pod.pod.terminated:
+            return None
+        if address is None:
+            address = told.address if told.url in {"", self._url} else ""  # Empty: of an older release.
+        wanted = HubContact(ca, self._url, address)
+        return None if wanted == told else wanted

@@ -2,8 +2,9 @@
 
 The rule: the native sidecar comes before the user's init containers, so it ends last and can report how the others
 ended. It conforms to the *restricted* Pod Security Standard and mounts none of the user's volumes. Only it has the
-token. As it starts, it copies the supervisor and ``gangclient`` to a shared volume, in a postStart hook: no other
-container starts before the hook is done. An init container of its own would cost each pod more than a second.
+token. As it starts, the supervisor copies itself and ``gangclient`` to a shared volume, in a postStart hook. No other
+container starts before the hook is done, so that must take milliseconds. An init container of its own would cost each
+pod more than a second.
 
 Only the sidecar writes to the shared volume, so its size has a limit, and the worker's container mounts it read-only.
 What that container writes itself is on a volume of its own. This one has no limit but those of the pod's ephemeral
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA, SIDECAR
+from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, SIDECAR
 from gangctl.cluster.kube.pod.reserved import (
     DIRECTORY,
     HUB_DIRECTORY,
@@ -27,8 +28,8 @@ from gangctl.cluster.kube.pod.reserved import (
 )
 from gangctl.cluster.kube.settings import KubeSettings
 
-EXECUTABLE: Final = "/opt/gangctl/supervisor"
-"""The supervisor in the sidecar's image (containers/sidecar.Containerfile)."""
+INSTALLER: Final = "/opt/gangctl/pod/supervisor"
+"""The supervisor in the sidecar's image (containers/sidecar.Containerfile), in the folder that it installs."""
 TOKEN_SECONDS: Final = 3600
 """Validity of a token; the kubelet renews it after four fifths of that time."""
 USER: Final = 65532
@@ -50,11 +51,10 @@ def sidecar_container(
     """The native sidecar. ``pod_security``: the security context of the template's pod."""
     environment = {
         "GANG_DIR": DIRECTORY,
-        "GANG_CONTROLLER": settings.url,
+        "GANG_CONTROLLER_FILE": f"{HUB_DIRECTORY}/url",
         "GANG_TOKEN_FILE": f"{HUB_DIRECTORY}/token",
         "GANG_ADDRESS_FILE": f"{HUB_DIRECTORY}/address",
         "GANG_CA_FILE": f"{HUB_DIRECTORY}/ca.crt",
-        "GANG_SERVER_NAME": settings.server_name,
         # The sidecar trusts that file only. Without this, aiohttp would load the system's certificates too: 2 MB.
         "SSL_CERT_FILE": "/dev/null",
     }
@@ -77,9 +77,7 @@ def sidecar_container(
         },
         "restartPolicy": "Always",
         "command": ["python3", "-m", "gangsidecar.agent"],
-        "lifecycle": {
-            "postStart": {"exec": {"command": ["python3", "-m", "gangsidecar.install", DIRECTORY, EXECUTABLE]}}
-        },
+        "lifecycle": {"postStart": {"exec": {"command": [INSTALLER, "install", DIRECTORY]}}},
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "volumeMounts": [
             {"name": SHARED_VOLUME, "mountPath": DIRECTORY},
@@ -94,7 +92,7 @@ def sidecar_volumes(settings: KubeSettings) -> list[dict[str, Any]]:
     The kubelet writes the files of the hub again when the token is renewed or an annotation changes.
     """
     token = {"audience": settings.audience, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
-    files = {"ca.crt": ANNOTATION_HUB_CA, "address": ANNOTATION_HUB_ADDRESS}
+    files = {"ca.crt": ANNOTATION_HUB_CA, "url": ANNOTATION_HUB_URL, "address": ANNOTATION_HUB_ADDRESS}
     items = [
         {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}} for path, name in files.items()
     ]

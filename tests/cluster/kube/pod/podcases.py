@@ -19,7 +19,7 @@ SETTINGS = KubeSettings(
     url="wss://gangctl.gangctl-system.svc:8443/v1/connect",
     server_name="gangctl.gangctl-system.svc",
 )
-CONTACT = HubContact("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "10.96.0.7")
+CONTACT = HubContact("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", SETTINGS.url, "10.96.0.7")
 RESTRICTED = """\
 securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}
 """
@@ -170,6 +170,11 @@ CASES = {
         "Spread over nodes as a preference, avoiding one node; the planned grace period is the pod's.",
         job(MINIMAL, "{placement: {strategy: Spread}, recovery: {plannedStopGracePeriodSeconds: 600}}"),
         CreatePod("worker-0", 1, ("node-7",)),
+    ),
+    "podgroup": Case(
+        "The pod of a later incarnation is in the group of the pods that were created together.",
+        job(MINIMAL, "gangScheduling: {type: PodGroup}", {"baseIncarnation": 2}),
+        CreatePod("worker-0", 3),
     ),
     "variables": Case(
         "The supervisor expands $(VAR) in commands, the kubelet in values of env.",

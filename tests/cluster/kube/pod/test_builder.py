@@ -222,3 +222,13 @@ def test_the_supervisor_gets_what_the_user_wrote(text: str, variables: dict[str,
 def test_the_supervisor_expands_a_command_as_the_kubelet_does(text: str, variables: dict[str, str]) -> None:
     """The kubelet doesn't know the variables of the attempt."""
     assert expand(kubelet(escape_dollars(text), {}), variables) == kubelet(text, variables)
+
+
+def test_a_template_with_a_group_of_its_own_is_refused_beside_that_of_the_gang() -> None:
+    roles = yaml.safe_load(MINIMAL)
+    roles[0]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
+    text = yaml.safe_dump(roles)
+    kept = built(Case("", job(text), CreatePod("worker-0", 0)))
+    assert kept["spec"]["schedulingGroup"] == {"podGroupName": "mine"}
+    with pytest.raises(Terminal, match=r"spec.roles\[0\].template.spec.schedulingGroup: gangctl sets it"):
+        built(Case("", job(text, "gangScheduling: {type: PodGroup}"), CreatePod("worker-0", 0)))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA
+from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA, ANNOTATION_HUB_URL
 from gangctl.cluster.kube.auth import service_address
 from gangctl.cluster.kube.pod import contact
 from tests.cluster.kube.fakeapi import FakeApi, status
-from tests.cluster.kube.livecluster import FIRST, GANG, NODE, LiveCluster, live_cluster
+from tests.cluster.kube.livecluster import FIRST, GANG, NODE, SETTINGS, LiveCluster, live_cluster
 from tests.cluster.kube.objects import pod
 from tests.wait import until_async
 
@@ -25,9 +25,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_address, "REFRESH_SECONDS", 0.02)
 
 
-def told(ca: str = "CA", address: str = "", **fields: Any) -> dict[str, Any]:
+def told(ca: str = "CA", address: str = "", url: str | None = SETTINGS.url, **fields: Any) -> dict[str, Any]:
+    """A pod that was told this; ``url`` None: by a release that told none."""
     annotations = {ANNOTATION_HUB_CA: ca, ANNOTATION_HUB_ADDRESS: address, "mine": "kept"}
-    return pod(metadata={"annotations": annotations}, **fields)
+    return pod(metadata={"annotations": annotations | ({} if url is None else {ANNOTATION_HUB_URL: url})}, **fields)
 
 
 def annotations_of(api: FakeApi, name: str = "g-worker-0-0") -> dict[str, str]:
@@ -92,6 +93,20 @@ async def test_a_new_leader_that_has_not_read_the_address_yet_leaves_it_to_the_p
     async with live_cluster(GANG, NODE, ("pods", told("OLD", "10.96.0.9"))) as live:
         live.cluster.begin_term()
         await has(live, "CA", "10.96.0.9")
+
+
+@pytest.mark.parametrize(("url", "address"), [("wss://other.svc:8443/v1/connect", ""), (None, "10.96.0.9")])
+async def test_a_pod_that_was_told_of_another_hub_learns_of_this_one_and_forgets_the_address_of_the_other(
+    monkeypatch: pytest.MonkeyPatch, url: str | None, address: str
+) -> None:
+    async def unread(_self: object) -> None:
+        return
+
+    monkeypatch.setattr(service_address.ServiceAddress, "_refresh", unread)
+    async with live_cluster(GANG, NODE, ("pods", told("CA", "10.96.0.9", url))) as live:
+        live.cluster.begin_term()
+        await until_async("it is told", lambda: annotations_of(live.api).get(ANNOTATION_HUB_URL) == SETTINGS.url)
+        assert annotations_of(live.api)[ANNOTATION_HUB_ADDRESS] == address
 
 
 @pytest.mark.parametrize("leads", [False, True])
