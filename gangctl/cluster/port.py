@@ -14,9 +14,11 @@ from typing import Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
+from gangctl.core.facts.queue import Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,11 @@ class UnreadableGang:
 class Cluster(Protocol):
     """One cluster. A gang is identified by its UID: a second one of the same name is another gang."""
 
-    @property
-    def listening_since(self) -> float:
-        """Since when all watches have been fresh without a break, in seconds since the epoch."""
+    def listening_since(self, uid: str) -> float:
+        """Since when the gang has been watched without a break, in seconds since the epoch.
+
+        Another controller may have managed the gang before: its members can't have been heard here at that time.
+        """
 
     def exists(self, uid: str) -> bool:
         """Whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""
@@ -116,6 +120,9 @@ class Cluster(Protocol):
         quotas and policies change without the gang.
         """
 
+    def queue(self, uid: str) -> Queue:
+        """What the queue says that the gang names."""
+
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
 
@@ -138,6 +145,9 @@ class Cluster(Protocol):
 
     async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
         """Delete a pod with its grace period; no effect if it is gone, is terminating, or has another UID."""
+
+    async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
+        """Change the gang's Workload; no effect if that was done."""
 
     async def delete_gang(self, job: GangJob) -> None:
         """Delete the gang and with it its pods; no effect if it is gone or has another UID."""

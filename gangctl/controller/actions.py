@@ -28,6 +28,7 @@ from gangctl.controller.backoff import Backoff
 from gangctl.core.lifecycle.failing import failing
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import Telemetry
 
@@ -37,9 +38,9 @@ AT_ONCE: Final = 32
 """Requests of one kind for one gang at once."""
 SLOTS: Final = 128
 """Requests for all gangs at once: at most half of them for one namespace, and a quarter for one gang."""
-KINDS: Final = (CreatePod, DeletePod, DeleteGang)
+KINDS: Final = (TellQueue, CreatePod, DeletePod, DeleteGang)
 
-ClusterAction = CreatePod | DeletePod | DeleteGang
+ClusterAction = TellQueue | CreatePod | DeletePod | DeleteGang
 
 
 class Actions:
@@ -137,6 +138,8 @@ class Actions:
         self._under_way.add(target)
         try:
             match action:
+                case TellQueue():
+                    await self._cluster.tell_queue(job, action)
                 case CreatePod():
                     await self._cluster.create_pod(job, action)
                 case DeletePod():
@@ -181,6 +184,8 @@ def is_first_start(status: Status) -> bool:
 def _target(action: ClusterAction) -> Hashable:
     """What the action is done to: the same for two that differ in how it is done."""
     match action:
+        case TellQueue():
+            return TellQueue
         case CreatePod():
             return CreatePod, action.member, action.incarnation
         case DeletePod():

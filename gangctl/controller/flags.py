@@ -22,6 +22,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LARGEST_PORT: Final = 65535
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
+QUEUED: Final = "whether a GangJob with the label kueue.x-k8s.io/queue-name waits until Kueue admits it"
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
 
@@ -99,6 +100,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             namespace=found.namespace,
             name=found.name,
             watch_namespaces=found.watch_namespaces,
+            selector=found.selector,
             sidecar_image=found.sidecar_image,
             sidecar_image_pull_policy=found.sidecar_image_pull_policy,
             sidecar_resources=found.sidecar_resources,
@@ -106,6 +108,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             sidecar_pull_secrets=found.sidecar_pull_secrets,
             tls_secret=found.tls_secret,
             audience=found.audience,
+            kueue=found.kueue == "true",
             url=url,
             server_name=server_name,
         ),
@@ -146,8 +149,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     gangs = parser.add_argument_group("gangs and their pods")
     watched = "the only namespaces whose GangJobs it controls, separated by commas; all if empty"
     add(gangs, "--watch-namespaces", "GANGCTL_WATCH_NAMESPACES", "", watched, type=_namespaces)
-    image = "the image of gangctl's containers in the pods"
-    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", "", image)
+    selector = "label selector of the only GangJobs that it controls, as kubectl takes it; all if empty"
+    add(gangs, "--selector", "GANGCTL_SELECTOR", "", selector, type=str.strip)
+    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", "", "the image of gangctl's containers in the pods")
     policies = ("Always", "IfNotPresent", "Never")
     policy = "the pull policy of that image"
     add(
@@ -160,6 +164,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(gangs, "--sidecar-security-context", "GANGCTL_SIDECAR_SECURITY_CONTEXT", "{}", context, type=_object)
     secrets = "pull secrets for that image in the namespaces of gangs, separated by commas"
     add(gangs, "--sidecar-pull-secrets", "GANGCTL_SIDECAR_PULL_SECRETS", "", secrets, type=_names)
+    add(gangs, "--kueue", "GANGCTL_KUEUE", "false", QUEUED, choices=("true", "false"))
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(
         gangs,

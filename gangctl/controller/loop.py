@@ -157,8 +157,9 @@ class Loop:
             heard=self._hub.heard(uid),
             lost_nodes=self._cluster.lost_nodes(),
             scanned=self._hub.scanned(uid),
-            listening_since=self._cluster.listening_since,
+            listening_since=self._cluster.listening_since(uid),
             refused=self._cluster.pod_rejections(uid),
+            queue=self._cluster.queue(uid),
         )
 
 

@@ -27,8 +27,11 @@ TLS_BUFFER_BYTES: Final = 8 * 1024
 """The read buffer of a connection. asyncio's own 256 KiB would be a gigabyte for four thousand connections."""
 BACKLOG: Final = 4096
 """Connections that may wait in the kernel: all members dial at once after a controller has restarted."""
-ACCEPTED_AT_ONCE: Final = 32
-"""How many of those the event loop accepts in one go, before it does anything else."""
+ACCEPTED_AT_ONCE: Final = 8
+"""How many of those the event loop accepts in one go, before it does anything else. A handshake takes milliseconds:
+what is begun must be finished first, or, with a thousand begun at once, none would be finished in time."""
+_ESTABLISHED: Final = 1
+"""The first byte of TCP_INFO: neither side has closed."""
 
 
 class PendingConnections:
@@ -45,6 +48,10 @@ class PendingConnections:
     def enter(self, connection: object, transport: asyncio.Transport) -> bool:
         """Add a new connection, and return whether there was room for it."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
+        if _has_hung_up(transport):
+            text = "it hung up before its turn came: more clients dial than can be served"
+            self._refusals.add(ConnectionRefusal.TOO_SLOW, address, text)
+            return False
         if len(self._pending) >= self._limit():
             worst = max(self._by_address, key=lambda one: len(self._by_address[one]))
             text = f"more than {self._limit()} connections at once are not admitted yet"
@@ -124,12 +131,15 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def http_logger(name: str, refusals: RefusalLog) -> logging.Logger:
-    """A logger for aiohttp without errors that are only a client's bad request: those are counted."""
+    """A logger for aiohttp without errors that are only a client's: those are counted."""
 
     def keep(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, HttpProcessingError):
             refusals.add(ConnectionRefusal.NO_REQUEST, "a client", f"it sent no HTTP request: {error.message!r:.100}")
+            return False
+        if isinstance(error, ConnectionResetError):
+            refusals.add(ConnectionRefusal.TOO_SLOW, "a client", "it hung up before it was answered")
             return False
         return True
 
@@ -138,6 +148,15 @@ def http_logger(name: str, refusals: RefusalLog) -> logging.Logger:
         logger.removeFilter(one)
     logger.addFilter(keep)
     return logger
+
+
+def _has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the client has gone while its connection waited in the kernel.
+
+    A handshake with it would be work for nothing, which makes the next ones wait until they hang up too.
+    """
+    found = transport.get_extra_info("socket")
+    return found is not None and found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
 
 
 @dataclass(frozen=True, slots=True)

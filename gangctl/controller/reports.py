@@ -6,12 +6,14 @@ and even its pod, until no decision needs it any more (:meth:`ReportStore.prune`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import Enum, StrEnum, auto
+from operator import attrgetter
 
 from gangctl.core.facts.world import Heard
-from gangsidecar.wire import Report, Scanned
+from gangsidecar.wire import End, Loaded, Progress, Report, Request, Scanned
 
 
 class ReportChange(Enum):
@@ -61,7 +63,7 @@ class ReportStore:
         before, after = substance(known.report), substance(report)
         if before == after:
             return ReportChange.NONE
-        return ReportChange.STEP if _without_step(before) == _without_step(after) else ReportChange.STATE
+        return ReportChange.STEP if before[:-1] == after[:-1] else ReportChange.STATE
 
     def add_scanned(self, gang: str, scanned: Scanned) -> ReportChange:
         """Take the answer to a scan."""
@@ -102,21 +104,29 @@ class ReportStore:
         self._scanned.pop(gang, None)
 
 
-def substance(report: Report) -> Report:
-    """The report without sequence number, clock and ages, which change all the time."""
-    return replace(
-        report,
-        seq=0,
-        sent_ms=0,
-        phase_age_ms=0,
-        ends=tuple(replace(end, age_ms=0) for end in report.ends),
-        progress=None if report.progress is None else replace(report.progress, age_ms=0, first_age_ms=None),
-        request=None if report.request is None else replace(report.request, age_ms=0),
-        loaded=None if report.loaded is None else replace(report.loaded, age_ms=0),
+def substance(report: Report) -> tuple[object, ...]:
+    """What a report says, without sequence number, clock and ages, which change all the time; the step comes last.
+
+    It is made for each report that arrives, so nothing is copied.
+    """
+    progress, request, loaded = report.progress, report.request, report.loaded
+    return (
+        _of_report(report),
+        tuple(map(_of_end, report.ends)),
+        None if request is None else _of_request(request),
+        None if loaded is None else _of_loaded(loaded),
+        None if progress is None else _of_progress(progress),
+        None if progress is None else progress.step,
     )
 
 
-def _without_step(substance: Report) -> Report:
-    """The same without the step. The first progress, another attempt and another phase still make a difference."""
-    progress = substance.progress
-    return substance if progress is None else replace(substance, progress=replace(progress, step=0))
+def _all_but(kind: type, *left_out: str) -> Callable[[object], object]:
+    """Gives the values of all fields but these."""
+    return attrgetter(*(one.name for one in fields(kind) if one.name not in left_out))
+
+
+_of_report = _all_but(Report, "seq", "sent_ms", "phase_age_ms", "ends", "progress", "request", "loaded")
+_of_end = _all_but(End, "age_ms")
+_of_request = _all_but(Request, "age_ms")
+_of_loaded = _all_but(Loaded, "age_ms")
+_of_progress = _all_but(Progress, "age_ms", "first_age_ms", "step")

@@ -101,7 +101,8 @@ class Machine:
         watching = asyncio.create_task(self.cluster.watch(self.changes.append))
         try:
             await until_async(
-                "the cluster watches", lambda: self.cluster.listening_since or (watching.done() and watching.result())
+                "the cluster watches",
+                lambda: self.cluster.listening_since("") or (watching.done() and watching.result()),
             )
             yield self.cluster
         finally:

@@ -14,9 +14,11 @@ from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import GangIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 from gangctl.telemetry.port import Telemetry, TelemetryFanout
 from tests.controller.fake_sidecars import DirectiveFor, Served, Sidecar, held, job, report, served
 
@@ -32,8 +34,9 @@ class FakeCluster:
     before_write: Callable[[GangJob], object] = lambda _job: None
     """Called before a status is stored; what it raises is raised, what it returns is awaited if that is possible."""
     before_create: Callable[[CreatePod], object] = lambda _create: None
-    listening_since: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.time)
     refused: tuple[str, ...] = ()
+    queued: Queue = NO_QUEUE
     broken: dict[str, str] = field(default_factory=dict)
     """Gangs that can't be read: UID -> why."""
 
@@ -49,11 +52,17 @@ class FakeCluster:
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())
 
+    def listening_since(self, _uid: str) -> float:
+        return self.since
+
     def lost_nodes(self) -> dict[str, float]:
         return {}
 
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         return self.refused
+
+    def queue(self, _uid: str) -> Queue:
+        return self.queued
 
     async def authenticate(self, _token: str) -> Refusal:
         return Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
@@ -93,6 +102,9 @@ class FakeCluster:
         self.done.append(delete)
         uid = job.metadata.uid
         self.shown[uid] = tuple(replace(pod, deleting=pod.uid == delete.uid) for pod in self.shown[uid])
+
+    async def tell_queue(self, _job: GangJob, tell: TellQueue) -> None:
+        self.done.append(tell)
 
     async def delete_gang(self, job: GangJob) -> None:
         self.done.append(DeleteGang())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,18 +17,13 @@ from gangctl.controller import flags
 from gangctl.controller.kube import Controller
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import FakeApi, Fault
+from tests.ports import free_port
 from tests.wait import until_async
 
 T = TypeVar("T")
 QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
 ANY = ssl.create_default_context()
 ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass

@@ -46,7 +46,7 @@ async def test_the_brake_goes_on_for_all_gangs_and_off_again(caplog: pytest.LogC
         return Plan("nothing to do")
 
     world = FakeCluster(jobs={uid: gang(uid) for uid in GANGS}, shown={uid: (pod(uid),) for uid in GANGS})
-    began = world.listening_since
+    began = world.since
     async with running(world, decide) as here:
         await until_async("the brake is on", lambda: len(seen) == 3 and all(one.brake.since for one in seen.values()))
         assert min(one.listening_since for one in seen.values()) > began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -20,10 +21,19 @@ from tests.controller.fake_sidecars import MEMBERS, Served, Sidecar, job, report
 from tests.controller.flooding import GANG, largest
 from tests.wait import until_async
 
+log = logging.getLogger(__name__)
+
 FLOODERS = 6
 ROUNDS = 200
+MANY, FLOOD_SECONDS = 32, 10.0
+LONGEST_SECONDS = 1.0
+PACE_SECONDS = 0.05
+"""Between two reports of the other member; without it, it would flood as well."""
+BOUND_MIB = 96
+"""By how much the controller's process may grow: what each of many connections has in its buffers."""
 BOUND_SECONDS = 0.25
-"""Of 99 of 100 answers, on a machine that has other work as well. One largest report takes about 10 ms."""
+"""Of 99 of 100 answers, beside many pods of nine of ten, on a machine that has other work as well. One largest report
+takes about 10 ms."""
 
 
 async def known(token: str) -> MemberIdentity | Refusal:
@@ -33,9 +43,9 @@ async def known(token: str) -> MemberIdentity | Refusal:
 
 
 @asynccontextmanager
-async def flooded(here: Served) -> AsyncIterator[asyncio.StreamReader]:
-    """The flood, and what it prints."""
-    words = (sys.executable, "-m", "tests.controller.flooding", here.url, str(FLOODERS))
+async def flooded(here: Served, pods: int, *seconds: float) -> AsyncIterator[asyncio.StreamReader]:
+    """The flood of so many pods, for so many seconds, and what it prints."""
+    words = (sys.executable, "-m", "tests.controller.flooding", here.url, str(pods), *map(str, seconds))
     process = await asyncio.create_subprocess_exec(
         *words, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2], env=os.environ
     )
@@ -55,6 +65,11 @@ async def answer_seconds(member: Sidecar, number: int) -> float:
     return time.monotonic() - began
 
 
+def resident_mib() -> float:
+    """Memory of this process, in which the hub runs."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def test_the_reports_of_the_flood_are_the_largest_that_are_taken() -> None:
     text = largest(0).format(seq=1)
     assert 20_000 < len(text) <= wire.MAX_REPORT_BYTES
@@ -65,11 +80,50 @@ async def test_a_flood_of_one_namespace_delays_no_other_and_its_pods_are_told() 
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())
         member = await here.dial()
-        async with flooded(here) as printed:
+        async with flooded(here, FLOODERS) as printed:
             await until_async("the flood is paused", lambda: here.hub.intake.pauses[Owner.POD] > FLOODERS)
             seconds = sorted([await answer_seconds(member, number) for number in range(ROUNDS)])
             assert seconds[ROUNDS * 99 // 100] < BOUND_SECONDS, seconds[-10:]
             await until_async("a pod is closed", lambda: here.hub.refused[ConnectionRefusal.FLOODING], seconds=30)
             async with asyncio.timeout(10):
                 assert b"its pod floods the controller" in await printed.readline()
+        await session.close()
+
+
+async def test_thirty_two_pods_that_flood_delay_no_other_take_no_memory_and_lose_nothing() -> None:
+    """The delay is counted in processor time of this process, so that other work on the machine does not count."""
+    async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
+        here.hub.publish(job())
+        member = await here.dial()
+        await answer_seconds(member, 0)
+        before, most, seconds, newest = resident_mib(), 0.0, list[float](), dict[str, int]()
+
+        async def read(printed: asyncio.StreamReader) -> None:
+            while len(newest) < MANY:
+                at, _, seq = (await printed.readline()).decode().partition(" ")
+                if at.isdecimal():
+                    newest[f"flood-{at}"] = int(seq)
+
+        async with flooded(here, MANY, FLOOD_SECONDS) as printed:
+            await until_async("all of them flood", lambda: len(here.hub.heard(GANG)) == MANY, seconds=60)
+            reading = asyncio.create_task(read(printed))
+            while not reading.done():
+                began = time.process_time()
+                await answer_seconds(member, len(seconds) + 1)
+                seconds.append(time.process_time() - began)
+                most = max(most, resident_mib())
+                await asyncio.sleep(PACE_SECONDS)
+            await reading
+            seconds.sort()
+            median, p90, longest = seconds[len(seconds) // 2], seconds[len(seconds) * 9 // 10], seconds[-1]
+            text = "%d answers beside the flood of %d pods: p50 %.0f ms, p90 %.0f ms, longest %.0f ms; %.0f MiB more"
+            log.info(text, len(seconds), MANY, median * 1000, p90 * 1000, longest * 1000, most - before)
+            assert p90 < BOUND_SECONDS, seconds
+            assert longest < LONGEST_SECONDS, "a full garbage collection may come on top"
+            assert most - before < BOUND_MIB
+
+            def are_heard() -> bool:
+                return {one.report.pod: one.report.seq for one in here.hub.heard(GANG)} == newest
+
+            await until_async("the newest report of each is taken", are_heard, seconds=60)
         await session.close()

@@ -17,7 +17,8 @@ from aiohttp import web
 from gangctl.controller import flags
 from gangctl.controller.kube import main
 from tests.cluster.kube.fakeapi import serving, status
-from tests.controller.replicas import QUICK, about, free_port, holder, replica, until_answered
+from tests.controller.replicas import QUICK, about, holder, replica, until_answered
+from tests.ports import free_port
 from tests.wait import until_async
 
 SIDECAR = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
@@ -178,10 +179,12 @@ def test_the_environment_sets_the_defaults_of_flags(monkeypatch: pytest.MonkeyPa
     environment["GANGCTL_SIDECAR_RESOURCES"] = '{"requests": {"cpu": "10m"}}'
     environment["GANGCTL_SIDECAR_SECURITY_CONTEXT"] = '{"runAsUser": 1000}'
     environment |= {"GANGCTL_WATCH_NAMESPACES": "a, b,a", "GANGCTL_SIDECAR_PULL_SECRETS": "one,two"}
+    environment |= {"GANGCTL_SELECTOR": "team in (a, b),!mine"}
     environment |= {"GANGCTL_TLS_SECRET": "hub", "GANGCTL_METRICS_SECURE": "false"}
     monkeypatch.setattr(os, "environ", environment)
     found = flags.parse(["--name", "other"])
     assert found.settings.watch_namespaces == ("a", "b")
+    assert found.settings.selector == "team in (a, b),!mine"
     assert found.settings.sidecar_security_context == {"runAsUser": 1000}
     assert found.settings.sidecar_pull_secrets == ("one", "two")
     assert (found.settings.tls_secret, found.metrics_secure) == ("hub", False)

@@ -17,7 +17,8 @@ from gangctl.controller.metrics import MetricsServer, Security
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
 from tests.cluster.kube.fakeapi import serving, status
-from tests.controller.replicas import ANY, free_port, replica, until_answered
+from tests.controller.replicas import ANY, replica, until_answered
+from tests.ports import free_port
 from tests.telemetry.gangs import gang, incident, later
 from tests.telemetry.samples import FakeSources
 
@@ -102,7 +103,7 @@ async def test_a_scrape_needs_a_token_of_a_user_who_may_get_the_metrics() -> Non
 
 
 async def test_a_right_that_was_taken_away_ends_with_the_cached_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangctl.cluster.kube.auth.request_authorizer.ALLOWED_SECONDS", 0.0)
+    monkeypatch.setattr("gangctl.cluster.kube.auth.reviews.ACCEPTED_SECONDS", 0.0)
     async with serving() as (api, _), aiohttp.ClientSession() as session:
         reviewer = Reviewer()
         api.faults.append(reviewer)

@@ -16,19 +16,23 @@ from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client, Rejected
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.cluster.kube.gang_writer import GangWriter
+from gangctl.cluster.kube.kueue.queues import Queues
 from gangctl.cluster.kube.pod.admission import PodAdmission
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.contact import ContactUpdater
 from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
 from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
+from gangctl.cluster.kube.pod.pod_group import PodGroups
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, UnreadableGang
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 
 MAX_TEMPLATE_BYTES: Final = 256 * 1024
 """A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""
@@ -51,22 +55,17 @@ class KubeCluster:
         self._ca = ca
         self._authenticator = authenticator
         self._changed: Callable[[str], None] = lambda _uid: None
-        self._informers = Informers(client, settings.watch_namespaces)
+        self._informers = Informers(client, settings.watch_namespaces, settings.selector)
         self._gang_writer = GangWriter(client, self._informers.gangs)
         self._pod_writer = PodWriter(client, self._informers.pods, self._build)
-        self._pod_admission = PodAdmission(
-            self._pod_writer.dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed
-        )
+        self._pod_admission = PodAdmission(self._dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed)
         self._disruption_budgets = DisruptionBudgets(client)
+        self._pod_groups = PodGroups(client)
         self._service_address = ServiceAddress(client, settings)
-        self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod)
+        self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod, settings.url)
         self._eligible_nodes = EligibleNodes()
         self._recorder = EventRecorder(client)
-
-    @property
-    def listening_since(self) -> float:
-        """Since when this process has led with fresh watches, without a break; now, while a watch is broken."""
-        return max(self._informers.synced_since, self.leading_since)
+        self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
 
     @property
     def has_synced(self) -> bool:
@@ -141,12 +140,16 @@ class KubeCluster:
         """All pods that the gang owns."""
         return tuple(one.pod for one in self._informers.pods_of(uid))
 
+    def listening_since(self, uid: str) -> float:
+        """Since when this process has led and watched this gang without a break; now, while a watch is broken."""
+        return max(self._informers.synced_since, self._informers.appeared(uid), self.leading_since)
+
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, or were deleted, and since when; see the port.
 
         What a watch shows while it is stale, or showed before this process led, counts from now on.
         """
-        since = self.listening_since
+        since = max(self._informers.synced_since, self.leading_since)
         return {name: max(at, since) for name, at in self._informers.lost.items()}
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
@@ -160,6 +163,17 @@ class KubeCluster:
             return (_TOO_LARGE.format(stored.template_bytes, MAX_TEMPLATE_BYTES),)
         return self._pod_admission.rejections(job)
 
+    def queue(self, uid: str) -> Queue:
+        """What the queue says that the gang names; none if this controller takes no notice of queues."""
+        stored = self._informers.stored(uid) if self._settings.kueue else None
+        return NO_QUEUE if stored is None else self._queues.queue(stored)
+
+    async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
+        """Change the gang's Workload; see the port."""
+        stored = self._informers.stored(job.metadata.uid)
+        if stored is not None:
+            await self._queues.tell(stored, job, tell)
+
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
         return await self._authenticator.authenticate(token, self._informers.pod, self._name_of)
@@ -172,6 +186,8 @@ class KubeCluster:
             tasks.create_task(self._pod_admission.run())
             tasks.create_task(self._recorder.run())
             tasks.create_task(self._service_address.run())
+            if self._settings.kueue:
+                tasks.create_task(self._queues.run())
             tasks.create_task(self._contact_updater.run(self._ca, lambda: self._service_address.address))
 
     async def refresh(self) -> None:
@@ -181,6 +197,7 @@ class KubeCluster:
             ClusterError: a list failed.
         """
         await self._informers.refresh()
+        await self._queues.refresh()
 
     async def write_status(self, job: GangJob, status: Status) -> GangJob:
         """Store the status; see the port."""
@@ -195,6 +212,7 @@ class KubeCluster:
         """
         await self._disruption_budgets.ensure(job)
         try:
+            await self._pod_groups.ensure(job)
             await self._pod_writer.create(job, create)
         except Terminal as error:
             words = error.message if isinstance(error, Rejected) else str(error)
@@ -219,6 +237,9 @@ class KubeCluster:
         uid = next((one.uid for one in self._informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
         self._recorder.record(gang, event, uid)
 
+    async def _dry_run(self, job: GangJob, role: str) -> str:
+        return await self._pod_groups.dry_run(job) or await self._pod_writer.dry_run(job, role)
+
     def _name_of(self, uid: str) -> tuple[str, str] | None:
         stored = self._informers.stored(uid)
         return None if stored is None else (stored.namespace, stored.name)
@@ -227,14 +248,31 @@ class KubeCluster:
         if uid not in self._informers.gangs.items:
             self._pod_admission.forget(uid)
             self._disruption_budgets.forget(uid)
+            self._pod_groups.forget(uid)
             self._eligible_nodes.forget(uid)
         self._changed(uid)
 
+    def _queue_changed(self, uid: str) -> None:
+        """A Workload has changed; without a UID: all of them are known now."""
+        for one in (uid,) if uid else self.uids():
+            self._changed(one)
+
     def _build(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
+        """The pod, on the nodes of its queue.
+
+        Raises:
+            Retryable: these nodes aren't known.
+        """
+        pod, stored = self._unplaced(job, create), self._informers.stored(job.metadata.uid)
+        if stored is None or not self._settings.kueue:
+            return pod
+        return self._queues.placed(stored, parse_member_name(create.member)[0], pod)
+
+    def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self._informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
         return build(job, create, self._settings, self._contact(), restart_all=restart_all)
 
     def _contact(self) -> HubContact:
-        return HubContact(self._ca(), self._service_address.address or "")
+        return HubContact(self._ca(), self._settings.url, self._service_address.address or "")

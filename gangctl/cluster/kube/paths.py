@@ -7,6 +7,7 @@ from typing import Final
 from gangctl.api.version import API_VERSION, PLURAL
 
 NODES: Final = "/api/v1/nodes"
+SCHEDULING: Final = "scheduling.k8s.io"
 
 
 def gangs(namespace: str = "") -> str:
@@ -37,6 +38,11 @@ def service(namespace: str, name: str) -> str:
 def pod_disruption_budgets(namespace: str) -> str:
     """PodDisruptionBudgets of a namespace."""
     return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")
+
+
+def pod_groups(version: str, namespace: str) -> str:
+    """PodGroups of a namespace, in a version of their API."""
+    return _in(f"/apis/{SCHEDULING}/{version}", namespace, "podgroups")
 
 
 def events(namespace: str) -> str:

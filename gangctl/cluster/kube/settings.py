@@ -17,6 +17,8 @@ class KubeSettings:
     """Prefix of the names of its Lease, Secret and Service. Two installations in one namespace need different ones."""
     watch_namespaces: tuple[str, ...] = ()
     """The only namespaces whose gangs it manages; none = all namespaces."""
+    selector: str = ""
+    """Label selector of the only gangs that it manages; empty = all of these namespaces."""
     sidecar_image: str
     """Image of the containers that gangctl adds to pods."""
     sidecar_image_pull_policy: str = "IfNotPresent"
@@ -30,7 +32,10 @@ class KubeSettings:
     """Name of the Secret that a user fills with the hub's certificates; empty = gangctl's own, NAME-tls."""
     audience: str = "gangctl.io"
     """Audience of the sidecars' tokens. A token for another audience is refused."""
+    kueue: bool = False
+    """Whether gangs that name a queue of Kueue wait for it."""
     url: str
-    """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``."""
+    """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``. It is told in a file, since another
+    controller may take over the gang."""
     server_name: str
     """Host name in the serving certificate, whichever address is dialled: ``gangctl.NAMESPACE.svc``."""

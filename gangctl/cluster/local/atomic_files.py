@@ -123,3 +123,16 @@ def locked(path: Path) -> Iterator[None]:
 
 def _stamp(found: os.stat_result) -> Stamp:
     return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file that is read line by line.
+
+    Raises:
+        Retryable: it can't be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise unwritable(path, error) from error

@@ -25,7 +25,7 @@ from gangctl.api.status import Status
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import atomic_files, pod_record
-from gangctl.cluster.local.atomic_files import Stamp, sync_folder, unwritable, write
+from gangctl.cluster.local.atomic_files import Stamp, append_line, sync_folder, unwritable, write
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.local_pod import LocalPod
@@ -35,9 +35,11 @@ from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import command, ignored
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
+from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import TellQueue
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,8 @@ class LocalCluster:
         self._tokens: dict[str, MemberIdentity] = {}
         self._starting = asyncio.Semaphore(CONCURRENT_STARTS)
         self._tasks: asyncio.TaskGroup | None = None
-        self._changed: Callable[[str], None] = _ignore
-        self.listening_since = 0.0
+        self._changed: Callable[[str], None] = lambda _uid: None
+        self._listening_since = 0.0
 
     def exists(self, uid: str) -> bool:
         """Whether the gang is stored; of one that can't be read any more, the last readable version counts."""
@@ -94,14 +96,21 @@ class LocalCluster:
         pods = () if gang is None else gang.pods.values()
         return tuple(pod.shown for pod in pods if pod.record.gang == uid)
 
+    def listening_since(self, _uid: str) -> float:
+        """Since when the state directory has been polled."""
+        return self._listening_since
+
     def lost_nodes(self) -> Mapping[str, float]:
         """None: this machine is the only node."""
         return {}
 
-    def pod_rejections(self, uid: str) -> tuple[str, ...]:
+    def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         """None: a gang that this machine can't run is rejected before it is stored."""
-        del uid
         return ()
+
+    def queue(self, _uid: str) -> Queue:
+        """None: this machine has no queues."""
+        return NO_QUEUE
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The member that the token belongs to."""
@@ -119,7 +128,7 @@ class LocalCluster:
         self._changed = changed
         async with asyncio.TaskGroup() as self._tasks:
             await self._poll()
-            self.listening_since = clock.now()
+            self._listening_since = clock.now()
             while True:
                 await asyncio.sleep(POLL_SECONDS)
                 await self._poll()
@@ -161,6 +170,10 @@ class LocalCluster:
         if pod is not None and pod.record.uid == delete.uid:
             await pod.delete(delete.grace_seconds)
 
+    async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
+        """Never wanted: no gang is in a queue here."""
+        raise Terminal(f"gang {job.metadata.name} is in no queue on this machine: {tell.verb}")
+
     async def delete_gang(self, job: GangJob) -> None:
         """Do nothing: `gangctl run` removes the gang."""
 
@@ -181,7 +194,7 @@ class LocalCluster:
             "member": event.member,
             "traceID": event.trace_id,
         }
-        await asyncio.to_thread(_append, found.store.folder.events, json.dumps(line))
+        await asyncio.to_thread(append_line, found.store.folder.events, json.dumps(line))
 
     def _store_pod(self, folder: GangFolder, job: GangJob, create: CreatePod) -> PodRecord:
         worker = command(job, create.member, os.environ)
@@ -299,15 +312,3 @@ def _refresh(gang: _Gang) -> None:
     newest = gang.store.newest
     if newest is not None and newest[1].metadata.uid == gang.job.metadata.uid:
         gang.job = newest[1]
-
-
-def _append(path: Path, line: str) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def _ignore(_uid: str) -> None:
-    """Do nothing: no caller watches yet."""

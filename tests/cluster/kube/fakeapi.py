@@ -1,6 +1,8 @@
 """A fake API server, for faults that a real one can't be made to have: errors, broken and silent streams, lost history.
 
-It stores objects, serves them in pages and by watches, and checks version and UID of writes. It knows no schema.
+It stores objects, serves them in pages and by watches, and checks version and UID of writes. It knows no schema. Of
+label selectors it knows ``key=value``, ``key!=value`` and ``!key``; to a watch, an object that is not selected any more
+is deleted, as with a real server.
 """
 
 from __future__ import annotations
@@ -34,6 +36,22 @@ def status(code: int, reason: str, message: str) -> web.Response:
     """An error as the API server sends it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return web.json_response({**body, "message": message}, status=code)
+
+
+def selects(selector: str, value: Object) -> bool:
+    """Whether a label selector selects the object. One of a mere key selects all: no test needs it."""
+    labels = value.get("metadata", {}).get("labels") or {}
+    for term in filter(None, selector.split(",")):
+        key, _, wanted = term.partition("=")
+        if key.startswith("!"):
+            if key[1:] in labels:
+                return False
+        elif key.endswith("!"):
+            if labels.get(key[:-1]) == wanted:
+                return False
+        elif wanted and labels.get(key) != wanted:
+            return False
+    return True
 
 
 @dataclass
@@ -151,6 +169,8 @@ class FakeApi:
         plural, namespace, name = match["plural"], match["namespace"] or "", match["name"]
         if request.method == "POST":
             return await self._create(request, plural, namespace)
+        if name is None and request.method == "DELETE":
+            return await self._delete_collection(request, plural, namespace)
         if name is None:
             return await (self._watch if "watch" in request.query else self._list)(request, plural, namespace)
         stored = self.objects.get((plural, namespace, name))
@@ -161,7 +181,12 @@ class FakeApi:
         return await self._change(request, stored, (plural, namespace, name))
 
     async def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
-        found = [one for key, one in self.objects.items() if key[0] == plural and namespace in {"", key[1]}]
+        selector = request.query.get("labelSelector", "")
+        found = [
+            one
+            for key, one in self.objects.items()
+            if key[0] == plural and namespace in {"", key[1]} and selects(selector, one)
+        ]
         limit, at = int(request.query.get("limit", 0)), int(request.query.get("continue", 0))
         part = found[at : at + limit] if limit else found
         metadata = {"resourceVersion": str(self._version)}
@@ -169,8 +194,20 @@ class FakeApi:
             metadata["continue"] = str(at + limit)
         return web.json_response({"metadata": metadata, "items": part})
 
+    async def _delete_collection(self, request: web.Request, plural: str, namespace: str) -> web.Response:
+        """Delete what a label selector of ``a=b`` and ``a!=b`` finds."""
+        for key, one in tuple(self.objects.items()):
+            labels = one["metadata"].get("labels", {})
+            terms = [term.partition("=") for term in request.query["labelSelector"].split(",")]
+            if key[:2] == (plural, namespace) and all(
+                (labels.get(label.removesuffix("!")) == value) != label.endswith("!") for label, _, value in terms
+            ):
+                await self.remove(*key)
+        return web.json_response({"kind": "Status", "status": "Success"})
+
     async def _watch(self, request: web.Request, plural: str, namespace: str) -> web.StreamResponse:
         at, cut = int(request.query["resourceVersion"]), self._cut
+        selector = request.query.get("labelSelector", "")
         if at < self.forgotten:
             return status(410, "Expired", "too old resource version")
         stream = web.StreamResponse()
@@ -178,13 +215,29 @@ class FakeApi:
         while self._cut == cut:
             for version, about, kind, value in self.history:
                 within = value.get("metadata", {}).get("namespace", namespace)  # A bookmark has none.
-                if version > at and about == plural and namespace in {"", within}:
-                    line = json.dumps({"type": kind, "object": value}, separators=(",", ":"))
+                shown = self._shown(selector, version, about, kind, value)
+                if version > at and about == plural and namespace in {"", within} and shown:
+                    line = json.dumps({"type": shown, "object": value}, separators=(",", ":"))
                     await stream.write(line.encode() + b"\n")
             at = self._version
             async with self._told:
                 await self._told.wait_for(lambda: self._version > at or self._cut != cut)  # noqa: B023 - awaited here
         return stream
+
+    def _shown(self, selector: str, version: int, plural: str, kind: str, value: Object) -> str:
+        """The type of the event for a watch with this selector; empty = it isn't sent."""
+        if not selector or kind == "BOOKMARK":
+            return kind
+        uid = value.get("metadata", {}).get("uid")
+        before = [
+            one
+            for at, about, _, one in self.history
+            if at < version and about == plural and one.get("metadata", {}).get("uid") == uid
+        ]
+        was, is_now = bool(before) and selects(selector, before[-1]), selects(selector, value)
+        if is_now:
+            return kind if was or kind == "DELETED" else "ADDED"
+        return "DELETED" if was else ""
 
     async def _create(self, request: web.Request, plural: str, namespace: str) -> web.Response:
         value = await request.json()

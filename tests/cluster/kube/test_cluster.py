@@ -31,7 +31,7 @@ async def test_no_object_is_shown_before_everything_was_listed() -> None:
         task = asyncio.create_task(one.cluster.watch(one.notified.append))
         await until_async("gangs and nodes are watched", lambda: api.watches() == 2)
         assert (one.cluster.gang(UID), one.notified, one.cluster.uids()) == (None, [], ())
-        assert one.cluster.listening_since == pytest.approx(time.time(), abs=1)
+        assert one.cluster.listening_since(UID) == pytest.approx(time.time(), abs=1)
         go_on.set()
         await until_async("the gang is notified", lambda: one.notified == [UID])
         assert one.names() == ["g-worker-0-0"]
@@ -125,9 +125,9 @@ async def test_a_lost_node_counts_from_when_this_leaders_own_fresh_watch_shows_i
 
 async def test_listening_since_does_not_change_over_a_short_break_of_a_watch() -> None:
     async with live_cluster(GANG) as one:
-        before = one.cluster.listening_since
+        before = one.cluster.listening_since(UID)
         one.cluster.leading_since = before + 5
-        assert one.cluster.listening_since == before + 5
+        assert one.cluster.listening_since(UID) == before + 5
         one.cluster.leading_since = 0.0
 
         async def away(_request: web.Request) -> web.Response:
@@ -138,7 +138,7 @@ async def test_listening_since_does_not_change_over_a_short_break_of_a_watch() -
         await until_async("the watch is broken", lambda: one.cluster.stale_seconds > 0)
         one.api.faults.clear()
         await until_async("the watch works", lambda: one.cluster.stale_seconds == 0)
-        assert one.cluster.listening_since == before
+        assert one.cluster.listening_since(UID) == before
 
 
 async def test_a_new_watch_shows_no_object_of_an_earlier_one() -> None:

@@ -8,7 +8,6 @@ ends within that time. The token must never be logged.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,10 +22,6 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.decoding import Raw
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-ALLOWED_SECONDS: Final = 60.0
-"""Time for which an allowed token is cached."""
-REFUSED_SECONDS: Final = 10.0
-"""Time for which a refused token is cached."""
 CONCURRENCY: Final = 1
 """Anyone on the network can ask, and the controller's own requests must not wait for theirs."""
 _SCHEME: Final = "bearer "
@@ -57,7 +52,7 @@ class RequestAuthorizer:
         self._client = client
         self._path = path
         self._verb = verb
-        self._reviews: Reviews[HttpRefusal | _Allowed] = Reviews(CONCURRENCY)
+        self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, _Allowed))
 
     async def refusal(self, authorization: str) -> HttpRefusal | None:
         """Why a request with this Authorization header is refused; None = it is allowed."""
@@ -66,13 +61,8 @@ class RequestAuthorizer:
             return HttpRefusal(
                 HTTPStatus.UNAUTHORIZED, f"send a bearer token of a user who may {self._verb} {self._path}"
             )
-
-        async def ask() -> tuple[HttpRefusal | _Allowed, float]:
-            found = await self._ask(token)
-            return found, ALLOWED_SECONDS if isinstance(found, _Allowed) else REFUSED_SECONDS
-
         try:
-            found = await self._reviews.find(hashlib.sha256(token.encode()).digest(), ask)
+            found = await self._reviews.find(token)
         except ClusterError as error:
             return HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token can't be reviewed now: {error}")
         return None if isinstance(found, _Allowed) else found

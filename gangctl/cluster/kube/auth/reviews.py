@@ -1,12 +1,14 @@
 """The answers of the API server to reviews of tokens and of access, each cached for a bounded time.
 
-The rule: an answer is asked for once while it is cached, and only a few reviews run at once. A client that shows new
-tokens all the time must not flood the API server: if too many reviews wait, the next ones are refused at once.
+The rule: an answer is asked for once while it is cached, a minute at most, and only a few reviews run at once. A client
+that shows new tokens all the time must not flood the API server: if too many reviews wait, the next ones are refused at
+once. No token is kept, only its hash.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,32 +21,38 @@ T = TypeVar("T")
 MAX_WAITING: Final = 500
 """Maximum number of reviews that wait or run."""
 MAX_CACHED: Final = 10_000
-
-Ask = Callable[[], Awaitable[tuple[T, float]]]
-"""Asks the API server; gives the answer, and the time in seconds for which it is cached.
-
-Raises:
-    ClusterError: there is no answer.
-"""
+ACCEPTED_SECONDS: Final = 60.0
+"""Time for which it is cached that a token is accepted."""
+REFUSED_SECONDS: Final = 10.0
+"""Time for which it is cached that a token is refused."""
 
 
 class Reviews(Generic[T]):
-    """Answers by a key that doesn't reveal the token, such as its hash."""
+    """Answers by token."""
 
-    def __init__(self, concurrency: int) -> None:
-        """``concurrency``: how many reviews run at once."""
+    def __init__(self, concurrency: int, ask: Callable[[str], Awaitable[T]], accepts: Callable[[T], bool]) -> None:
+        """A cache of answers that are never None.
+
+        Args:
+            concurrency: how many reviews run at once.
+            ask: asks the API server about a token; raises ClusterError if there is no answer.
+            accepts: whether an answer accepts the token.
+        """
         self._slots = asyncio.Semaphore(concurrency)
+        self._ask = ask
+        self._accepts = accepts
         self._waiting = 0
         self._cache: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
-        """By key: the answer, and until when (monotonic seconds) it is cached."""
+        """By the token's hash: the answer, and until when (monotonic seconds) it is cached."""
 
-    async def find(self, key: bytes, ask: Ask[T]) -> T:
+    async def find(self, token: str) -> T:
         """The cached answer, else a new one.
 
         Raises:
             Retryable: too many reviews wait.
-            ClusterError: what ``ask`` raises.
+            ClusterError: there is no answer.
         """
+        key = hashlib.sha256(token.encode()).digest()
         cached = self._cached(key)
         if cached is not None:
             return cached
@@ -56,9 +64,10 @@ class Reviews(Generic[T]):
                 cached = self._cached(key)  # Another request with this token may have been answered meanwhile.
                 if cached is not None:
                     return cached
-                found, seconds = await ask()
+                found = await self._ask(token)
         finally:
             self._waiting -= 1
+        seconds = ACCEPTED_SECONDS if self._accepts(found) else REFUSED_SECONDS
         self._cache[key] = found, time.monotonic() + seconds
         self._cache.move_to_end(key)
         while len(self._cache) > MAX_CACHED:

@@ -6,7 +6,6 @@ told to retry.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Final
 
@@ -20,10 +19,6 @@ from gangctl.cluster.kube.watch.decoding import Raw
 from gangctl.cluster.port import Refusal, RefusalReason
 
 PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
-ACCEPTED_SECONDS: Final = 60.0
-"""Time for which an accepted token is cached."""
-REFUSED_SECONDS: Final = 10.0
-"""Time for which a refused token is cached."""
 CONCURRENCY: Final = 8
 _USER: Final = "system:serviceaccount:"
 
@@ -72,21 +67,17 @@ class TokenReviewer:
     def __init__(self, client: Client, audience: str) -> None:
         self._client = client
         self._audience = audience
-        self._reviews: Reviews[TokenClaims | Refusal] = Reviews(CONCURRENCY)
+        self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, TokenClaims))
 
     async def review(self, token: str) -> TokenClaims | Refusal:
         """The API server's answer."""
-
-        async def ask() -> tuple[TokenClaims | Refusal, float]:
-            found = self._judged(await review_token(self._client, token, (self._audience,)))
-            return found, ACCEPTED_SECONDS if isinstance(found, TokenClaims) else REFUSED_SECONDS
-
         try:
-            return await self._reviews.find(hashlib.sha256(token.encode()).digest(), ask)
+            return await self._reviews.find(token)
         except ClusterError as error:
             return Refusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", retryable=True)
 
-    def _judged(self, status: TokenStatus) -> TokenClaims | Refusal:
+    async def _ask(self, token: str) -> TokenClaims | Refusal:
+        status = await review_token(self._client, token, (self._audience,))
         if not status.authenticated:
             return Refusal(RefusalReason.BAD_SIGNATURE, f"the API server doesn't accept the token: {status.error:.200}")
         if self._audience not in status.audiences:  # an authenticator that knows no audiences returns none

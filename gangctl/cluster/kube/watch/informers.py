@@ -54,10 +54,13 @@ class WatchHealth:
 class Informers:
     """The reflectors of the three kinds, and lookups in them."""
 
-    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
-        """``namespaces``: the only ones to watch; none = all namespaces."""
+    def __init__(self, client: Client, namespaces: Sequence[str] = (), selector: str = "") -> None:
+        """``namespaces``: the only ones to watch; none = all namespaces. ``selector``: of the labels of gangs."""
         self.gangs: NamespacedCopy[KubeGang] = NamespacedCopy(
-            namespaces, lambda one: Reflector(client, paths.gangs(one), GANGS, self._gang_changed, absent=NO_CRD)
+            namespaces,
+            lambda one: Reflector(
+                *(client, paths.gangs(one), GANGS, self._gang_changed), selector=selector, absent=NO_CRD
+            ),
         )
         self.pods: NamespacedCopy[KubePod] = NamespacedCopy(
             namespaces, lambda one: Reflector(client, paths.pods(one), PODS, self._pod_changed, selector=LABEL_UID)
@@ -78,6 +81,8 @@ class Informers:
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self._changed: Callable[[str], None] = lambda _uid: None
+        self._appeared: dict[str, float] = {}
+        """UID of a gang -> when it was first seen, as the clock has elapsed."""
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
         """By UID of the gang and of the pod: the pods with the times at which they were seen to change."""
         self._sorted: dict[str, tuple[KubePod, ...]] = {}
@@ -160,6 +165,11 @@ class Informers:
         found = self.stored(uid)
         return None if found is None else found.job
 
+    def appeared(self, uid: str) -> float:
+        """When the gang was first seen, in seconds since the epoch: made, or given to this controller. 0 = not yet."""
+        at = self._appeared.get(uid)
+        return 0.0 if at is None else clock.time_of(at)
+
     def stored(self, uid: str) -> KubeGang | None:
         """The GangJob, also if it can't be read; None if it is gone or is being deleted."""
         found = self.gangs.items.get(uid) if self.has_synced else None
@@ -192,6 +202,10 @@ class Informers:
         for one in (old, new):
             if one is not None:
                 self._sorted.pop(one.uid, None)
+        if new is None and old is not None:
+            self._appeared.pop(old.uid, None)
+        elif new is not None:
+            self._appeared.setdefault(new.uid, clock.elapsed())
         if new is not None and new.unreadable:
             log.error(
                 "gang %s/%s can't be read, so it is left alone, with its pods and connections: %s",

@@ -16,6 +16,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
     ANNOTATION_HUB_ADDRESS,
     ANNOTATION_HUB_CA,
+    ANNOTATION_HUB_URL,
     LABEL_INCARNATION,
     LABEL_INDEX,
     LABEL_ROLE,
@@ -32,8 +33,13 @@ from gangctl.core.facts.world import Device, Pod
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint with which an administrator marks a node as down, so that its pods no longer run."""
+
+CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
+"""The annotations of a contact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,14 @@ class HubContact:
 
     ca: str = ""
     """The authorities that it trusts, PEM."""
+    url: str = ""
+    """Which name its certificate has, and where it is dialled."""
     address: str = ""
     """IP address of the hub's Service; empty = not known."""
 
     def annotations(self) -> dict[str, str]:
         """The annotations."""
-        return {ANNOTATION_HUB_CA: self.ca, ANNOTATION_HUB_ADDRESS: self.address}
+        return dict(zip(CONTACT, (self.ca, self.url, self.address), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,10 @@ class KubeGang:
     deleting: bool = False
     template_bytes: int = 0
     """Size of its pod templates as JSON, all roles together."""
+    queue: str = ""
+    """The queue of Kueue that it names."""
+    priority_class: str = ""
+    """The priority class of Kueue that it names."""
 
 
 def _pod(raw: RawPod) -> KubePod:
@@ -164,7 +176,7 @@ def _contact(annotations: Mapping[str, str]) -> HubContact | None:
     if ANNOTATION_HUB_CA not in annotations:
         return None
     # The same for all pods, so it is kept once.
-    return HubContact(*(sys.intern(annotations.get(one, "")) for one in (ANNOTATION_HUB_CA, ANNOTATION_HUB_ADDRESS)))
+    return HubContact(*(sys.intern(annotations.get(one, "")) for one in CONTACT))
 
 
 def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
@@ -206,7 +218,16 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     except ValueError as error:
         return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
     stored, size = read.stored, read.template_bytes
-    return KubeGang(*names, stored.job, ignored=stored.ignored, deleting=deleting, template_bytes=size)
+    labels = metadata.labels
+    return KubeGang(
+        *names,
+        stored.job,
+        ignored=stored.ignored,
+        deleting=deleting,
+        template_bytes=size,
+        queue=labels.get(LABEL_QUEUE, ""),
+        priority_class=labels.get(LABEL_PRIORITY_CLASS, ""),
+    )
 
 
 def _too_deep(raw: dict[str, Any]) -> str:

@@ -252,6 +252,7 @@ class Reflector(Generic[T]):
         self._last_event_at = time.monotonic()
         is_news = _number(event.resource_version) > self._listed  # A list may be ahead of the watch.
         if is_news and event.item is not None:
+            self._deleted.pop(event.item.uid, None)  # A selector loses an object, and may show it again.
             self._keep(event.item)
         elif is_news and event.gone_uid:
             self.drop(event.gone_uid)

@@ -52,7 +52,7 @@ async def test_each_token_is_reviewed_once_a_minute_where_keys_are_not_published
     for _ in range(5):
         assert await auth.authenticate(shown) == WORKER
     assert auth.issuer.reviewed == [{"token": shown, "audiences": [AUDIENCE]}]
-    monkeypatch.setattr(token_review, "ACCEPTED_SECONDS", 0.0)
+    monkeypatch.setattr(reviews, "ACCEPTED_SECONDS", 0.0)
     assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
     assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
     assert len(auth.issuer.reviewed) in {2, 3}
