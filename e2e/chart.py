@@ -36,10 +36,16 @@ FULL: dict[str, Any] = {
     "commonLabels": {"cost-center": "42", "app.kubernetes.io/name": "another"},
     "serviceAccount": {"name": "restarter", "annotations": {"a": "b"}},
     "audience": "example.org",
+    "kueue": {"enabled": True},
     "leaderElection": {"leaseDurationSeconds": 60, "renewDeadlineSeconds": 40, "retryPeriodSeconds": 5},
     "hub": {
         "port": 9443,
-        "service": {"type": "LoadBalancer", "annotations": {"c": "d"}},
+        "service": {
+            "type": "LoadBalancer",
+            "annotations": {"c": "d"},
+            "ipFamilyPolicy": "PreferDualStack",
+            "ipFamilies": ["IPv4"],
+        },
         "tls": {"secretName": "from-cert-manager"},
     },
     "logFormat": "text",

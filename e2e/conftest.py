@@ -92,6 +92,18 @@ def gangctl_installed(cluster: Cluster, request: pytest.FixtureRequest) -> Itera
         installation.uninstall(cluster)
 
 
+@pytest.fixture
+def idle(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Installed]:
+    """The installed release without replicas, so that other releases may manage the gangs of its namespaces."""
+    words = ("-n", installation.NAMESPACE, "deployment", installation.RELEASE)
+    cluster.kubectl("scale", *words, "--replicas=0")
+    pods = ("-n", installation.NAMESPACE, "pod", "-l", "app.kubernetes.io/component=controller")
+    cluster.kubectl("wait", "--for=delete", *pods, "--timeout=60s")
+    yield gangctl_installed
+    cluster.kubectl("scale", *words, "--replicas=2")
+    cluster.kubectl("rollout", "status", *words, "--timeout=120s")
+
+
 @pytest.fixture(scope="session")
 def jaeger(cluster: Cluster, gangctl_installed: Installed) -> Jaeger:  # noqa: ARG001 - gangctl sends traces to it
     """The Jaeger with the traces of the installed gangctl."""

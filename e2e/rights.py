@@ -19,6 +19,8 @@ def used(call: Call) -> str:
     match = _PATH.fullmatch(call.path)
     if match is None:
         return f"{call.path} {call.method.lower()}"
+    if call.method == "DELETE" and match["name"] is None:
+        return f"{match['group'] or ''}/{match['plural']} deletecollection"
     read = "watch" if call.is_watch else "list" if match["name"] is None else "get"
     below = f"/{match['below']}" if match["below"] else ""
     return f"{match['group'] or ''}/{match['plural']}{below} {_VERBS.get(call.method, read)}"

@@ -80,7 +80,7 @@ def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendere
     own = [one for one in spec["volumes"] if one not in FULL["extraVolumes"]]
     assert [set(volume) - {"name"} for volume in own] == [{"emptyDir"}]
     assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] == 65532
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(spec["securityContext"])  # OpenShift assigns them
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert controller["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -119,6 +119,7 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "POD_IP": "status.podIP",
         "GANGCTL_NAME": "gangctl",
         "GANGCTL_WATCH_NAMESPACES": "",
+        "GANGCTL_SELECTOR": "",
         "GANGCTL_URL": "wss://gangctl.gangctl-system.svc:8443/v1/connect",
         "GANGCTL_AUDIENCE": "gangctl.io",
         "GANGCTL_SIDECAR_IMAGE": f"{REGISTRY}/gangctl/sidecar:{_version()}",
@@ -126,6 +127,7 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_SIDECAR_SECURITY_CONTEXT": "{}",
         "GANGCTL_SIDECAR_PULL_SECRETS": "",
         "GANGCTL_TLS_SECRET": "",
+        "GANGCTL_KUEUE": "false",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [

@@ -19,6 +19,7 @@ GANGS = {
     "/pods/status": "patch",
     "events.k8s.io/events": "create patch",
     "policy/poddisruptionbudgets": "get create patch",
+    "scheduling.k8s.io/podgroups": "get create deletecollection",
 }
 CLUSTER = {
     "/nodes": "list watch",
@@ -26,6 +27,12 @@ CLUSTER = {
     "authorization.k8s.io/subjectaccessreviews": "create",
     "/openid/v1/jwks": "get",
     "/.well-known/openid-configuration": "get",
+}
+KUEUE = {"kueue.x-k8s.io/workloads": "get list watch create delete", "kueue.x-k8s.io/workloads/status": "patch"}
+KUEUE_CLUSTER = {
+    "kueue.x-k8s.io/resourceflavors": "list watch",
+    "kueue.x-k8s.io/workloadpriorityclasses": "get",
+    "scheduling.k8s.io/priorityclasses": "get",
 }
 OWN = {
     "coordination.k8s.io/leases": "create",
@@ -43,6 +50,15 @@ def helm() -> Helm:
 
 def test_the_controller_has_exactly_these_rights(helm: Helm) -> None:
     assert _rights(helm.rendered()) == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN)}
+
+
+def test_the_controller_has_rights_on_kueues_objects_only_if_it_is_to_use_them(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"kueue": {"enabled": True}, "watchNamespaces": ["research"]}))
+    assert rights == {
+        EVERYWHERE: _listed(CLUSTER | KUEUE_CLUSTER),
+        "research": _listed(GANGS | KUEUE),
+        NAMESPACE: _listed(OWN),
+    }
 
 
 def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_a_token(helm: Helm) -> None:

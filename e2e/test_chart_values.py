@@ -60,6 +60,9 @@ def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     assert (environment["OTEL_TRACES_SAMPLER"], environment["OTEL_TRACES_SAMPLER_ARG"]) == ("traceidratio", "0.25")
     service = next(one for one in rendered.all("Service") if one["metadata"]["name"] == "gangctl")
     assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"c": "d"})
+    families = service["spec"]["ipFamilyPolicy"], service["spec"]["ipFamilies"]
+    assert families == ("PreferDualStack", ["IPv4"])
+    assert service["spec"]["ports"][0]["appProtocol"] == "kubernetes.io/wss"  # what a mesh must not take for plain HTTP
 
 
 def test_extra_env_replaces_a_variable_of_the_chart(helm: Helm) -> None:
@@ -98,6 +101,8 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"metrics": {"port": 8080}}, "/metrics/port"),
         ({"metrics": {"port": 8443}}, "hub.port and metrics.port are the same"),
         ({"hub": {"service": {"type": "ExternalName"}}}, "/hub/service/type"),
+        ({"hub": {"service": {"ipFamilyPolicy": "DualStack"}}}, "/hub/service/ipFamilyPolicy"),
+        ({"hub": {"service": {"ipFamilies": ["IPv6", "IPv6"]}}}, "/hub/service/ipFamilies"),
         ({"watchNamespaces": "a"}, "/watchNamespaces"),
         ({"watchNamespaces": ["a,b"]}, "/watchNamespaces/0"),
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),

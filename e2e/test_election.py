@@ -9,7 +9,6 @@ import asyncio
 import base64
 import json
 import signal
-import socket
 import ssl
 import sys
 import time
@@ -25,6 +24,7 @@ import pytest
 from e2e.api_proxy import ApiProxy, proxy
 from e2e.clusters import Cluster
 from e2e.installation import CRDS
+from tests.ports import free_port
 from tests.wait import until_async
 
 DURATION, DEADLINE, RETRY = 6, 4, 1
@@ -166,13 +166,6 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             await process.wait()
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 async def test_a_leader_that_gets_sigterm_hands_over_within_a_retry_period(election: Election) -> None:

@@ -7,7 +7,6 @@ import base64
 import http.client
 import json
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from gangctl.controller.metrics import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
+from tests.ports import free_port
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -93,13 +93,6 @@ def running() -> GangJob:
         accounted_time=time.time(),
         first_step=FirstStep(attempt=1, step=1, time=time.time()),
     )
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def get(host: str, port: int, accept: str = "") -> tuple[str, str]:

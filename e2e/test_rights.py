@@ -44,10 +44,12 @@ def test_a_finished_gang_goes_away_after_its_time_to_live(
 
 @pytest.fixture
 def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: str) -> Callable[[], None]:
-    """A gang that finds a disruption budget with a wrong number and is suspended; one that ends and goes away."""
+    """A gang that finds its PodGroup and a disruption budget with a wrong number, is suspended and gets another
+    group; one that ends and goes away."""
 
     def do() -> None:
-        life = submit(sleepers("life", replicas=2, directory=str(shared_dir), suspend=True))
+        grouped = {"type": "PodGroup"}
+        life = submit(sleepers("life", replicas=2, directory=str(shared_dir), suspend=True, gangScheduling=grouped))
         life.until("it is suspended", lambda status: status.get("phase") == "Suspended")
         uid = life.read()["metadata"]["uid"]
         owner = {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "name": "life", "uid": uid, "controller": True}
@@ -58,6 +60,13 @@ def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: st
             "spec": {"minAvailable": 7, "selector": {"matchLabels": {"gangctl.io/uid": uid}}},
         }
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(budget))
+        group = {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": "life-0", "namespace": namespace, "ownerReferences": [owner]},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        }
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(group))
         life.patch(suspend=False)
         life.runs(1)
         told = f"{ANNOTATION_HUB_ADDRESS}=192.0.2.1"
@@ -66,6 +75,8 @@ def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: st
         cluster.watch(*pod, holds=lambda one: one["metadata"]["annotations"][ANNOTATION_HUB_ADDRESS] != "192.0.2.1")
         life.patch(suspend=True)
         life.until("it is suspended again", lambda status: status.get("phase") == "Suspended")
+        life.patch(suspend=False)
+        life.runs(2)
         submit(short("short", str(shared_dir)))
         cluster.kubectl("wait", "--for=delete", "gangjob/short", "-n", namespace, "--timeout=120s")
 

@@ -1,39 +1,51 @@
-"""A release for some namespaces controls the gangs in these, with rights in these alone."""
+"""A release for some namespaces controls the gangs in these, with rights in these alone.
+
+All of it runs as OpenShift's restricted-v2 would have it: the level restricted is enforced, and the cluster assigns a
+user that no image knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from e2e import installation
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, Kubectl, sleepers
-from e2e.installation import CHART, NAMESPACE, RELEASE, Installed
+from e2e.installation import CHART, RELEASE, Installed
 from tests.wait import until
 
 SECOND = "second"
+ASSIGNED = 1_000_690_000
+ENFORCE = "pod-security.kubernetes.io/enforce=restricted"
+OF_PODS = {
+    "runAsNonRoot": True,
+    "runAsUser": ASSIGNED,
+    "fsGroup": ASSIGNED,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+OF_CONTAINERS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-@pytest.fixture
-def idle(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Installed]:
-    """The installed release, which watches all namespaces, without replicas."""
-    words = ("-n", NAMESPACE, "deployment", RELEASE)
-    cluster.kubectl("scale", *words, "--replicas=0")
-    pods = ("-n", NAMESPACE, "pod", "-l", "app.kubernetes.io/component=controller")
-    cluster.kubectl("wait", "--for=delete", *pods, "--timeout=60s")
-    yield gangctl_installed
-    cluster.kubectl("scale", *words, "--replicas=2")
-    cluster.kubectl("rollout", "status", *words, "--timeout=120s")
+def restricted() -> dict[str, Any]:
+    """A gang that the level restricted admits: it has no folder of the host."""
+    made = sleepers("mine", replicas=2, directory="/unused")
+    spec = made["spec"]["roles"][0]["template"]["spec"]
+    spec |= {"securityContext": OF_PODS, "volumes": [{"name": "checkpoints", "emptyDir": {}}]}
+    spec["containers"][0]["securityContext"] = OF_CONTAINERS
+    return made
 
 
 @pytest.fixture
 def namespaces(cluster: Cluster) -> Iterator[list[str]]:
     """Three of them."""
     with ExitStack() as stack:
-        yield [stack.enter_context(cluster.namespace(f"watched-{name}")) for name in "abc"]
+        found = [stack.enter_context(cluster.namespace(f"watched-{name}")) for name in "abc"]
+        cluster.kubectl("label", "namespace", *found, ENFORCE)
+        yield found
 
 
 @pytest.fixture
@@ -42,21 +54,23 @@ def second(cluster: Cluster, idle: Installed, namespace: str, namespaces: list[s
     images = {"image": idle.controller, "sidecar.image": idle.sidecar}
     words = [word for value, name in images.items() for word in installation.image_values(value, name)]
     watched = ",".join(namespaces[:2])
+    cluster.kubectl("label", "namespace", namespace, ENFORCE)
     installation.helm(
         cluster,
         *("install", SECOND, str(CHART), "--namespace", namespace, "--wait", "--timeout=120s", *words),
         *("--set", f"watchNamespaces={{{watched}}},replicaCount=1,crds.enabled=false,rbac.aggregatedRoles=false"),
+        *("--set", f"podSecurityContext.runAsUser={ASSIGNED},podSecurityContext.fsGroup={ASSIGNED}"),
     )
     yield f"{SECOND}-{RELEASE}"
     installation.helm(cluster, "uninstall", SECOND, "--namespace", namespace, "--wait", "--timeout=120s")
 
 
 def test_a_release_for_two_namespaces_runs_the_gangs_in_these_and_no_others(
-    cluster: Cluster, kubectl: Kubectl, second: str, namespace: str, namespaces: list[str], shared_dir: Path
+    cluster: Cluster, kubectl: Kubectl, second: str, namespace: str, namespaces: list[str]
 ) -> None:
     gangs = [Gang(kubectl, one, "mine") for one in namespaces]
-    for at, gang in enumerate(gangs):
-        gang.apply(sleepers("mine", replicas=2, directory=str(shared_dir / str(at))))
+    for gang in gangs:
+        gang.apply(restricted())
     for gang in gangs[:2]:
         gang.runs(1)
     assert gangs[2].status == {}

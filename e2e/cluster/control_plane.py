@@ -28,6 +28,9 @@ COREFILE = """\
 }
 """
 
+GROUPS = "GenericWorkload=true"
+"""The feature gate of PodGroups, for the programs that know them."""
+
 OUTBOUND = (
     "add table ip outbound",
     "add chain ip outbound post { type nat hook postrouting priority srcnat ; }",
@@ -195,6 +198,9 @@ class ControlPlane:
                     "--authorization-mode=Node,RBAC",
                     "--enable-admission-plugins=NodeRestriction",
                     "--allow-privileged=true",
+                    f"--feature-gates={GROUPS}",
+                    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+                    "--enable-aggregator-routing=true",  # webhooks on this machine, which has no kube-proxy
                     *self.api_arguments,
                 ]
             case "kube-controller-manager":
@@ -206,9 +212,10 @@ class ControlPlane:
                     f"--flex-volume-plugin-dir={self.machine.here}/plugins",  # not in the host's /usr/libexec
                     "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
                     "--node-monitor-grace-period=12s",
+                    f"--feature-gates={GROUPS}",
                 ]
             case "kube-scheduler":
-                return self._client_of("kube-scheduler")
+                return [*self._client_of("kube-scheduler"), f"--feature-gates={GROUPS},GangScheduling=true"]
             case _:
                 return ["-conf", f"{pki}/Corefile"]
 

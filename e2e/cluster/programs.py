@@ -42,6 +42,22 @@ def ready(wanted: Collection[str] = ALL) -> Path:
     return folder
 
 
+def on_demand(name: str) -> tuple[Path, Path]:
+    """Build a program that no cluster needs, if it is missing: its file, and the folder with its module's manifests.
+
+    Raises:
+        Missing: there is no Go and no way to get one, or a build fails.
+    """
+    with versions.lock("programs"):
+        if not versions.built(name).exists():
+            _make([name])
+        path, _, version = versions.ON_DEMAND[name].partition("@")
+        with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
+            module = f"{path.partition('/cmd/')[0]}@{version}"
+            described = json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", module))
+    return versions.built(name), Path(described["Dir"])
+
+
 def _make(names: Collection[str]) -> None:
     if not names:
         return
@@ -51,7 +67,7 @@ def _make(names: Collection[str]) -> None:
         with timed(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
             _build_kubernetes(go, kubernetes)
     for name in names:
-        if package := versions.PROGRAMS.get(name):
+        if package := (versions.PROGRAMS | versions.ON_DEMAND).get(name):
             with timed(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
                 _build(go, name, package)
 
@@ -68,6 +84,12 @@ def _build(go: Path, name: str, package: str) -> None:
     path, _, version = package.partition("@")
     with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
         at = Path(work)
+        if name in versions.AS_THEY_ARE:
+            module, _, below = path.partition("/cmd/")
+            folder = json.loads(_run(go, at, "mod", "download", "-json", f"{module}@{version}"))["Dir"]
+            _run(go, Path(folder), "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
+            (at / name).rename(versions.built(name))
+            return
         (at / "go.mod").write_text(f"module build/{name}\n\ngo {_language(versions.GO)}\n")
         _run(go, at, "get", "-tool", f"{path}@{version}")
         _run(go, at, "mod", "tidy")

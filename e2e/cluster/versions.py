@@ -33,6 +33,14 @@ PROGRAMS = {
     "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one@v1.62.0",  # later ones need a module that no proxy has
 }
 """Program -> Go package and version. Kubernetes needs more than a line: programs.py."""
+ON_DEMAND = {
+    "jobset": "sigs.k8s.io/jobset@v0.11.0",
+    "scheduler-plugins": "sigs.k8s.io/scheduler-plugins/cmd/scheduler@v0.33.5",
+    "kueue": "sigs.k8s.io/kueue/cmd/kueue@v0.15.0",
+}
+"""The same for programs that no cluster needs: they are built when a benchmark or a test asks for them."""
+AS_THEY_ARE = ("scheduler-plugins",)
+"""Programs that need the replacements of their own go.mod, which count in no other module."""
 
 PACKAGES = (
     "ca-certificates",
@@ -69,7 +77,8 @@ def lock(what: str) -> Iterator[None]:
 
 def version(name: str) -> str:
     """The wanted version of a program."""
-    return PROGRAMS[name].rpartition("@")[2].removeprefix("v") if name in PROGRAMS else KUBERNETES
+    package = (PROGRAMS | ON_DEMAND).get(name)
+    return package.rpartition("@")[2].removeprefix("v") if package else KUBERNETES
 
 
 def built(name: str) -> Path:

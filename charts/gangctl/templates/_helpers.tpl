@@ -106,6 +106,19 @@ registry: nodes would take the image from a public one, where anyone might own t
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, create, patch]
+# Of gangs with spec.gangScheduling. deletecollection: the groups of earlier pods, by their labels.
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [get, create, deletecollection]
+{{- if .Values.kueue.enabled }}
+# The Workload of a gang that waits in a queue.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 {{- end }}
 
 {{/* For a Prometheus that finds pods by annotations: it sends no token. With a monitor, pods would be scraped twice. */}}
