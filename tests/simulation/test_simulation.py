@@ -17,7 +17,7 @@ from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
 from tests.simulation.parking import SCRIPTS_PARK
 from tests.simulation.seeds import PAUSES, Life, drawn
-from tests.simulation.setups import SMALL, setups
+from tests.simulation.setups import QUEUED, SMALL, setups
 from tests.simulation.universe import Universe, new_universe
 
 INJECTIONS = st.lists(
@@ -157,8 +157,8 @@ STRIKING = (
 
 
 def _worlds() -> Iterator[Universe]:
-    """Moments in the lives of two gangs."""
-    for setup in ("pair", "registered"):
+    """Moments in the lives of three gangs."""
+    for setup in ("pair", "registered", QUEUED):
         run = Run(new_universe(setups()[setup], plain()))
         for name in STRIKING:
             settle(run)
