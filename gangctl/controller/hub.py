@@ -80,7 +80,7 @@ class Hub:
         self._wake_later = wake_later
         self._leader = leader
         self._reports = ReportStore()
-        self._connections = Connections()
+        self.connections = Connections()
         self.intake = Intake()
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
         """By UID of the gang: the newest stored object, and the directives that follow from it."""
@@ -93,7 +93,7 @@ class Hub:
     @property
     def connected(self) -> int:
         """How many pods are connected."""
-        return len(self._connections)
+        return len(self.connections)
 
     @asynccontextmanager
     async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
@@ -106,7 +106,7 @@ class Hub:
             try:
                 yield url
             finally:
-                for connection in self._connections.all():
+                for connection in self.connections.all():
                     connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
 
     def end_term(self) -> None:
@@ -114,9 +114,9 @@ class Hub:
 
         Nothing that is still in a buffer is sent. The next term begins without reports.
         """
-        for connection in self._connections.all():
+        for connection in self.connections.all():
             connection.abort()
-        self._connections.clear()
+        self.connections.clear()
         self._jobs.clear()
         self._reports = ReportStore()
 
@@ -125,7 +125,7 @@ class Hub:
         while True:
             await asyncio.sleep(PING_SECONDS)
             self.intake.tidy()
-            in_slices(self._connections.all(), self._check)
+            in_slices(self.connections.all(), self._check)
 
     def _check(self, connection: Connection) -> None:
         """Ping the sidecar, and notice whether its supervisor is silent."""
@@ -139,7 +139,7 @@ class Hub:
         if uid in self._jobs and self._jobs[uid][0] is job:
             return
         self._jobs[uid] = job, self._directives(job)
-        in_slices(self._connections.of(uid), self._direct)
+        in_slices(self.connections.of(uid), self._direct)
 
     def withhold(self, gang: str) -> None:
         """The stored object can't be read: no directive follows from it. Connections and reports stay."""
@@ -147,7 +147,7 @@ class Hub:
 
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod. If the pod is not connected, a later plan asks again."""
-        connection = self._connections.get(action.pod)
+        connection = self.connections.get(action.pod)
         if connection is None or connection.identity.gang != gang or self._leader() is not None:
             return
         try:
@@ -171,7 +171,7 @@ class Hub:
         """The gang is gone: forget it, and close its connections."""
         self._jobs.pop(gang, None)
         self._reports.forget(gang)
-        for connection in self._connections.of(gang):
+        for connection in self.connections.of(gang):
             connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
     async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
@@ -197,7 +197,7 @@ class Hub:
         try:
             frame = await self._serve(connection)
         finally:
-            if self._connections.remove(connection):
+            if self.connections.remove(connection):
                 self._disconnect(identity)
         await connection.close(frame)
         return socket
@@ -205,7 +205,7 @@ class Hub:
     def _register(self, connection: Connection) -> None:
         """Make it the connection of its pod; an older one is closed."""
         identity = connection.identity
-        older = self._connections.add(connection)
+        older = self.connections.add(connection)
         if older is not None:
             self._refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
             older.close_soon(CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection"))
@@ -250,7 +250,7 @@ class Hub:
     def _take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
         """Take one message; returns why the connection is to be closed, if the message must not be sent."""
         sender = connection.identity
-        if self._connections.get(sender.pod) is not connection:
+        if self.connections.get(sender.pod) is not connection:
             # The connection was aborted or superseded: what was still in a buffer is not for the leader of now.
             self.stale[StaleReason.SUPERSEDED] += 1
             return None

@@ -28,6 +28,7 @@ from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
 from gangctl.controller import file_descriptors, flags, metrics
 from gangctl.controller.flags import Options
+from gangctl.controller.garbage import Garbage
 from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
@@ -117,6 +118,7 @@ class Controller:
         self._hub = Hub(
             self._cluster.authenticate, lambda job: Directives(job).of, self._wake, self._wake_later, self._leader
         )
+        self._garbage = Garbage(self._hub.connections)
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(
             Sources(
@@ -156,7 +158,8 @@ class Controller:
             self._metrics_server.serve(host, self._options.metrics_port),
             asyncio.TaskGroup() as tasks,
         ):
-            parts = (self._health.beat(), self._cluster.watch(self._wake), self._serve(ended))
+            watching = self._cluster.watch(self._wake)
+            parts = (self._health.beat(), self._garbage.collect(), watching, self._serve(ended))
             *background, serving = [tasks.create_task(part) for part in parts]
             await ended.wait()
             log.info("the controller ends; gangs keep running")
