@@ -3,7 +3,7 @@
 The rule: the status is written first. Directives, pods and events follow only from a status that is stored. Pods are
 created and deleted beside the rounds (``actions.py``): a round must not wait for a pod. The loop keeps no state: after
 a failure, a conflict or a crash, the next round decides again from what is stored and observed. A large gang must not
-keep the event loop from all others: its round takes several turns, and a pause as long as its decision took.
+keep the event loop from all others: its round takes several turns, and a pause several times as long as its decision.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
+PAUSE: Final = 3.0
+"""A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
+quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
 
 Decide = Callable[[float, GangJob, Observed], Plan]
 """The core: plans what to do about a gang at a time (seconds since the epoch)."""
@@ -78,7 +81,8 @@ class Loop:
                     self._wakes.begin(uid)
                     await self._count(uid)
                     pause = await self._round(uid, actions, decision_log)
-            await self._wakes.wait(uid, pause)
+            if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
+                await self._wakes.wait(uid, pause)
         actions.stop()
         self.brake.forget(uid)
         self.unreadable.forget(uid)
@@ -134,7 +138,7 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
-        await asyncio.sleep(decided - began)  # Its decisions take at most half of the loop's time, however much is new.
+        await asyncio.sleep(PAUSE * (decided - began))
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 
