@@ -103,6 +103,10 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"hub": {"service": {"type": "ExternalName"}}}, "/hub/service/type"),
         ({"hub": {"service": {"ipFamilyPolicy": "DualStack"}}}, "/hub/service/ipFamilyPolicy"),
         ({"hub": {"service": {"ipFamilies": ["IPv6", "IPv6"]}}}, "/hub/service/ipFamilies"),
+        (
+            {"hub": {"service": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6", "IPv4"]}}},
+            "/hub/service/ipFamilies",
+        ),
         ({"watchNamespaces": "a"}, "/watchNamespaces"),
         ({"watchNamespaces": ["a,b"]}, "/watchNamespaces/0"),
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 
@@ -150,3 +151,23 @@ async def test_an_action_that_fails_again_and_again_is_told_once() -> None:
     told = [(one.reason, one.member, one.message) for one in world.done if isinstance(one, Event)]
     text = "pod g-worker-0-0 can't be created, and it is tried again: another pod has the name g-worker-0-0 (2)"
     assert told == [("ActionFails", "worker-0", text)]
+
+
+async def test_a_gang_that_goes_while_a_round_is_repeated_is_forgotten() -> None:
+    world = FakeCluster()
+    woken: list[str] = []
+
+    def go(stored: GangJob) -> None:
+        del world.jobs[stored.metadata.uid]
+        here.wakes.wake(stored.metadata.uid)
+        woken.append(stored.metadata.uid)
+        raise Retryable("it has moved to another controller")
+
+    world.before_write = go
+    async with running(world, once) as here:
+        await until_async("its status can't be written", lambda: woken == ["uid-g"])
+        await until_async("its task has ended", lambda: "gang uid-g" not in _tasks())
+
+
+def _tasks() -> set[str]:
+    return {one.get_name() for one in asyncio.all_tasks()}

@@ -4,7 +4,8 @@ The rule: they are annotations of the pod, which the kubelet copies into files o
 a new CA reaches the pods that run, without a restart, and the pods of a gang that another controller has managed until
 now learn that this one does. Each pod that has other ones than a new pod would get is patched,
 by the leader alone and a few at a time. A patch names the pod's UID and goes to its ``status``, where the API server
-ignores a change of the spec: gangctl needs no right to change what a pod runs. A failure only delays it.
+ignores a change of the spec: gangctl needs no right to change what a pod runs. A failure only delays it, and pods that
+are refused must not delay others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -49,7 +51,8 @@ class ContactUpdater:
         self._pods = pods
         self._owned = owned
         self._url = url
-        self._problem = ""
+        self._has_problem = False
+        """Whether a pod could not be patched in the last round."""
 
     async def run(self, ca: Callable[[], str], address: Callable[[], str | None]) -> NoReturn:
         """Look at all pods again and again until cancelled.
@@ -68,14 +71,16 @@ class ContactUpdater:
         stale = [(pod, contact) for pod in owned if (contact := self._news(pod, ca, address)) is not None]
         if stale:
             log.info("%d pods get the hub's new URL, CA or address", len(stale))
+        random.shuffle(stale)  # In the same order, those that are refused would come first each time.
+        problems = list[str]()
         for at in range(0, len(stale), AT_ONCE):
-            problems = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + AT_ONCE]))
-            problem = next(filter(None, problems), "")
-            if problem and problem != self._problem:
-                log.warning("pods can't get the hub's new URL, CA or address now; this is tried again: %s", problem)
-            self._problem = problem
-            if problem or not self.leads:
-                return
+            some = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + AT_ONCE]))
+            problems += filter(None, some)
+            if all(some) or not self.leads:
+                break
+        if problems and not self._has_problem:
+            log.warning("pods can't get the hub's new URL, CA or address now; this is tried again: %s", problems[0])
+        self._has_problem = bool(problems)
 
     async def _patch(self, pod: KubePod, contact: HubContact) -> str:
         """Patch a pod; why it couldn't be done, or empty."""

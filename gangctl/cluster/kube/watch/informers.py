@@ -234,7 +234,8 @@ class Informers:
                 pods[new.uid] = _as_seen(new, old, shown)
             if not pods:
                 del self._pods_of[uid]
-            self._notify(uid)
+            if self.stored(uid) is not None:  # Else it is another controller's gang.
+                self._notify(uid)
         if new is not None and self.has_synced and new.pod.node and new.pod.node not in self._nodes_by_name:
             self._update_nodes()
 

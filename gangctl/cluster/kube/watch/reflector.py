@@ -72,7 +72,8 @@ class Reflector(Generic[T]):
         self._query = {"labelSelector": selector} if selector else {}
         self._absent = absent
         self._items: dict[str, T] = {}
-        self._deleted: dict[str, None] = {}
+        self._deleted: dict[str, int] = {}
+        """UID -> the version at which it was gone; 0 = not known."""
         self._version = ""
         """Version from which the watch continues; empty = list first."""
         self._listed = 0
@@ -151,7 +152,7 @@ class Reflector(Generic[T]):
 
     def drop(self, uid: str) -> None:
         """Remove an object that is known to be gone."""
-        self._remember_deleted(uid)
+        self._remember_deleted(uid, 0)
         self._seen_in.pop(uid, None)
         old = self._items.pop(uid, None)
         if old is not None:
@@ -185,8 +186,10 @@ class Reflector(Generic[T]):
             if uid not in found and not (self._seen_in.get(uid, 0) >= number and _is_after(item, version)):
                 self.drop(uid)
         for item in found.values():
-            # The list must not bring back an object whose deletion the watch has shown in the meantime.
-            if item.uid in deleted or item.uid not in self._deleted:
+            # The list must not bring back an object whose deletion the watch has shown in the meantime. What a selector
+            # has lost may be there again in a list that is newer.
+            gone = self._deleted.get(item.uid)
+            if item.uid in deleted or gone is None or 0 < gone < self._listed:
                 self._deleted.pop(item.uid, None)
                 self._keep(item, is_newest=self._seen_in.get(item.uid, 0) < number)
         return version
@@ -256,6 +259,7 @@ class Reflector(Generic[T]):
             self._keep(event.item)
         elif is_news and event.gone_uid:
             self.drop(event.gone_uid)
+            self._remember_deleted(event.gone_uid, _number(event.resource_version))
         self._version = event.resource_version or self._version
 
     def _keep(self, item: T, *, is_newest: bool = False) -> None:
@@ -267,8 +271,8 @@ class Reflector(Generic[T]):
         if old != item:
             self._changed(old, item)
 
-    def _remember_deleted(self, uid: str) -> None:
-        self._deleted[uid] = None
+    def _remember_deleted(self, uid: str, version: int) -> None:
+        self._deleted[uid] = version
         if len(self._deleted) > MAX_DELETED:
             del self._deleted[next(iter(self._deleted))]
 

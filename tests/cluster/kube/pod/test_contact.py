@@ -150,3 +150,18 @@ async def test_a_pod_of_another_uid_is_left_alone_and_a_failure_is_tried_again()
         live.ca = "NEW"
         await until_async("it was tried again", lambda: len(uids) > 1)
         assert set(uids) == {"uid-g-worker-0-0"}
+
+
+async def test_pods_that_are_refused_for_good_delay_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact, "AT_ONCE", 2)
+
+    async def refusing(request: web.Request) -> web.StreamResponse | None:
+        refused = request.method == "PATCH" and "worker-9" not in request.path
+        return status(422, "Invalid", "annotations: Too long") if refused else None
+
+    members = [("pods", told("OLD", member=f"worker-{at}")) for at in range(10)]
+    async with live_cluster(GANG, NODE, *members) as live:
+        live.api.faults.append(refusing)
+        live.cluster.begin_term()
+        await has(live, "CA", name="g-worker-9-0")
+        assert annotations_of(live.api, "g-worker-8-0")[ANNOTATION_HUB_CA] == "OLD"

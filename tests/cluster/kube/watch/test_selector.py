@@ -6,11 +6,13 @@ members that it could not hear for their end, and the one that loses it must not
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Conflict
@@ -116,3 +118,35 @@ async def test_a_gang_that_was_given_away_while_the_watch_was_broken_is_lost_wit
     red.api.faults.remove(fault)
     await until_async("one has it", lambda: others.cluster.exists(UID))
     await until_async("the other has lost it", lambda: not red.cluster.exists(UID))
+
+
+async def test_a_gang_that_leaves_and_comes_back_during_a_list_is_there(
+    both: tuple[LiveCluster, LiveCluster],
+) -> None:
+    red, others = both
+    arrived, listed, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> None:
+        if request.path.endswith("/gangjobs") and request.query.get("labelSelector") == "team=red":
+            arrived.set()
+            await (done if "watch" in request.query else listed).wait()
+
+    red.api.faults.append(slow)
+    refreshing = asyncio.create_task(red.cluster.refresh())
+    await arrived.wait()
+    await moved(red.api, "blue", others, red)
+    await red.api.cut()
+    await relabel(red.api, "red")
+    listed.set()
+    await refreshing
+    assert red.cluster.exists(UID)
+    done.set()
+
+
+async def test_pods_of_gangs_of_another_controller_wake_nothing(both: tuple[LiveCluster, LiveCluster]) -> None:
+    red, others = both
+    before = others.notified.count(UID)
+    await red.api.put("pods", pod(status={"phase": "Running"}))
+    await red.api.put("pods", pod(owner="n", label="uid-n", uid="uid-of-n", gang="n"))
+    await until_async("both have seen the pods", lambda: "uid-n" in others.notified and red.notified.count(UID) > 1)
+    assert others.notified.count(UID) == before
