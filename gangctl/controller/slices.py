@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 _T = TypeVar("_T")
-SLICE: Final = 64
+SLICE: Final = 128
 """So many members are served in one turn of the loop."""
 
 

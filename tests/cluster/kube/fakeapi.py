@@ -213,10 +213,11 @@ class FakeApi:
         stream = web.StreamResponse()
         await stream.prepare(request)
         while self._cut == cut:
-            for version, about, kind, value in self.history:
+            # A test may shorten the history while this is sent.
+            for version, about, kind, value in [one for one in self.history if one[0] > at and one[1] == plural]:
                 within = value.get("metadata", {}).get("namespace", namespace)  # A bookmark has none.
                 shown = self._shown(selector, version, about, kind, value)
-                if version > at and about == plural and namespace in {"", within} and shown:
+                if namespace in {"", within} and shown:
                     line = json.dumps({"type": shown, "object": value}, separators=(",", ":"))
                     await stream.write(line.encode() + b"\n")
             at = self._version
