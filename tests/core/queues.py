@@ -50,7 +50,7 @@ def deleted(world: World) -> None:
 
 def readable(world: World, *, known: bool) -> None:
     """Whether the controller can read it."""
-    world.queue = replace(world.queue, known=known)
+    world.queue = replace(world.queue, known=known, known_since=world.now if known else 0.0)
 
 
 def told(world: World, verb: QueueVerb) -> None:

@@ -57,7 +57,7 @@ class KubeCluster:
         self._changed: Callable[[str], None] = lambda _uid: None
         self._informers = Informers(client, settings.watch_namespaces, settings.selector)
         self._gang_writer = GangWriter(client, self._informers.gangs)
-        self._pod_writer = PodWriter(client, self._informers.pods, self._build)
+        self._pod_writer = PodWriter(client, self._informers.pods, self._build, self._unplaced)
         self._pod_admission = PodAdmission(self._dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed)
         self._disruption_budgets = DisruptionBudgets(client)
         self._pod_groups = PodGroups(client)
@@ -261,7 +261,7 @@ class KubeCluster:
         """The pod, on the nodes of its queue.
 
         Raises:
-            Retryable: these nodes aren't known.
+            Retryable: these nodes aren't known, or the queue doesn't admit the gang any more.
         """
         pod, stored = self._unplaced(job, create), self._informers.stored(job.metadata.uid)
         if stored is None or not self._settings.kueue:

@@ -42,6 +42,8 @@ class Queue:
     """The priority class of the queue that the gang names."""
     known: bool = True
     """Whether ``workload`` is known: not while it can't be read."""
+    known_since: float = 0.0
+    """Since when, in seconds since the epoch."""
     workload: Workload | None = None
     """None = the queue wasn't asked."""
 

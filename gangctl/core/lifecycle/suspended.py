@@ -8,12 +8,14 @@ may run.
 
 from __future__ import annotations
 
+from typing import Final
+
 from gangctl.api.changes import changed
 from gangctl.api.incident import LedgerEntry
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.awaiting import awaiting
 from gangctl.core.facts.gang import Gang
@@ -25,32 +27,38 @@ from gangctl.core.policy import checkpoints, pods, queueing, replacement, reques
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.summary import progressed
 
+_STAYS: Final = "attempt and restore point stay"
+_HOW_ON: Final = "change restartToken, or set suspend to true and back, to go on"
+
 
 def is_to_be_suspended(gang: Gang) -> bool:
     """Whether the user asks for it, the queue takes its quota back, or the roles aren't those of the pods."""
-    changed_roles = roles_hash(gang.spec.roles) != gang.status.roles_hash
-    return gang.spec.suspend or changed_roles or queueing.is_called_back(gang)
+    return _is_asked_for(gang) or queueing.is_called_back(gang)
+
+
+def _is_asked_for(gang: Gang) -> bool:
+    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
 
 
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
-    reason = Reason.SUSPENDED
+    reason, then = Reason.SUSPENDED, ""
     if gang.spec.suspend:
         asked = "spec.suspend is true"
     elif roles_hash(gang.spec.roles) != gang.status.roles_hash:
         asked = "the roles have changed"
+    elif gang.status.phase is GangPhase.HELD:  # It must not go on by itself, only because its quota comes back.
+        asked, then = queueing.called_back(gang), f"; it was Held: {_HOW_ON}"
     else:
         asked, reason = queueing.called_back(gang), Reason.QUEUED
-    because = (
-        f"{asked}; all workers stop, with the planned grace, and the pods are deleted; attempt and restore point stay"
-    )
+    because = f"{asked}; all workers stop, with the planned grace, and the pods are deleted; {_STAYS}{then}"
     status = transitions.suspend(gang, _stopped(gang))
-    return write(gang, status, reason, because, requeue_after=1.0)
+    return write(gang, changed(status, given_back=True) if then else status, reason, because, requeue_after=1.0)
 
 
 def give_back(gang: Gang, why: str) -> Plan:
     """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
-    because = f"suspended, its pods are deleted: {why}; change restartToken, or set suspend to true and back, to go on"
+    because = f"suspended, its pods are deleted: {why}; {_HOW_ON}"
     status = transitions.give_back(gang, _stopped(gang))
     return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
 
@@ -67,8 +75,9 @@ def suspended(gang: Gang) -> Plan:
     """Decide for a suspended gang: its pods go; when they are gone and nothing keeps it, it resumes."""
     status = checkpoints.remembered(gang, replacement.refreshed(gang, gang.status))
     if status is not gang.status:
-        return write(gang, status, Reason.SUSPENDED, gang.status.message, requeue_after=1.0)
-    if status.given_back and (is_to_be_suspended(gang) or requests.is_new(gang.spec, status)):
+        reason = Reason.QUEUED if queueing.is_told_waiting(gang.status) else Reason.SUSPENDED
+        return write(gang, status, reason, gang.status.message, requeue_after=1.0)
+    if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
         return write(
             gang, status, Reason.SUSPENDED, "suspended; its spec was changed so that it goes on", requeue_after=1.0

@@ -1,13 +1,14 @@
 """Deadlines: for how long a gang waits, and for what.
 
 The rule: each deadline is one moment, or None while it isn't counted. Time in which the gang is not at fault must not
-count: without a leader that listens, without a place in the cluster, or while the cluster refuses the pods.
+count: without a leader that listens, without a place in the cluster, while the cluster refuses the pods, or while it
+isn't known what its queue says.
 
 - active:      start_time + activeDeadlineSeconds, while the gang has pods
 - barrier:     max(begin of the phase, the deadline before, the end of a restart back-off, the leader listens for 60 s,
                every awaited pod is started, the silence of every awaited pod counts) + barrierTimeoutSeconds
-- replacement: max(the first replacement, the leader listens, pods are accepted, the silence of the pod counts)
-               + replacementTimeoutSeconds
+- replacement: max(the first replacement, the leader listens, pods are accepted, the queue is known, the silence of
+               the pod counts) + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
 
 When a pod must start and its worker must report is evidence of a fault: ``facts/faults.py`` has those deadlines.
@@ -61,8 +62,8 @@ def _back_off_time(gang: Gang) -> float:
 
 def replacement_timeout(gang: Gang) -> float | None:
     """When a replacement has taken too long: only while others wait for it, or when it failed before."""
-    accepted = admission.counts_since(gang)
-    if accepted is None or not (gang.replaced or gang.status.recreated):
+    accepted, queue = admission.counts_since(gang), gang.observed.queue
+    if accepted is None or not queue.known or not (gang.replaced or gang.status.recreated):
         return None
     since, gathers = [], gang.status.phase is GangPhase.GATHERING
     late = [gang.holders[place] for place, member in assign(gang).items() if member is None]
@@ -78,7 +79,7 @@ def replacement_timeout(gang: Gang) -> float | None:
             since.append(max(entry.since or entry.time, counts))
     if not since:
         return None
-    began = max(min(since), gang.observed.listening_since, accepted)
+    began = max(min(since), gang.observed.listening_since, accepted, queue.known_since)
     return began + gang.spec.recovery.replacement_timeout_seconds
 
 

@@ -66,8 +66,10 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     evicted = holds(conditions, "Evicted")
     admitted = holds(conditions, "Admitted") and not evicted
-    why = "" if admitted else _message(conditions, "Evicted" if evicted else "QuotaReserved")
-    if not admitted and not evicted and holds(conditions, "QuotaReserved"):
+    reserved = holds(conditions, "QuotaReserved")
+    # Once its quota is given back, Kueue says there why it isn't reserved again; the eviction is history by then.
+    why = "" if admitted else _message(conditions, "Evicted" if evicted and reserved else "QuotaReserved")
+    if not admitted and not evicted and reserved:
         why = _message(conditions, "Admitted") or "quota is reserved, and not all of its admission checks have passed"
     owner = next((one.uid for one in metadata.owner_references if one.controller and one.kind == KIND), "")
     return KubeWorkload(
@@ -81,7 +83,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
             roles_hash=annotations.get(ANNOTATION_ROLES_HASH, ""),
             priority_class=metadata.labels.get(LABEL_PRIORITY_CLASS, ""),
             admitted=admitted,
-            reserved=holds(conditions, "QuotaReserved"),
+            reserved=reserved,
             evicted=evicted,
             ready=holds(conditions, "PodsReady"),
             ended=holds(conditions, "Finished"),

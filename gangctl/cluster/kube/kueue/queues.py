@@ -11,11 +11,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID, member_name
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NotFound
 from gangctl.cluster.kube.kueue.projections import (
@@ -68,6 +70,10 @@ class Queues:
         self._flavors: Reflector[KubeFlavor] | None = None
         self._of_gang: dict[str, dict[str, KubeWorkload]] = {}
         """By UID of the gang and of the Workload."""
+        self._is_unread = False
+        """Whether what another leader wrote last could not be read."""
+        self._known_since: float | None = None
+        """Since when the Workloads are known, as the clock has elapsed; None while they aren't."""
 
     async def run(self) -> NoReturn:
         """Keep the reads fresh until cancelled. A Kueue that is missing is looked for."""
@@ -97,8 +103,26 @@ class Queues:
                 await one.listed.wait()
             self._workloads, self._flavors = workloads, flavors
             log.info("gangs can wait in queues: Kueue's API %s was found", self._version)
+            while True:
+                self._look()
+                await asyncio.sleep(LOOKING_SECONDS)
+                if self._is_unread:
+                    await self.refresh()
+
+    def _look(self) -> None:
+        """Notice that the Workloads can be read again, or no longer."""
+        is_known, was_known = self._can_be_read(), self._known_since is not None
+        if is_known != was_known:
+            self._known_since = clock.elapsed() if is_known else None
             self._changed("")
-        raise AssertionError("reflectors run until they are cancelled")
+
+    def _can_be_read(self) -> bool:
+        """A watch that is broken for a while is as any other; a Kueue that was removed is another matter."""
+        return (
+            self._workloads is not None
+            and not self._is_unread
+            and all(one.problem != NO_KUEUE for one in self._workloads.reflectors.values())
+        )
 
     async def _find(self) -> str:
         """The version of Kueue's API to speak, when Kueue is there."""
@@ -123,29 +147,41 @@ class Queues:
     async def refresh(self) -> None:
         """List the Workloads again, since the watch may not have shown what another leader wrote last.
 
-        Raises:
-            ClusterError: a list failed.
+        They are unknown if that fails. Gangs that name no queue must not wait for it.
         """
-        for one in () if self._workloads is None else self._workloads.reflectors.values():
-            await one.refresh()
+        try:
+            for one in () if self._workloads is None else self._workloads.reflectors.values():
+                await one.refresh()
+        except ClusterError as error:
+            if not self._is_unread:
+                log.warning("gangs that name a queue wait: %s", error)
+            self._is_unread = True
+        else:
+            self._is_unread = False
+        self._look()
 
     def queue(self, gang: KubeGang) -> Queue:
         """What the queue says that the gang names."""
         found = self._workload(gang)
         if not gang.queue and found is None:
             return NO_QUEUE
-        known = self._workloads is not None
-        return Queue(gang.queue, gang.priority_class, known, None if found is None else found.workload)
+        known = self._known_since is not None and self._can_be_read()
+        since = 0.0 if self._known_since is None else clock.time_of(self._known_since)
+        return Queue(gang.queue, gang.priority_class, known, since, None if found is None else found.workload)
 
     def placed(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod, on the nodes of the gang's quota; unchanged if it has none, or names no queue.
+        """The pod, on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
 
         Raises:
-            Retryable: the nodes of its quota aren't known.
+            Retryable: it has no quota any more, or the nodes of its quota aren't known.
         """
+        if not gang.queue:
+            return pod
         found = self._workload(gang)
-        place = None if found is None or not found.workload.admitted else found.places.get(role)
-        if not gang.queue or place is None:
+        if found is None or not found.workload.admitted:
+            raise Retryable(f"queue {gang.queue} doesn't admit the gang any more")
+        place = found.places.get(role)
+        if place is None:
             return pod
         try:
             return placed(pod, place, self._flavor)
@@ -187,10 +223,9 @@ class Queues:
     async def _leave(self, found: KubeWorkload) -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid}}
         path = f"{self._path(found.namespace)}/{found.name}"
-        try:
+        with suppress(NotFound):
             await self._client.request("DELETE", path, body=json.dumps(options).encode())
-        except NotFound:
-            self._drop(found)
+        self._drop(found)  # The watch shows it later, and admitted until then.
 
     async def _tell_status(self, found: KubeWorkload, tell: TellQueue) -> None:
         path = f"{self._path(found.namespace)}/{found.name}"

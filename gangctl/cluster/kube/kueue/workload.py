@@ -34,10 +34,13 @@ _SCHEDULED: Final = (
     "resourceClaims",
     "resources",
     "runtimeClassName",
+    "schedulerName",
     "tolerations",
+    "topologySpreadConstraints",
 )
 """The fields of a pod that say where it can run and what it takes there."""
-_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_CONTAINER: Final = ("name", "image", "ports", "resources", "restartPolicy")
+"""Kueue makes a PodTemplate of it for an autoscaler, and the API server takes none without images."""
 _REQUEUED: Final = "Preempted"
 """Evicted for this reason, a Workload is queued again at once; otherwise Kueue says when."""
 

@@ -121,7 +121,8 @@ class PodGroups:
             except NotFound:
                 continue
             except AlreadyExists:
-                await self._check(f"{path}/{group_name(job)}", job)
+                if not query:  # A dry run finds the group of the pods that are there; those that come get another one.
+                    await self._check(f"{path}/{group_name(job)}", job)
             if job.status.base_incarnation > 0 and not query:
                 await self._delete_earlier(path, job)
             return

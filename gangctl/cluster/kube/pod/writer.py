@@ -35,11 +35,12 @@ Raises:
 class PodWriter:
     """Writes pods."""
 
-    def __init__(self, client: Client, pods: NamespacedCopy[KubePod], build: Build) -> None:
-        """``pods``: the informer that gets what was written."""
+    def __init__(self, client: Client, pods: NamespacedCopy[KubePod], build: Build, build_to_try: Build) -> None:
+        """``pods``: the informer that gets what was written; ``build_to_try``: makes the pod of a dry run."""
         self._client = client
         self._pods = pods
         self._build = build
+        self._build_to_try = build_to_try
 
     async def create(self, job: GangJob, create: CreatePod) -> None:
         """Create a member's pod; see the port.
@@ -50,7 +51,7 @@ class PodWriter:
         """
         path = paths.pods(job.metadata.namespace)
         try:
-            body = self._body(job, create)
+            body = json.dumps(self._build(job, create)).encode()
             answer = await self._client.request("POST", path, body=body)
         except AlreadyExists:
             answer = await self._existing(job, pod_name(job.metadata.name, create.member, create.incarnation))
@@ -95,7 +96,7 @@ class PodWriter:
                 "POST",
                 paths.pods(job.metadata.namespace),
                 query={"dryRun": "All", "fieldValidation": "Strict"},
-                body=self._body(job, create),
+                body=json.dumps(self._build_to_try(job, create)).encode(),
             )
         except AlreadyExists:  # The API server checks this last, so everything else is right.
             return ""
@@ -105,9 +106,6 @@ class PodWriter:
         except Terminal as error:
             return str(error)
         return ""
-
-    def _body(self, job: GangJob, create: CreatePod) -> bytes:
-        return json.dumps(self._build(job, create)).encode()
 
     async def _existing(self, job: GangJob, name: str) -> bytes:
         """The pod that has this name already, if the gang owns it."""

@@ -150,3 +150,18 @@ async def test_a_group_that_is_not_the_gangs_is_not_used(
         with pytest.raises(kind, match=words):
             await one.cluster.create_pod(one.job, FIRST)
         assert one.names() == []
+
+
+async def test_a_gang_that_is_resized_while_its_earlier_group_is_there_is_accepted() -> None:
+    async with live_cluster(grouped()) as one:
+        await one.cluster.create_pod(one.job, FIRST)
+        larger = grouped()[1]
+        larger["spec"] |= {"suspend": True, "roles": [{**larger["spec"]["roles"][0], "replicas": 6}]}
+        larger["metadata"]["generation"] = 2
+        await one.api.put("gangjobs", larger)
+        await until_async("it is read", lambda: one.job.spec.roles[0].replicas == 6)
+        tried = one.api.count("POST", "podgroups")
+        await until_async(
+            "it is accepted",
+            lambda: one.cluster.pod_rejections(UID) == () and one.api.count("POST", "podgroups") > tried,
+        )
