@@ -28,7 +28,7 @@ from gangctl.controller.backoff import Backoff
 from gangctl.core.lifecycle.failing import failing
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
+from gangctl.core.policy.queueing import GIVES_BACK, TellQueue
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import Telemetry
 
@@ -129,7 +129,13 @@ class Actions:
             return None
         if kind is DeleteGang and (self._under_way or any(self._waiting[one] for one in KINDS if one is not kind)):
             return None  # The next plan asks for it again.
+        first = self._waiting[kind][0]
+        if isinstance(first, TellQueue) and first.verb in GIVES_BACK and self._is_creating():
+            return None  # The next plan knows the pod.
         return self._waiting[kind].popleft()
+
+    def _is_creating(self) -> bool:
+        return any(isinstance(one, tuple) and one[0] is CreatePod for one in self._under_way)
 
     async def _carry_out(self, action: ClusterAction) -> None:
         job, name, target, began = self._job, type(action).__name__, _target(action), time.monotonic()

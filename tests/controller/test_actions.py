@@ -18,6 +18,7 @@ from gangctl.controller.actions import AT_ONCE, SLOTS, is_first_start
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.plan import Action, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.queueing import GIVES_BACK, QueueVerb, TellQueue
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, DELETE, attempt_after
 from tests.wait import until_async
@@ -236,3 +237,23 @@ async def test_a_gang_whose_requests_are_slow_does_not_stop_another() -> None:
 
     async with running(world, decide):
         await until_async("the other gang has its pod", lambda: NEXT in world.done)
+
+
+@pytest.mark.parametrize("verb", sorted(QueueVerb))
+async def test_quota_is_not_given_back_while_a_pod_is_being_created(verb: QueueVerb) -> None:
+    world, tell = SlowCluster(gates={CREATE: asyncio.Event()}), TellQueue(verb)
+    async with running(world, wanting((CREATE,), (tell,))) as here:
+        await until_async("the creation begins", lambda: world.began)
+        await here.member(0)
+        await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
+        if verb not in GIVES_BACK:
+            await until_async("the queue is told at once", lambda: tell in world.done)
+            return
+        for _ in range(20):
+            here.wakes.wake("uid-g")
+            await asyncio.sleep(0.01)  # waits for nothing: rounds pass
+        assert tell not in world.done
+        world.gates[CREATE].set()
+        await until_async("the queue is told", lambda: tell in world.done)
+        effects = [one for one in world.done if one in {CREATE, tell}]
+        assert effects[:2] == [CREATE, tell]

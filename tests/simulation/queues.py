@@ -14,14 +14,13 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts.queue import Queue, Workload
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.pods import CreatePod
-from gangctl.core.policy.queueing import QueueVerb, TellQueue
+from gangctl.core.policy.queueing import GIVES_BACK, QueueVerb, TellQueue
 from tests.simulation.values import Fault, Leader
 from tests.simulation.violations import require
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe
 
-GIVES_BACK: Final = frozenset({QueueVerb.RELEASE, QueueVerb.LEAVE, QueueVerb.SUCCEED, QueueVerb.FAIL})
 EVICTED, DELETED, UNKNOWN = "the queue evicts the gang", "the Workload is deleted", "the queue can or can't be read"
 
 

@@ -17,7 +17,7 @@ from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
-from gangctl.core.policy import admission, pods
+from gangctl.core.policy import admission, pods, queueing
 from gangctl.core.record import finishes
 from gangctl.core.record.conditions import conditions
 from gangctl.core.record.degraded import degraded
@@ -109,6 +109,7 @@ def with_acceptance(gang: Gang, plan: Plan) -> Plan:
     pending = status.phase is GangPhase.PENDING
     if pending:
         status = changed(status, message=text or plan.because)
-    told = conditions(gang.job, status, gang.now, reason if text and pending else None, refused=text)
+    kept = Reason.QUEUED if queueing.is_told_waiting(gang.status) else None
+    told = conditions(gang.job, status, gang.now, reason if text and pending else kept, refused=text)
     event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
     return replace(plan, because=because, status=changed(status, conditions=told), events=(*plan.events, event))

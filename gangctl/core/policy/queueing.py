@@ -12,7 +12,7 @@ a gang waits for a queue that nothing has asked.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
@@ -37,6 +37,10 @@ class QueueVerb(StrEnum):
     """Tell the queue that the gang has succeeded."""
     FAIL = "Fail"
     """Tell the queue that the gang has failed."""
+
+
+GIVES_BACK: Final = frozenset({QueueVerb.RELEASE, QueueVerb.LEAVE, QueueVerb.SUCCEED, QueueVerb.FAIL})
+"""What frees quota: not while a pod is there, or may be in a moment."""
 
 
 class TellQueue(NamedTuple):

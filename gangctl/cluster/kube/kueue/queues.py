@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 LOOKING_SECONDS: Final = 15.0
 """How often a missing Kueue is looked for."""
+MAX_LEFT: Final = 1000
 NO_KUEUE: Final = "this cluster has no Workloads of Kueue: install Kueue. Gangs that name a queue wait for it"
 
 PodOf = Callable[[GangJob, CreatePod], Mapping[str, Any]]
@@ -70,6 +71,8 @@ class Queues:
         self._flavors: Reflector[KubeFlavor] | None = None
         self._of_gang: dict[str, dict[str, KubeWorkload]] = {}
         """By UID of the gang and of the Workload."""
+        self._left: dict[str, None] = {}
+        """UIDs of the Workloads that were deleted last."""
         self._is_unread = False
         """Whether what another leader wrote last could not be read."""
         self._known_since: float | None = None
@@ -165,9 +168,11 @@ class Queues:
         found = self._workload(gang)
         if not gang.queue and found is None:
             return NO_QUEUE
-        known = self._known_since is not None and self._can_be_read()
-        since = 0.0 if self._known_since is None else clock.time_of(self._known_since)
-        return Queue(gang.queue, gang.priority_class, known, since, None if found is None else found.workload)
+        if not self._can_be_read():
+            self._known_since = None  # So that the next look wakes all gangs, however soon it is known again.
+        since = self._known_since
+        known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
+        return Queue(gang.queue, gang.priority_class, known, moment, None if found is None else found.workload)
 
     def placed(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
         """The pod, on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
@@ -219,13 +224,20 @@ class Queues:
                     f"the Workload {name} exists and is being deleted, or doesn't belong to the gang: it must go first"
                 ) from None
         self._put(answer)
+        if self._workload(gang) is None:
+            name = workload_name(job)
+            raise Retryable(f"the Workload {name} has lost its label {LABEL_UID}: delete it, and the gang asks anew")
 
     async def _leave(self, found: KubeWorkload) -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid}}
         path = f"{self._path(found.namespace)}/{found.name}"
         with suppress(NotFound):
             await self._client.request("DELETE", path, body=json.dumps(options).encode())
-        self._drop(found)  # The watch shows it later, and admitted until then.
+        # The watch shows it later, and until then maybe an older version, which is admitted.
+        self._left[found.uid] = None
+        if len(self._left) > MAX_LEFT:
+            del self._left[next(iter(self._left))]
+        self._drop(found)
 
     async def _tell_status(self, found: KubeWorkload, tell: TellQueue) -> None:
         path = f"{self._path(found.namespace)}/{found.name}"
@@ -267,7 +279,9 @@ class Queues:
         found = [
             one
             for one in self._of_gang.get(gang.uid, {}).values()
-            if one.owner == gang.uid and one.namespace == gang.namespace and not one.deleting
+            if (one.owner, one.namespace) == (gang.uid, gang.namespace)
+            and not one.deleting
+            and one.uid not in self._left
         ]
         return max(found, key=lambda one: int(one.resource_version or 0), default=None)
 

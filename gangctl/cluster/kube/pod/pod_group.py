@@ -121,8 +121,8 @@ class PodGroups:
             except NotFound:
                 continue
             except AlreadyExists:
-                if not query:  # A dry run finds the group of the pods that are there; those that come get another one.
-                    await self._check(f"{path}/{group_name(job)}", job)
+                # A dry run may find the group of the pods that are there; those that come get another one.
+                await self._check(f"{path}/{group_name(job)}", job, of_any_size=bool(query))
             if job.status.base_incarnation > 0 and not query:
                 await self._delete_earlier(path, job)
             return
@@ -132,7 +132,7 @@ class PodGroups:
             "(Kubernetes 1.36 or newer), or create the gang without gangScheduling"
         )
 
-    async def _check(self, path: str, job: GangJob) -> None:
+    async def _check(self, path: str, job: GangJob, *, of_any_size: bool) -> None:
         """Look whether the group that has the name already is the gang's."""
         try:
             found: dict[str, Any] = json.loads(await self._client.request("GET", path))
@@ -144,7 +144,7 @@ class PodGroups:
                 raise Retryable(f"the PodGroup {group_name(job)} of an earlier gang hasn't been deleted yet")
             raise Terminal(f"a PodGroup {group_name(job)} exists that doesn't belong to the gang; delete or rename it")
         asked = found["spec"]["schedulingPolicy"].get("gang", {}).get("minCount")
-        if asked != min_count(job):
+        if asked != min_count(job) and not of_any_size:
             raise Terminal(
                 f"the PodGroup {group_name(job)} asks for {asked} pods, and the gang needs {min_count(job)}; "
                 "suspend and resume the gang, which gives it a new group"

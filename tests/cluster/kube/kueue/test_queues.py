@@ -158,3 +158,41 @@ async def test_the_pods_of_a_gang_that_waits_are_tried_all_the_same() -> None:
     async with kueue() as one:
         await until_async("they are tried", lambda: one.live.cluster.pod_rejections(UID) == ())
         assert pods(one.live.api) == []
+
+
+async def test_an_older_version_that_the_watch_shows_after_a_deletion_admits_nothing() -> None:
+    async with kueue() as one:
+        await one.admit()
+        left = one.workload
+        await one.live.cluster.tell_queue(one.live.job, TellQueue(QueueVerb.LEAVE))
+        await until_async("the deletion is seen", lambda: not _shows(one.live.api))
+        one.live.notified.clear()
+        await one.live.api.send_event("workloads", "MODIFIED", left)
+        await until_async("the older version is seen", lambda: UID in one.live.notified)
+        assert one.queue.workload is None
+
+
+def _shows(api: FakeApi) -> bool:
+    return any(plural == "workloads" for plural, _, _ in api.objects)
+
+
+async def test_a_workload_without_its_label_is_told_and_not_asked_for_again_and_again() -> None:
+    async with kueue() as one:
+        await one.admit()
+        stripped = {**one.workload, "metadata": {**one.workload["metadata"], "labels": {}}}
+        await one.live.api.put("workloads", stripped)
+        await until_async("it is lost", lambda: one.queue.workload is None)
+        with pytest.raises(Retryable, match="has lost its label"):
+            await one.live.cluster.tell_queue(one.live.job, TellQueue(QueueVerb.JOIN))
+
+
+async def test_a_gang_that_was_decided_about_while_nothing_was_known_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kueue() as one:
+        await one.admit()
+        since, reads = one.queue.known_since, one.live.cluster
+        monkeypatch.setattr(queues.Queues, "_can_be_read", lambda _self: False)
+        assert not reads.queue(UID).known
+        monkeypatch.undo()
+        one.live.notified.clear()
+        await until_async("the gang is woken", lambda: UID in one.live.notified, 60)
+        assert one.queue.known_since > since

@@ -165,3 +165,12 @@ async def test_a_gang_that_is_resized_while_its_earlier_group_is_there_is_accept
             "it is accepted",
             lambda: one.cluster.pod_rejections(UID) == () and one.api.count("POST", "podgroups") > tried,
         )
+
+
+async def test_a_group_of_somebody_else_is_told_before_any_pod_is_created_and_stays_told() -> None:
+    foreign = {"metadata": {"name": "g-0", "namespace": "default"}, "spec": {"schedulingPolicy": {"basic": {}}}}
+    async with live_cluster(grouped(), ("podgroups", foreign)) as one:
+        await until_async("it is refused", lambda: one.cluster.pod_rejections(UID))
+        assert one.cluster.pod_rejections(UID) == (
+            "a PodGroup g-0 exists that doesn't belong to the gang; delete or rename it",
+        )
