@@ -45,8 +45,8 @@ MUTANTS = (
     one(
         "connections outlive the term",
         HUB,
-        "            connection.abort()\n        self._connections.clear()\n",
-        "            pass\n        self._connections.clear()\n",
+        "            connection.abort()\n        self.connections.clear()\n",
+        "            pass\n        self.connections.clear()\n",
     ),
     one(
         "reports outlive the term",
@@ -63,8 +63,8 @@ MUTANTS = (
     one(
         "what a superseded connection sends is taken",
         HUB,
-        "        if self._connections.get(sender.pod) is not connection:\n",
-        "        if self._connections.get(sender.pod) is None:\n",
+        "        if self.connections.get(sender.pod) is not connection:\n",
+        "        if self.connections.get(sender.pod) is None:\n",
     ),
     one(
         "an older report of a session counts",
@@ -93,13 +93,13 @@ MUTANTS = (
     one(
         "a connection that ends is not noticed",
         HUB,
-        "            if self._connections.remove(connection):\n                self._disconnect(identity)\n",
-        "            self._connections.remove(connection)\n",
+        "            if self.connections.remove(connection):\n                self._disconnect(identity)\n",
+        "            self.connections.remove(connection)\n",
     ),
     one(
         "a new stored object directs no one until a report comes",
         HUB,
-        "        in_slices(self._connections.of(uid), self._direct)\n",
+        "        in_slices(self.connections.of(uid), self._direct)\n",
         "        in_slices((), self._direct)\n",
     ),
     one(

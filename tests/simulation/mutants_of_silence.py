@@ -15,8 +15,8 @@ MUTANTS = (
     one(
         "the replacement timeout runs without a leader",
         DEADLINES,
-        "    began = max(min(since), gang.observed.listening_since, accepted)\n",
-        "    began = max(min(since), accepted)\n",
+        "    began = max(min(since), gang.observed.listening_since, accepted, queue.known_since)\n",
+        "    began = max(min(since), accepted, queue.known_since)\n",
     ),
     one(
         "a session that this leader has never heard counts as one that did not start",
