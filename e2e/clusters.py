@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +106,12 @@ class Cluster:
         return image.name
 
 
-def build(*, torch: bool) -> None:
+def build(*, torch: bool, on_demand: Iterable[str]) -> None:
     """Build the programs and images that tests on a cluster need: the first time, this takes many minutes.
+
+    Args:
+        torch: whether the image with PyTorch is needed.
+        on_demand: programs that only some tests need, on a cluster of our own.
 
     Raises:
         Missing: the machine lacks something that cannot be installed or built.
@@ -116,6 +120,8 @@ def build(*, torch: bool) -> None:
     programs.ready(programs.CLIENTS if foreign else programs.ALL)
     if foreign and "GANGCTL_E2E_IMAGES" in os.environ:
         return
+    for name in () if foreign else on_demand:
+        programs.on_demand(name)
     toolchain.require_root()
     toolchain.install_packages(*versions.PACKAGES)
     images = Images()

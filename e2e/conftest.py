@@ -21,8 +21,11 @@ from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
 from e2e.installation import Installed
 from e2e.jaeger import Jaeger
+from e2e.queues import coscheduling, kueue
 
 CLUSTER = pytest.StashKey[Cluster]()
+ON_DEMAND = {"kueue_installed": kueue.NAME, "_scheduler": coscheduling.NAME}
+"""Fixture -> the program that it runs."""
 
 
 def pytest_configure() -> None:
@@ -36,7 +39,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if "cluster" in fixtures and not session.config.option.collectonly:
         with uncaptured(session.config):
             try:
-                clusters.build(torch="torch" in fixtures)
+                needed = [name for fixture, name in ON_DEMAND.items() if fixture in fixtures]
+                clusters.build(torch="torch" in fixtures, on_demand=needed)
             except Missing as error:
                 pytest.exit(f"e2e: {error}", returncode=2)
 

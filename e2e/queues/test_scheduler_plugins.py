@@ -37,7 +37,6 @@ def like_the_example(name: str, directory: str) -> tuple[dict[str, Any], dict[st
     return group | {"metadata": {"name": name}}, made
 
 
-@pytest.mark.timeout(1800)  # the first time, the scheduler is built
 @pytest.mark.usefixtures("_scheduler")
 def test_two_gangs_that_each_need_most_of_a_cluster_run_one_after_the_other(
     submit: Submit, shared_dir: Path, kubectl: Kubectl, namespace: str
