@@ -314,6 +314,7 @@ class MasterChanges(TypedDict, total=False):
     process_group: str
     address: str
     port: int
+    memory_port: int | None
 
 
 class ProgressStatusChanges(TypedDict, total=False):

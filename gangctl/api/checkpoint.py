@@ -51,10 +51,10 @@ class Tier(Model):
 
     constraints = (
         Constraint(
-            "a tier with scope Member needs source type API, because only the member's own framework knows "
-            "which checkpoints it holds",
-            lambda tier: tier.scope != "Member" or isinstance(tier.source, ApiSource),
-            "self.scope != 'Member' || self.source.type == 'API'",
+            "a tier with scope Member or Peers needs source type API, because only the members' own framework knows "
+            "which checkpoints they hold",
+            lambda tier: tier.scope == "Shared" or isinstance(tier.source, ApiSource),
+            "self.scope == 'Shared' || self.source.type == 'API'",
             ("source.type", "scope"),
         ),
     )
@@ -62,9 +62,10 @@ class Tier(Model):
     name: TierName
     """Name of the tier, unique in the gang: 1 to 15 lower-case letters, digits and dashes, starting with a letter. The
     framework passes this name when it registers a checkpoint."""
-    scope: Literal["Shared", "Member"]
+    scope: Literal["Shared", "Peers", "Member"]
     """Which members can read the tier. Shared: every member (a network file system, an object store). Member: only the
-    member that wrote the checkpoint (memory, a local disk); its content is lost with the pod."""
+    member that wrote the checkpoint (memory, a local disk); its content is lost with the pod. Peers: the same, but
+    members hold copies of each other's parts, and give them to a member that has lost its own (gangclient.memory)."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
     """How gangctl finds out which steps are complete."""
 
@@ -79,6 +80,12 @@ class Checkpoint(Model):
             "",
             ("tiers",),
         ),
+        Constraint(
+            "only one tier may have scope Peers: a rank keeps its parts in one memory",
+            lambda checkpoint: sum(one.scope == "Peers" for one in checkpoint.tiers) <= 1,
+            "self.tiers.filter(tier, tier.scope == 'Peers').size() <= 1",
+            ("tiers", "scope"),
+        ),
     )
 
     fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
@@ -86,4 +93,4 @@ class Checkpoint(Model):
     the next older one. This keeps a corrupt newest checkpoint from blocking the gang forever."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
     """Storage tiers: from 1 to 4. The newest step that every rank can load is used, whichever tier holds it. If two
-    tiers hold the same step, a Member tier is preferred because it is nearer."""
+    tiers hold the same step, a Member or Peers tier is preferred because it is nearer."""

@@ -29,7 +29,7 @@ class RestorePoint(Model):
     tier: Label
     """The tier that it is in."""
     path: Text = ""
-    """Path of the checkpoint in a Shared tier. Empty for a Member tier, where each member knows its own path."""
+    """Path of the checkpoint in a Shared tier. Empty for other tiers, where each member knows its own path."""
 
 
 class RejectedStep(Model):

@@ -82,6 +82,8 @@ class Master(Model):
     """Address of the pod that has rank 0."""
     port: int
     """Port that was free on this pod when the attempt started."""
+    memory_port: int | None = None
+    """Another one, where the ranks of a gang with a Peers tier find each other's memory. Absent without such a tier."""
 
 
 class ProgressStatus(Model):

@@ -42,6 +42,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a hold with its timeout": manifest(recovery={"onExhausted": "Hold", "holdTimeoutSeconds": 1}),
     "a layout of one's own": _directory(layout="Pattern", pattern="step-{step}", complete="DONE"),
     "a member tier": _tier(scope="Member"),
+    "a tier in the memory of peers": _tier(scope="Peers"),
     "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
     "a placement": manifest(placement={"strategy": "Spread"}),
     "no process group": with_role(processGroup=""),
@@ -300,6 +301,16 @@ BAD = (
         "spec.checkpoint.tiers",
         "same name",
         Check.LIST_MAP,
+    ),
+    Bad(
+        "two tiers in one memory",
+        manifest(
+            checkpoint={"tiers": [{"name": name, "scope": "Peers", "source": {"type": "API"}} for name in ("a", "b")]}
+        ),
+        "spec.checkpoint.tiers[0].scope",
+        "only one tier",
+        Check.CEL,
+        "only one tier",
     ),
     Bad(
         "a log pattern that doesn't compile",

@@ -203,10 +203,12 @@ def scan_fails(world: World, error: str) -> None:
     world.scanned = Scanned(world.job.status.attempt, "a-pod", error=error)
 
 
-def checkpoint(world: World, member: str, step: str, tier: str, path: str | None) -> None:
-    """A rank has completed a checkpoint."""
+def checkpoint(
+    world: World, member: str, step: str, tier: str, path: str | None = None, owner: str | None = None
+) -> None:
+    """A rank has completed a checkpoint, or holds a copy of its owner's."""
     report = world.heard[world.newest(member)].report
-    rank = _rank(member)
+    rank = _rank(member) if owner is None else int(owner)
     one = Checkpoint(tier, int(step), rank, max(1, report.attempt), path or "")
     others = (tier, int(step), rank)
     kept = tuple(old for old in report.checkpoints if (old.tier, old.step, old.rank) != others)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,7 +85,7 @@ class LocalPod:
                 reason = await self._run_supervisor()
                 sidecar.cancel()
             await end_sidecar(self._sidecar)
-            await asyncio.to_thread(shutil.rmtree, self.record.sockets, ignore_errors=True)
+            await asyncio.to_thread(pod_record.remove_what_lived, self.record)
             message = await asyncio.to_thread(self._termination_message)
             await self._record(
                 durable=True, terminated=True, started=None, ended=time.time(), message=message, reason=reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TypedDict, Unpack
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from gangctl.cluster.local.atomic_files import read, write
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.process import Process
 from gangctl.core.facts.world import LastWords, Pod
+from gangctl.core.policy.launch import memory_folder
 from gangsidecar.wire import from_words
 
 NODE = "localhost"
@@ -111,6 +113,12 @@ def save(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
         Retryable: it can't be written.
     """
     write(folder.record, record.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode(), durable=durable)
+
+
+def remove_what_lived(record: PodRecord) -> None:
+    """Remove what a pod has only as long as it runs: its sockets, and its checkpoints in memory."""
+    for folder in (record.sockets, memory_folder(record.uid)):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def projection(record: PodRecord) -> Pod:

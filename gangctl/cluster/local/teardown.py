@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 from collections.abc import Mapping
 
@@ -45,7 +44,7 @@ async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process]
     await end_worker(pod.uid, supervisor, grace)
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
-    await asyncio.to_thread(shutil.rmtree, pod.sockets, ignore_errors=True)
+    await asyncio.to_thread(pod_record.remove_what_lived, pod)
     over = pod_record.changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
     await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
 

@@ -77,7 +77,7 @@ class Directives:
         point = status.restore_point if job.spec.checkpoint is not None else None
         run = Run(
             session=report.session,
-            processes=processes(job, self.numbering, place, report.member, report.checkpoints),
+            processes=processes(job, self.numbering, place, report),
             restore=None if point is None else Restore(point.step, point.tier, point.path),
             checkpointed=job.spec.checkpoint is not None,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),

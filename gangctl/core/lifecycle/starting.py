@@ -147,7 +147,8 @@ def _is_partial(gang: Gang) -> bool:
 
 
 def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
-    """Rank 0 of each process group, with a port that it found free and no other group on the same address takes."""
+    """Rank 0 of each process group, with ports that it found free and no other group on the same address takes."""
+    in_memory = restore.peers_tier(gang.spec) is not None
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
     for group, places in numbered(gang.spec).groups.items():
@@ -156,9 +157,10 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
             continue
         base = gang.spec.network.base_port
         free = [port for port in report.ports or (base,) if (report.address, port) not in taken]
-        port = free[0] if free else base
-        taken.add((report.address, port))
-        masters.append(Master(process_group=group, address=report.address, port=port))
+        port, *others = free or (base,)
+        memory_port = others[0] if others and in_memory else None
+        taken |= {(report.address, port), (report.address, memory_port or port)}
+        masters.append(Master(process_group=group, address=report.address, port=port, memory_port=memory_port))
     return tuple(masters)
 
 

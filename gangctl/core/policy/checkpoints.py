@@ -5,9 +5,9 @@
 
 A pod counts if it is the current one of the member that holds the place; one that was replaced counts only for what it
 saved in the attempt that ran last. A Member tier's parts must be with the members that will load them, and of this boot
-of their nodes. Of Shared tiers the newest complete steps are kept in the status, since a lost pod takes its
-registrations with it; a rank of the place that drops a step erases it there. A step of which any part is missing,
-undone or dropped must not count.
+of their nodes; those of a Peers tier may be with any member of the process group that will run. Of Shared tiers the
+newest complete steps are kept in the status, since a lost pod takes its registrations with it; a rank of the place that
+drops a step erases it there. A step of which any part is missing, undone or dropped must not count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class _Sources:
 
 
 def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
-    """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first."""
+    """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first.
+
+    Of a Peers tier: some member of the rank's process group holds them.
+    """
     if assignment == gang.holders:
         return _of_holders(gang)[tier.name]
     return _of_members(gang, tier, assignment)
@@ -55,9 +58,9 @@ def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> li
 
 @once
 def _of_holders(gang: Gang) -> Mapping[str, list[RecordedStep]]:
-    """Member tier -> the same, of those that hold the places: asked for several times in a decision."""
+    """Member or Peers tier -> the same, of those that hold the places: asked for several times in a decision."""
     tiers = () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
-    near = [tier for tier in tiers if tier.scope == "Member" and isinstance(tier.source, ApiSource)]
+    near = [tier for tier in tiers if tier.scope != "Shared" and isinstance(tier.source, ApiSource)]
     return {tier.name: _of_members(gang, tier, gang.holders) for tier in near}
 
 
@@ -93,7 +96,7 @@ def remembered(gang: Gang, status: Status) -> Status:
     steps = tuple(entry for found in shared.values() for entry in found[:KEPT])
     complete = [found[0] for found in shared.values() if found]
     complete += [
-        entry for tier in tiers if tier.scope == "Member" for entry in of_every_member(gang, tier, gang.holders)[:1]
+        entry for tier in tiers if tier.scope != "Shared" for entry in of_every_member(gang, tier, gang.holders)[:1]
     ]
     if last is not None and lineage.exists(line, last.step, last.attempt):
         complete.insert(0, last)  # What was complete once stays on record, whatever becomes of it.
@@ -111,13 +114,14 @@ def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedSt
 
 def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     """The steps of which every rank has its part, newest first."""
-    name, kinds = tier.name, _kinds(gang, tier, sources)
+    name = tier.name
+    kinds = _kinds_among_peers(gang, tier, sources) if tier.scope == "Peers" else _kinds(gang, tier, sources)
     line, found = lineage.of(gang.status), dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {
             one.step: one.attempt
             for one in kind
-            if not (one.earlier_boot and tier.scope == "Member") and lineage.exists(line, one.step, one.attempt)
+            if not (one.earlier_boot and tier.scope != "Shared") and lineage.exists(line, one.step, one.attempt)
         }
         if number > 0:
             having = {step: max(attempt, found[step]) for step, attempt in having.items() if step in found}
@@ -150,6 +154,20 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
         else:
             kinds.update(_parts(name, rank, sources.of(place)) for rank in own)
     return kinds.union(*alike)
+
+
+def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+    """What each rank has, or another member of its process group of it."""
+    numbering, kinds = numbered(gang.spec), set[tuple[Part, ...]]()
+    for places in numbering.groups.values():
+        held: dict[int, tuple[Part, ...]] = {}
+        for place in places:
+            heard = sources.alone.get(place)
+            told = None if heard is None else heard.registered.get(tier.name)
+            for rank, parts in () if told is None else told.parts.items():
+                held[rank] = (*held.get(rank, ()), *parts)
+        kinds.update(held.get(rank, ()) for place in places for rank in numbering.ranks[place])
+    return kinds
 
 
 def _parts(tier: str, rank: int, sources: _Reports) -> tuple[Part, ...]:

@@ -10,23 +10,23 @@ from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
 from gangctl.core.facts.numbering import Numbering
 from gangctl.core.facts.trace_context import trace_parent
-from gangsidecar.wire import Checkpoint, Process
+from gangctl.core.policy.restore import peers_tier
+from gangsidecar.wire import Checkpoint, Process, Report
 
 Variables = tuple[tuple[str, str], ...]
 """Names and values, in the order of the table."""
 
 
-def processes(
-    job: GangJob, numbering: Numbering, place: str, member: str, registered: tuple[Checkpoint, ...] = ()
-) -> tuple[Process, ...]:
+def processes(job: GangJob, numbering: Numbering, place: str, report: Report) -> tuple[Process, ...]:
     """What the member that holds the place starts in the status' attempt.
 
-    ``registered``: the checkpoints that its ranks have registered, which know where a Member tier keeps them.
+    ``report``: its own, whose checkpoints know where a Member or Peers tier keeps them.
     """
     role = numbering.roles[place]
     ranks = numbering.ranks.get(place, ())
-    paths = _restore_paths(job.status, registered)
-    common = _gang_variables(job, role, member) + _group_variables(job, numbering, place)
+    paths = _restore_paths(job.status, report.checkpoints)
+    common = _gang_variables(job, role, report.member) + _memory_variables(job, role, report.pod)
+    common += _group_variables(job, numbering, place)
     if role.launch is Launch.TORCHRUN:
         return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
     if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
@@ -74,6 +74,23 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
         if point.path:
             variables.append(("GANG_RESTORE_PATH", point.path))
     return tuple(variables)
+
+
+def memory_folder(pod: str) -> str:
+    """Where gangclient.memory keeps checkpoints in the pod with this UID."""
+    return f"/dev/shm/gangctl-{pod}"  # noqa: S108 - each pod has its own; in local mode all are of one user
+
+
+def _memory_variables(job: GangJob, role: Role, pod: str) -> Variables:
+    tier, master = peers_tier(job.spec), _master(job.status, role.group)
+    if tier is None or master is None or master.memory_port is None:
+        return ()
+    return (
+        ("GANG_UID", job.metadata.uid),
+        ("GANG_MEMORY_TIER", tier.name),
+        ("GANG_MEMORY_ADDRESS", f"{_host(master.address)}:{master.memory_port}"),
+        ("GANG_MEMORY_FOLDER", memory_folder(pod)),
+    )
 
 
 def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:

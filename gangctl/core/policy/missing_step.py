@@ -85,6 +85,8 @@ def _looked_for(gang: Gang, tier: Tier) -> str:
         return f"folders {folder}{f' with {complete}' if complete else ''} in {source.directory}{seen}"
     if tier.scope == "Member":
         return "registered by every rank in its current pod"
+    if tier.scope == "Peers":
+        return "of every rank, in the memory of a pod that runs"
     return "registered by every rank"
 
 

@@ -1,9 +1,9 @@
 """The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
-equal steps a Member tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By
-itself a gang must not start from the beginning when a step was ever complete for every rank, or when training has made
-steps and there is a directory that should hold them. A step that not every rank completed is no record.
+equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
+once. By itself a gang must not start from the beginning when a step was ever complete for every rank, or when training
+has made steps and there is a directory that should hold them. A step that not every rank completed is no record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Final
 
 from gangctl.api.checkpoint_status import RejectedStep, RestorePoint
-from gangctl.api.gangjob import DirectorySource, Tier
+from gangctl.api.gangjob import DirectorySource, Spec, Tier
 from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step
@@ -44,7 +44,7 @@ class Candidate:
     point: RestorePoint
     marker: str = ""
     near: bool = False
-    """In a Member tier."""
+    """In a Member or Peers tier."""
 
 
 def wanted_scan(gang: Gang) -> Scan | None:
@@ -140,6 +140,12 @@ def tiers_of(gang: Gang) -> tuple[Tier, ...]:
     return () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
 
 
+def peers_tier(spec: Spec) -> Tier | None:
+    """The tier whose parts the members' memory holds, with copies at their peers."""
+    tiers = () if spec.checkpoint is None else spec.checkpoint.tiers
+    return next((tier for tier in tiers if tier.scope == "Peers"), None)
+
+
 def _asked(gang: Gang, assignment: dict[str, str], step: int | None) -> Candidate | Undecided | None:
     """What a user has asked for, also if it was rejected before."""
     found = candidates(gang, assignment, ())
@@ -170,7 +176,7 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
             for found in (() if scanned is None else scanned.found)
             if found.tier == tier.name
         ]
-    if tier.scope == "Member":
+    if tier.scope != "Shared":
         return [
             Candidate(RestorePoint(step=entry.step, tier=tier.name), entry.marker, near=True)
             for entry in checkpoints.of_every_member(gang, tier, assignment)

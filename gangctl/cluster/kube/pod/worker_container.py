@@ -38,6 +38,7 @@ RESERVED_VARIABLES: Final = frozenset(
         "GANG_INCARNATION",
         "GANG_POD_UID",
         "GANG_POD_IP",
+        "GANG_NODE",
         "GANG_SUPERVISOR_SOCKET",
         "GANG_STATE",
         "GANG_TERMINATION_LOG",
@@ -104,7 +105,7 @@ def _arguments(written: Any, path: str) -> list[str]:
 
 
 def _environment(plain: dict[str, str], termination_log: str) -> list[dict[str, Any]]:
-    downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP"}
+    downward = {"GANG_POD_UID": "metadata.uid", "GANG_POD_IP": "status.podIP", "GANG_NODE": "spec.nodeName"}
     paths = {
         "GANG_SUPERVISOR_SOCKET": f"{DIRECTORY}/{SUPERVISOR_SOCKET}",
         "GANG_STATE": f"{STATE_DIRECTORY}/state",
