@@ -135,7 +135,10 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the template of {M} could not import (.+)", not_imported),
     (rf"{M} has (gone on in its process|forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
-    (rf"{M} holds a copy of checkpoint (\d+) of tier (\S+), of rank (\d+)", lambda w, m, s, t, r: checkpoint(w, m, s, t, owner=r)),
+    (
+        rf"{M} holds a copy of checkpoint (\d+) of tier (\S+), of rank (\d+)",
+        lambda w, m, s, t, r: checkpoint(w, m, s, t, owner=r),
+    ),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point(, nor its directory)?", missing),

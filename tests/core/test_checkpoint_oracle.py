@@ -34,13 +34,15 @@ SPEC: dict[str, Any] = {
         "tiers": [
             {"name": "store", "scope": "Shared", "source": {"type": "API"}},
             {"name": "ram", "scope": "Member", "source": {"type": "API"}},
+            {"name": "near", "scope": "Peers", "source": {"type": "API"}},
         ]
     },
 }
 JOB = GangJob.model_validate({**MANIFEST, "spec": SPEC})
-SHARED, MEMBER = JOB.spec.checkpoint.tiers if JOB.spec.checkpoint is not None else ()
+SHARED, MEMBER, PEERS = JOB.spec.checkpoint.tiers if JOB.spec.checkpoint is not None else ()
 RANKS = {"worker-0": (0,), "worker-1": (1,), "actor-0": (0, 1)}
 """Two process groups: each counts its ranks from 0."""
+GROUPS = (("worker-0", "worker-1"), ("actor-0",))
 STEPS, ATTEMPTS = (1, 2, 3), (1, 2, 3)
 _entries = st.lists(
     st.builds(LineageEntry, attempt=st.sampled_from((2, 3, 4)), step=st.none() | st.sampled_from(STEPS)), max_size=2
@@ -78,7 +80,8 @@ def _reports(draw: DrawFn, member: str, incarnation: int, uid: str) -> Report:
     attempt = draw(st.sampled_from(ATTEMPTS))
     told: list[Checkpoint] = []
     gone: list[Dropped] = []
-    for tier, step, rank in product(("store", "ram"), STEPS, own):
+    parts = [*product(("store", "ram"), STEPS, own), *product(("near",), STEPS, (0, 1))]
+    for tier, step, rank in parts:
         what = draw(st.sampled_from("ssssssod-"))
         saved = attempt if what == "s" else draw(st.sampled_from(ATTEMPTS))
         if what in "so":
@@ -158,6 +161,22 @@ def member_steps(gang: Gang) -> set[int]:
     }
 
 
+def peers_steps(gang: Gang) -> set[int]:
+    """Some member that runs a place of the group has the step for the rank, in its current pod, since the last boot."""
+    held = {one.place: one.member for one in gang.status.ranks}
+    current = {one.member: one.incarnation for one in gang.status.replaced}
+    pods = {(heard.report.member, heard.report.incarnation): heard.report for heard in gang.observed.heard}
+    found = set(STEPS)
+    for group in GROUPS:
+        members = [held.get(place, place) for place in group]
+        there = [one for name in members for one in pods[name, current.get(name, 0)].checkpoints if one.tier == "near"]
+        good = {
+            (one.step, one.rank) for one in there if not one.earlier_boot and not _undone(gang, one.step, one.attempt)
+        }
+        found &= {step for step in STEPS if all((step, rank) in good for place in group for rank in RANKS[place])}
+    return found
+
+
 def _sums(numbers: list[int]) -> list[int]:
     """Each step beyond the one before: what a lineage cannot shorten."""
     return list(accumulate(numbers))
@@ -168,6 +187,7 @@ def _sums(numbers: list[int]) -> list[int]:
 def test_the_core_agrees_on_which_registered_steps_exist(gang: Gang) -> None:
     assert {one.step for one in checkpoints.of_all_ranks(gang, SHARED)} == shared_steps(gang)
     assert {one.step for one in checkpoints.of_every_member(gang, MEMBER, gang.holders)} == member_steps(gang)
+    assert {one.step for one in checkpoints.of_every_member(gang, PEERS, gang.holders)} == peers_steps(gang)
 
 
 @STATES

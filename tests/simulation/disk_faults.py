@@ -27,6 +27,15 @@ def _train_one(u: Universe, target: int) -> None:
         training.train(u, *found[target % len(found)])
 
 
+def _keep_alone(u: Universe, target: int) -> None:
+    """The ranks make a step, and no copy of it reaches a peer."""
+    for uid, proc in training.can_train(u)[: 1 + target % 4]:
+        step = training.make_step(u, uid, proc)
+        for part in training.parts(u, uid, step, proc.attempt):
+            training.begin(u, uid, part)
+            training.complete(u, uid, part)
+
+
 def _tear(u: Universe, target: int) -> None:
     """One rank has begun to write its next step, or writes its newest one again."""
     found = training.can_train(u)
@@ -108,6 +117,7 @@ def _reboot(u: Universe, target: int) -> None:
 DISK_FAULTS: dict[str, Fault] = {
     "train": _train,
     "one rank trains": _train_one,
+    "copies are on their way": _keep_alone,
     "a rank tears its checkpoint": _tear,
     "a checkpoint is dropped": _drop,
     "the newest step is poisoned": _poison,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.values import Box
 
 SHARED_DIRECTORY: Final = ""
-"""Where a file of a Shared tier is. A file of a Member tier is in the memory of a pod, named by its UID."""
+"""Where a file of a Shared tier is. One of a Member or Peers tier is in the memory of a pod, named by its UID."""
 REMEMBERED_STEPS: Final = 12
 """So many newest steps that are gone are remembered as gone."""
 
@@ -139,12 +139,12 @@ def tiers(spec: Spec) -> tuple[Tier, ...]:
 
 def where(tier: Tier, pod: str) -> str:
     """Where a pod writes its part, and where it looks for it."""
-    return pod if tier.scope == "Member" else SHARED_DIRECTORY
+    return SHARED_DIRECTORY if tier.scope == "Shared" else pod
 
 
 def path(tier: Tier, step: int) -> str:
     """What a framework calls it. The supervisor looks for it only in a Shared tier."""
-    return "" if tier.scope == "Member" else f"/{tier.name}/step-{step}"
+    return f"/{tier.name}/step-{step}" if tier.scope == "Shared" else ""
 
 
 def found(u: Universe, box: Box) -> tuple[Found, ...]:
@@ -175,6 +175,25 @@ def places(u: Universe, status: Status) -> Iterator[tuple[str, Rank]]:
             pods = [uid for uid, box in u.boxes.items() if (box.member, box.incarnation) == (member, number)]
             uid = next((uid for uid in pods if uid in u.pods), pods[0] if pods else "")
             yield from ((uid, (group, rank)) for rank in numbering.ranks[place])
+
+
+def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[str, Rank], File | None]:
+    """What each rank of the attempt loads from its pod; None = nothing is there.
+
+    In a Peers tier a rank without its own part gets a copy. All parts of a step are of one attempt, so a copy that is
+    older than any part of the step is left alone.
+    """
+    ranks = list(places(u, status))
+    files = {(pod, rank): u.disk.at(tier.name, where(tier, pod), step, rank) for pod, rank in ranks}
+    if tier.scope != "Peers":
+        return files
+    pods = {pod for pod, _ in ranks}
+    there = [
+        one for one in u.disk.files if (one.tier, one.step) == (tier.name, step) and one.where in pods and one.line
+    ]
+    newest = max((one.attempt for one in there), default=0)
+    copies = {one.rank: one for one in there if one.attempt == newest}
+    return {key: file if file is not None and file.line else copies.get(key[1]) for key, file in files.items()}
 
 
 def is_whole(u: Universe, tier: Tier, step: int) -> bool:

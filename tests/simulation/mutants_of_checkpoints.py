@@ -51,8 +51,26 @@ MUTANTS = (
     one(
         "memory of an earlier boot is believed",
         "gangctl/core/policy/checkpoints.py",
-        'not (one.earlier_boot and tier.scope == "Member") and ',
+        'not (one.earlier_boot and tier.scope != "Shared") and ',
         "",
+    ),
+    one(
+        "a copy counts with a member that will not run",
+        "gangctl/core/policy/checkpoints.py",
+        "        for place in places:\n            heard = sources.alone.get(place)\n",
+        "        for heard in gang.heard.values():\n",
+    ),
+    one(
+        "a rank of one process group loads the copy of another's",
+        "gangctl/core/policy/checkpoints.py",
+        "    for places in numbering.groups.values():\n        held: dict[int, tuple[Part, ...]] = {}\n",
+        "    held: dict[int, tuple[Part, ...]] = {}\n    for places in numbering.groups.values():\n",
+    ),
+    one(
+        "a copy at a peer does not count",
+        "gangctl/core/policy/checkpoints.py",
+        'if tier.scope == "Peers" else _kinds(gang, tier, sources)',
+        'if tier.scope == "peers" else _kinds(gang, tier, sources)',
     ),
     one(
         "a step is rejected while its directory can't be seen",

@@ -184,7 +184,7 @@ def _ended_with(report: Report, at: float, incident: Incident) -> bool:
 def _was_in_memory(u: Universe, old: Status) -> bool:
     """Whether its newest complete step went with its pods."""
     tiers = () if u.spec.checkpoint is None else u.spec.checkpoint.tiers
-    return u.ghost.was_whole and old.completed_step is not None and all(tier.scope == "Member" for tier in tiers)
+    return u.ghost.was_whole and old.completed_step is not None and all(tier.scope != "Shared" for tier in tiers)
 
 
 def _goes_by_more(box: Box, now: Fencing | None) -> bool:

@@ -10,10 +10,11 @@ step, or has made progress and looks into a directory, must not begin at zero by
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangctl.api.checkpoint_status import RestorePoint
-from gangctl.api.gangjob import ApiSource
+from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation
@@ -87,8 +88,7 @@ def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, b
     tier = next(one for one in disks.tiers(u.spec) if one.name == point.tier)
     lines: set[Line] = set()
     unheard = False
-    for pod, rank in disks.places(u, new):
-        file = u.disk.at(tier.name, disks.where(tier, pod), point.step, rank)
+    for (_, rank), file in disks.loadable(u, new, tier, point.step).items():
         if file is not None and file.line is not None:
             lines.add(file.line)
             continue
@@ -113,7 +113,7 @@ def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
     for tier in disks.tiers(u.spec):
         if isinstance(tier.source, ApiSource):
             out = {(one, step) for one, step, _ in rejected}
-            known = _registered_by_all(u, leader, new, tier.name) | {
+            known = _registered_by_all(u, leader, new, tier) | {
                 entry.step for entry in u.status.recorded_steps if entry.tier == tier.name
             }
             steps = {step for step in known if (tier.name, step) not in out}
@@ -123,26 +123,36 @@ def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
             markers = (one for one in u.disk.markers if one.tier == tier.name)
             steps = {one.step for one in markers if (one.tier, one.step, one.name) not in rejected}
         for step in steps:
-            files = [u.disk.at(tier.name, disks.where(tier, pod), step, rank) for pod, rank in disks.places(u, new)]
+            files = disks.loadable(u, new, tier, step).values()
             line = disks.cut(u.ghost.trunk, step)
             if all(file is not None and file.line == line for file in files):
                 found.add((tier.name, step))
     return found
 
 
-def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: str) -> set[int]:
+def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
-    steps: list[set[int]] = []
-    ranks = numbered(u.spec).ranks
-    for place, member in holders(u.spec, new).items():
-        report = said.get((member, incarnation(new, member)))
-        had = () if report is None else report.checkpoints
-        steps += [{one.step for one in had if (one.tier, one.rank) == (tier, rank)} for rank in ranks.get(place, ())]
+    reports = {place: said.get((one, incarnation(new, one))) for place, one in holders(u.spec, new).items()}
+    numbering, steps = numbered(u.spec), list[set[int]]()
+    for place, ranks in numbering.ranks.items():
+        group = next(those for those in numbering.groups.values() if place in those)
+        tellers = [reports[one] for one in (group if tier.scope == "Peers" else (place,))]
+        had = [one for report in tellers if report is not None for one in report.checkpoints if one.tier == tier.name]
+        steps += [{one.step for one in had if one.rank == rank} for rank in ranks]
     return set.intersection(*steps) if steps else set()
+
+
+def _forget_the_future(u: Universe, box: Box, run: Run) -> None:
+    """gangclient.memory deletes what the gang has gone back behind."""
+    last = -1 if run.restore is None else run.restore.step
+    peers = {tier.name for tier in disks.tiers(u.spec) if tier.scope == "Peers"}
+    kept = (one for one in u.disk.files if one.tier not in peers or one.where != box.pod or one.step <= last)
+    u.disk = replace(u.disk, files=tuple(kept))
 
 
 def loaded(u: Universe, box: Box, run: Run) -> Box:
     """The box after its worker was started with this Run: what it loads is what the attempt restores."""
+    _forget_the_future(u, box, run)
     if run.restore is None:
         require(not u.ghost.trunk or u.spec.checkpoint is None, 4, f"{box.pod} starts from the beginning alone")
         return box._replace(step=0, line=(), poisoned=False)
@@ -151,9 +161,10 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
     if tier.scope == "Shared":
         require(disks.sees(u, box, tier.name, step) or u.ghost.gone_unheard, 4, f"{box.pod} starts and sees no {step}")
     ranks = [(u.group_of(box.member), process.rank) for process in run.processes if process.rank is not None]
-    files = [u.disk.at(tier.name, disks.where(tier, box.pod), step, rank) for rank in ranks]
+    there = disks.loadable(u, u.status, tier, step)
+    files = [there.get((box.pod, rank)) for rank in ranks]
     lines = {None if file is None else file.line for file in files}
-    if u.ghost.gone_unheard:
+    if u.ghost.gone_unheard or tier.scope == "Peers":  # The peer may be gone since: then the worker fails.
         lines.discard(None)
     require(lines <= {base}, 4, f"{box.pod} restores {lines} and not {base}")
     sick = any(file is None or file.line is None or file.sick for file in files)

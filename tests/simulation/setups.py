@@ -11,6 +11,7 @@ from gangctl.core.facts.queue import NO_QUEUE, Queue
 
 SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
+PEERS = {"name": "peers", "scope": "Peers", "source": {"type": "API"}}
 STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
 LARGE = "crowd"
@@ -112,6 +113,14 @@ def setups() -> dict[str, Setup]:
             _job(
                 [{"name": "worker", "replicas": 3}],
                 checkpoint={"tiers": [STORE]},
+                recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
+            "peers",
+            _job(
+                [{"name": "worker", "replicas": 3, "spares": 1}],
+                checkpoint={"tiers": [PEERS]},
                 recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
             ),
         ),

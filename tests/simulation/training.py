@@ -1,7 +1,7 @@
 """Training: the ranks make steps together, and each saves its part to every checkpoint tier, or fails to.
 
 The framework of the fake workers is a good one: it says Begun before it writes and Completed after it, writes the file
-that marks a step complete last, and keeps the newest steps only.
+that marks a step complete last, and keeps the newest steps only. In a Peers tier the next member holds copies.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def train(u: Universe, uid: str, proc: Proc) -> None:
     for part in parts(u, uid, step, proc.attempt):
         begin(u, uid, part)
         complete(u, uid, part)
+        copy(u, uid, part)
     note_whole(u, step)
 
 
@@ -88,7 +89,7 @@ def ranks_of(u: Universe, box: Box) -> list[Rank]:
 def begin(u: Universe, uid: str, part: Part) -> None:
     """A rank begins to write its part: from now on, what was there doesn't exist."""
     tier, step, rank, attempt = part
-    if u.boxes[uid].unmounted and tier.scope != "Member":
+    if u.boxes[uid].unmounted and tier.scope == "Shared":
         return
     if disks.is_directory(tier):
         old = [one for one in u.disk.files if (one.tier, one.step) == (tier.name, step)]
@@ -102,7 +103,7 @@ def begin(u: Universe, uid: str, part: Part) -> None:
 def complete(u: Universe, uid: str, part: Part) -> None:
     """A rank has written its part; the last one marks the step complete. Older steps go."""
     tier, step, rank, attempt = part
-    if u.boxes[uid].unmounted and tier.scope != "Member":
+    if u.boxes[uid].unmounted and tier.scope == "Shared":
         return
     _put(u, uid, part, u.boxes[uid].line)
     if disks.is_directory(tier):
@@ -112,6 +113,24 @@ def complete(u: Universe, uid: str, part: Part) -> None:
     for old in kept(u, uid, tier, rank):
         if old <= step - KEPT_STEPS:
             drop(u, uid, part._replace(step=old))
+
+
+def copy(u: Universe, uid: str, part: Part) -> None:
+    """The next member of the process group takes a copy of a part that a rank has completed."""
+    tier, step, rank, attempt = part
+    if tier.scope != "Peers":
+        return
+    pods = list(dict.fromkeys(pod for pod, (group, _) in disks.places(u, u.status) if group == rank[0]))
+    peer = pods[(pods.index(uid) + 1) % len(pods)] if uid in pods else uid
+    taking = u.boxes.get(peer)
+    if peer == uid or taking is None or not taking.procs or taking.procs[0].attempt != attempt:
+        return
+    for old in [one.step for one in u.disk.files if (one.tier, one.where, one.rank) == (tier.name, peer, rank)]:
+        if old <= step - KEPT_STEPS:
+            u.feed(peer, Dropped(tier.name, old, rank[1], attempt))
+            u.disk = u.disk.with_file(File(tier.name, peer, old, rank, attempt, uid, None))
+    u.disk = u.disk.with_file(File(tier.name, peer, step, rank, attempt, uid, u.boxes[uid].line))
+    u.feed(peer, Checkpoint(tier.name, step, rank[1], attempt))
 
 
 def kept(u: Universe, uid: str, tier: Tier, rank: Rank) -> list[int]:

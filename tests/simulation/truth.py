@@ -149,7 +149,7 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     late |= u.now - leader.began >= leader.spec.recovery.pod_start_timeout_seconds * 1000
     if late and any(one.connected or one.report.pod == box.pod for one in leader.heard):
         return f"{box.pod} was late"
-    if all(one.uid != pod.uid for one in leader.pods):
+    if pod.uid not in leader.looked:
         return f"its watch did not show {pod.uid}"
     return _of_pod(pod) or (f"{box.node} is lost" if box.node in u.lost or u.ghost.excused == old.attempt else "")
 
