@@ -166,17 +166,7 @@ BAD = (
     ),
     Bad(
         "a member tier in a directory",
-        manifest(
-            checkpoint={
-                "tiers": [
-                    {
-                        "name": "a",
-                        "scope": "Member",
-                        "source": {"type": "Directory", "directory": "/c", "layout": "Orbax"},
-                    }
-                ]
-            }
-        ),
+        _tier(scope="Member", source={"type": "Directory", "directory": "/c", "layout": "Orbax"}),
         "spec.checkpoint.tiers[0].source.type",
         "needs source type API",
         Check.CEL,
