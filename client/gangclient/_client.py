@@ -70,6 +70,8 @@ class Client:
         self._closed = False
         self._streams: List[Tuple[int, UnixConnection]] = []
         """Those that are open, and the process that has opened them: :meth:`close` ends them there."""
+        self.on_close: List[Callable[[], object]] = []
+        """What :meth:`close` calls."""
         self.restart_reason = ""
         """Why the attempt before was stopped, where this same process ran it (:func:`gangclient.run`)."""
         self.interruption: Optional[Callable[[], None]] = None
@@ -143,7 +145,7 @@ class Client:
         Raises:
             GangError: as for :meth:`checkpoint_completed`.
         """
-        return self._checkpoint("Begun", step, tier, path, deadline)
+        return self.register("Begun", step, tier, path, deadline)
 
     def checkpoint_completed(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank's part is written and can be loaded from ``path``.
@@ -154,7 +156,7 @@ class Client:
             GangError: the GangJob has no such tier, and there is nothing to lose yet: no restore point, and no
                 checkpoint of this process that was taken. Later it is logged, and training goes on.
         """
-        return self._checkpoint("Completed", step, tier, path, deadline)
+        return self.register("Completed", step, tier, path, deadline)
 
     def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank is about to delete the checkpoint.
@@ -164,7 +166,7 @@ class Client:
         Raises:
             GangError: as for :meth:`checkpoint_completed`.
         """
-        return self._checkpoint("Dropped", step, tier, path, deadline)
+        return self.register("Dropped", step, tier, path, deadline)
 
     def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> bool:
         """Ask for a restart of the whole gang. The controller decides; this worker will be stopped if it agrees.
@@ -211,6 +213,8 @@ class Client:
         No callback of :meth:`on_stop` is called from now on; one that has begun goes on.
         """
         self._closed = True
+        for end in self.on_close:
+            end()
         self._sender.close()
         self._backlog.close()
         for pid, connection in list(self._streams):
@@ -257,9 +261,14 @@ class Client:
     def _who(self) -> Dict[str, int]:
         return {"attempt": self._attempt, "rank": self._rank}
 
-    def _checkpoint(self, state: str, step: int, tier: str, path: Path, deadline: float) -> bool:
+    def register(
+        self, state: str, step: int, tier: str, path: Path, deadline: float = DEADLINE, owner: Optional[int] = None
+    ) -> bool:
+        """What the three calls do; ``owner``: the rank whose part a copy is (:mod:`gangclient.memory`)."""
         # os.fspath and int take what frameworks have: Path objects, numpy's integers.
         body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
+        if owner is not None:
+            body["owner"] = owner
         if not self._path:
             return True
         try:

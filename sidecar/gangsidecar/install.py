@@ -33,11 +33,12 @@ def install(directory: Path, executable: Path | None = None) -> None:
         raise FileNotFoundError(f"there is no {CLIENT} beside this program")
     source = Path(found.origin).parent
     package = directory / CLIENT_FOLDER / source.name
-    package.mkdir(parents=True, exist_ok=True)
-    for folder in (package.parent, package):
-        folder.chmod(FOLDER_MODE)
-    for path in sorted(source.glob("*.py")):
-        copy(str(path), str(package / path.name), mode=0o644)
+    for path in sorted(source.rglob("*.py")):
+        target = package / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (package.parent, package, target.parent):
+            folder.chmod(FOLDER_MODE)
+        copy(str(path), str(target), mode=0o644)
     bundle.build(directory / SUPERVISOR_ARCHIVE)
     if executable is not None:
         copy(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)

@@ -297,7 +297,7 @@ BAD = (
         manifest(
             checkpoint={"tiers": [{"name": name, "scope": "Peers", "source": {"type": "API"}} for name in ("a", "b")]}
         ),
-        "spec.checkpoint.tiers[0].scope",
+        "spec.checkpoint.tiers",
         "only one tier",
         Check.CEL,
         "only one tier",

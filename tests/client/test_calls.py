@@ -67,7 +67,7 @@ async def test_a_checkpoint_waits_for_a_supervisor_that_comes_back(directory: Pa
 
 async def test_a_misspelt_tier_raises_with_the_tiers_that_there_are(directory: Path, worker: gangclient.Client) -> None:
     async with training(directory):
-        with pytest.raises(gangclient.GangError, match=r"no checkpoint tier 'rma'.* has ram, shared") as caught:
+        with pytest.raises(gangclient.GangError, match=r"no checkpoint tier 'rma'.* has ram, near, shared") as caught:
             await asyncio.to_thread(worker.checkpoint_completed, 1300, "rma")
         assert caught.value.reason == "TierUnknown"
         assert await asyncio.to_thread(worker.checkpoint_completed, 1300, "shared")

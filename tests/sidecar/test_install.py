@@ -28,10 +28,11 @@ def test_every_uid_can_read_the_supervisor_and_gangclient(tmp_path: Path) -> Non
     program, package = tmp_path / "supervisor.pyz", tmp_path / "client" / "gangclient"
     source = Path(gangclient.__file__).parent
     assert sorted(tmp_path.iterdir()) == [package.parent, program]
-    assert {path.name: path.read_text() for path in package.iterdir()} == {
-        path.name: path.read_text() for path in source.glob("*.py")
+    files = [path for path in package.rglob("*") if path.is_file()]
+    assert {path.relative_to(package): path.read_text() for path in files} == {
+        path.relative_to(source): path.read_text() for path in source.rglob("*.py")
     }
-    folders, files = [tmp_path / "client", package, program], list(package.iterdir())
+    folders = [tmp_path / "client", package, program, *(path for path in package.rglob("*") if path.is_dir())]
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o755}
     assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
     run = [sys.executable, "-IS", str(program), "--help"]

@@ -164,7 +164,11 @@ class Api:
         if tiers.get(tier) == "Directory":
             why = f"gangctl lists the directory of tier {tier} itself: its checkpoints need no registration"
             return 200, {"ignored": DIRECTORY_TIER, "message": why}
-        place = {name: body[name] for name in ("tier", "step", "rank", "attempt")}
+        owner = body.get("owner", body["rank"])
+        if owner != body["rank"] and tier != attempt_gate.peers_tier(run):
+            wrong = f"rank {body['rank']} holds no copy for rank {owner}: tier {tier} does not have scope Peers"
+            raise ProblemError(422, "OwnerUnknown", wrong, field="body.owner")
+        place = {"tier": tier, "step": body["step"], "rank": owner, "attempt": body["attempt"]}
         completed = body["state"] == "Completed"
         # A checkpoint that is begun is being overwritten, so it exists no more than a dropped one.
         message = wire.Checkpoint(**place, path=body.get("path", "")) if completed else wire.Dropped(**place)

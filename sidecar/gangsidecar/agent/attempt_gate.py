@@ -145,9 +145,17 @@ def ranks_of(run: wire.Run) -> tuple[int, ...]:
 
 def checkpoint_tiers(run: wire.Run) -> dict[str, str]:
     """Checkpoint tier -> type of its source (API, Directory); empty = unknown, or the job has none."""
-    variables = dict(run.processes[0].env) if run.processes else {}
-    pairs = (pair.partition("=") for pair in variables.get("GANG_CHECKPOINT_TIERS", "").split(",") if pair)
+    pairs = (pair.partition("=") for pair in _variable(run, "GANG_CHECKPOINT_TIERS").split(",") if pair)
     return {name: source for name, _, source in pairs}
+
+
+def peers_tier(run: wire.Run | None) -> str:
+    """The tier in which members hold copies for each other; empty = there is none, or it is unknown."""
+    return "" if run is None else _variable(run, "GANG_MEMORY_TIER")
+
+
+def _variable(run: wire.Run, name: str) -> str:
+    return dict(run.processes[0].env).get(name, "") if run.processes else ""
 
 
 def shared_environment(run: wire.Run) -> dict[str, str]:

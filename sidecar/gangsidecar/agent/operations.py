@@ -121,6 +121,7 @@ CHECKPOINT = Shape(
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
         Field("path", Text(4096), "where this rank finds it", required=False),
+        Field("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier", required=False),
     ),
 )
 LOADED = Shape(

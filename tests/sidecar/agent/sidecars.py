@@ -40,7 +40,7 @@ HOLD = wire.Directive(gang="gang-uid", pod="pod-uid", attempt=1, verb=wire.Verb.
 
 def process(rank: int, local_rank: int) -> wire.Process:
     env = {"WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29401", "RANK": str(rank)}
-    env["GANG_CHECKPOINT_TIERS"] = "ram=API,shared=Directory"
+    env |= {"GANG_CHECKPOINT_TIERS": "ram=API,near=API,shared=Directory", "GANG_MEMORY_TIER": "near"}
     return wire.Process(local_rank, tuple(env.items()), rank)
 
 

@@ -192,6 +192,17 @@ async def test_checkpoints_go_to_the_supervisor(directory: Path) -> None:
         ]
 
 
+async def test_a_copy_is_registered_for_its_owner_in_the_tier_of_the_peers_only(directory: Path) -> None:
+    async with training(directory) as here:
+        copy = {**CHECKPOINT, "owner": 7}
+        status, answer = await call(here, "POST", "/v1/checkpoints", copy)
+        assert (status, answer["error"]["reason"]) == (422, "OwnerUnknown")
+        assert "holds no copy for rank 7: tier ram does not have scope Peers" in answer["error"]["message"]
+        assert await call(here, "POST", "/v1/checkpoints", {**copy, "tier": "near"}) == (200, {})
+        told = await here.supervisor.wait_for(wire.Checkpoint)
+        assert (told.tier, told.rank) == ("near", 7)
+
+
 async def test_only_checkpoints_count_while_a_worker_is_being_stopped(directory: Path) -> None:
     async with training(directory) as here:
         await here.direct(replace(HOLD, attempt=4))

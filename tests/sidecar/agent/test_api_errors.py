@@ -112,7 +112,7 @@ async def test_a_misspelt_checkpoint_tier_gets_422_with_the_tiers_that_there_are
         status, answer = await call(here, "POST", "/v1/checkpoints", {**CHECKPOINT, "tier": "rma"})
         assert status == 422
         assert (answer["error"]["reason"], answer["error"]["field"]) == ("TierUnknown", "body.tier")
-        assert "no checkpoint tier 'rma'; spec.checkpoint.tiers has ram, shared" in answer["error"]["message"]
+        assert "no checkpoint tier 'rma'; spec.checkpoint.tiers has ram, near, shared" in answer["error"]["message"]
         assert here.supervisor.all(wire.Checkpoint) == []
 
 

@@ -1,0 +1,141 @@
+"""The directory at rank 0: who is where, who has what, and which steps are safe.
+
+Each rank keeps one connection to it. When all have joined, each one is told its peer, and where its part of the restore
+point is if a peer has it. Then they tell what they have kept and skipped, and all hear the verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from gangclient.memory._keeping import Ledger, Verdict
+from gangclient.memory._lines import LIMIT, Identity, LineError, Message, decoded, encoded
+from gangclient.memory._ring import Where, peers
+
+FEW_SECONDS = 5.0
+"""For a connection to say who it is, and for it to read what it is told."""
+_log = logging.getLogger("gangclient")
+Holding = Tuple[int, int]
+"""The rank whose part it is, and the attempt that wrote it."""
+
+
+class Joined(NamedTuple):
+    """What a rank has told of itself."""
+
+    where: Where
+    host: str
+    port: int
+    holding: Tuple[Holding, ...]
+    """Parts of the restore point in its member's folder."""
+
+
+def joined(told: Message, host: str) -> Joined:
+    """What a rank tells first.
+
+    Raises:
+        KeyError, TypeError, ValueError: something is missing or wrong.
+    """
+    where = Where(int(told["rank"]), str(told["member"]), str(told["node"]))
+    holding = tuple((int(rank), int(attempt)) for rank, attempt in told["holding"])
+    return Joined(where, host, int(told["port"]), holding)
+
+
+def table(all_ranks: List[Joined]) -> Dict[int, Message]:
+    """Rank -> what it is told when all have joined.
+
+    A part counts only if it is of the newest attempt that any part of the restore point is of: an older one is of a
+    history that was undone.
+    """
+    by_rank = {one.where.rank: one for one in all_ranks}
+    ring = peers([one.where for one in all_ranks])
+    newest = max((attempt for one in all_ranks for _, attempt in one.holding), default=None)
+    holders: Dict[int, List[Joined]] = {}
+    for one in all_ranks:
+        for rank, attempt in one.holding:
+            if attempt == newest:
+                holders.setdefault(rank, []).append(one)
+    told: Dict[int, Message] = {}
+    for rank in by_rank:
+        peer = ring[rank]
+        to = None if peer is None else by_rank[peer]
+        told[rank] = {
+            "peer": None if to is None else [to.host, to.port],
+            "attempt": newest,
+            "holders": [[one.host, one.port] for one in holders.get(rank, ()) if one.where.rank != rank][:8],
+        }
+    return told
+
+
+class Directory:
+    """One attempt's."""
+
+    def __init__(self, own: Identity) -> None:
+        self._own = own
+        self._ledger = Ledger(own.ranks)
+        self._joined: Dict[int, Joined] = {}
+        self._writers: Dict[int, asyncio.StreamWriter] = {}
+        self._open: Dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def serve(self, listening: socket.socket, over: asyncio.Event) -> None:
+        """Answer until ``over``."""
+        server = await asyncio.start_server(self._connection, sock=listening, limit=LIMIT)
+        await over.wait()
+        server.close()
+        for writer in self._open.values():
+            writer.close()  # The other side sees it, and so does the task that reads.
+        if self._open:
+            await asyncio.wait(list(self._open), timeout=FEW_SECONDS)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._open[task] = writer
+            task.add_done_callback(self._open.pop)
+        rank: Optional[int] = None
+        try:
+            rank = await self._join(reader, writer)
+            while rank is not None:
+                await self._hear(rank, decoded(await reader.readline()))
+        except (OSError, KeyError, TypeError, ValueError, asyncio.TimeoutError) as error:
+            if rank is None:
+                _log.warning("a connection to the memory of rank 0 was refused: %s", error)
+        finally:
+            if rank is not None and self._writers.get(rank) is writer:
+                del self._writers[rank]
+            writer.close()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        told = decoded(await asyncio.wait_for(reader.readline(), FEW_SECONDS))
+        if not self._own.knows(told):
+            raise LineError(f"{str(told)[:200]} is of no rank of this attempt")
+        one = joined(told, writer.get_extra_info("peername")[0])
+        self._joined[one.where.rank] = one
+        self._writers[one.where.rank] = writer
+        if len(self._joined) == self._own.ranks:
+            for rank, message in table(list(self._joined.values())).items():
+                await self._tell(rank, message)
+        return one.where.rank
+
+    async def _hear(self, rank: int, told: Message) -> None:
+        verdict = self._ledger.told(rank, int(told["step"]), kept=bool(told["kept"]))
+        if verdict is not None:
+            await asyncio.gather(*(self._tell(each, _message(verdict)) for each in list(self._writers)))
+
+    async def _tell(self, rank: int, message: Message) -> None:
+        writer = self._writers.get(rank)
+        if writer is None:
+            return
+        writer.write(encoded(message))
+        try:
+            await asyncio.wait_for(writer.drain(), FEW_SECONDS)
+        except (OSError, asyncio.TimeoutError):
+            with suppress(OSError):
+                writer.close()  # It keeps what it has: it hears no verdict.
+
+
+def _message(verdict: Verdict) -> Message:
+    return {"step": verdict.step, "safe": verdict.safe}

@@ -1,0 +1,84 @@
+"""Which steps stay in memory. Pure.
+
+    kept(r, s) = rank r has its part of step s whole and registered, and so has its peer the copy
+    safe(s)    = kept(r, s) for every rank r
+    dead(s)    = some rank has skipped s
+
+The rule: a rank drops a step that it has kept only when a newer one is safe, or when the step is dead. It has room for
+two, {the newest safe one, one that may become safe}, and skips every other. A rank that has skipped a step must never
+keep it. So from the first safe step on, there is always a step that every rank can load.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Set
+
+REMEMBERED = 64
+"""Dead steps that are remembered: a rank may come to one after it was told."""
+
+
+class Verdict(NamedTuple):
+    """What has become of a step, for all ranks alike."""
+
+    step: int
+    safe: bool
+    """Otherwise it is dead."""
+
+    def ends(self, step: int) -> bool:
+        """Whether a step need not be kept any more."""
+        return step < self.step if self.safe else step == self.step
+
+
+class Keeper:
+    """The steps of one rank."""
+
+    def __init__(self, restored: Optional[int]) -> None:
+        """Begin an attempt, which has restored a step from this memory (None: it has not)."""
+        self.safe = restored
+        self.pending: Optional[int] = None
+        self._dead: List[int] = []
+
+    def takes(self, step: int) -> bool:
+        """Whether the rank keeps this step. If so, it is pending; otherwise, the rank has skipped it."""
+        if self.pending is not None or step in self._dead:
+            return False
+        self.pending = step
+        return True
+
+    def is_dead(self, step: int) -> bool:
+        """Whether no rank will need this step."""
+        return step in self._dead
+
+    def judged(self, verdict: Verdict) -> None:
+        """Hear what has become of a step."""
+        if verdict.safe:
+            self.safe = verdict.step
+        else:
+            self._dead = [*self._dead, verdict.step][-REMEMBERED:]
+        if self.pending == verdict.step:
+            self.pending = None
+
+
+class Ledger:
+    """What all ranks have said of their steps; kept at rank 0."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._kept: Dict[int, Set[int]] = {}
+        self._judged: Dict[int, Verdict] = {}
+
+    def told(self, rank: int, step: int, *, kept: bool) -> Optional[Verdict]:
+        """The verdict, if there is one by now that the others don't know."""
+        if step in self._judged:
+            return None
+        if kept:
+            having = self._kept.setdefault(step, set())
+            having.add(rank)
+            if len(having) < self._ranks:
+                return None
+        self._kept.pop(step, None)
+        verdict = Verdict(step, safe=kept)
+        self._judged[step] = verdict
+        for old in sorted(self._judged)[:-REMEMBERED]:
+            del self._judged[old]
+        return verdict

@@ -1,0 +1,139 @@
+"""A rank's connection to the directory at rank 0; rank 0 has the directory itself beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import BinaryIO, Callable, Optional, Tuple, cast
+
+from gangclient._http import GangError
+from gangclient.memory._directory import Directory
+from gangclient.memory._keeping import Verdict
+from gangclient.memory._lines import Identity, LineError, Message, dial, encoded, read
+
+JOIN_SECONDS = 120.0
+"""For all ranks to join; imports take long."""
+PAUSE = 0.1
+_log = logging.getLogger("gangclient")
+
+
+class Link:
+    """Joins, and hears the verdicts."""
+
+    def __init__(
+        self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
+    ) -> None:
+        """Begin to connect, in a thread.
+
+        Args:
+            own: who this is.
+            address: host and port of the directory; rank 0 listens there.
+            join: what this rank tells of itself.
+            judge: is called in the thread with each verdict.
+        """
+        self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
+        self._table: Optional[Message] = None
+        self._changed = threading.Condition()
+        self._connection: Optional[socket.socket] = None
+        self._over: Optional[Callable[[], object]] = None
+        self.broken = ""
+        """Why nothing can be kept any more."""
+        self._closed = False
+        if own.rank == 0:
+            self._serve(own)
+        threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
+
+    def table(self) -> Message:
+        """What this rank is told when all have joined; waits for it.
+
+        Raises:
+            GangError: not all have joined in time, or the connection broke.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
+            if self._table is not None and not self.broken:
+                return self._table
+        where = "{}:{}".format(*self._address)
+        why = self.broken or f"not all ranks have joined at {where} within {JOIN_SECONDS:.0f} s"
+        raise GangError("MemoryUnreachable", f"{why}; every rank must call gangclient.memory.connect")
+
+    def tell(self, step: int, *, kept: bool) -> None:
+        """Tell the directory what this rank has done with a step.
+
+        Raises:
+            GangError: as for :meth:`table`.
+            OSError: the connection breaks.
+        """
+        self.table()
+        if self._connection is not None:
+            self._connection.sendall(encoded({"step": step, "kept": kept}))
+
+    def close(self) -> None:
+        """End the connection, and the directory."""
+        self._closed = True
+        connection, over = self._connection, self._over
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        if over is not None:
+            with suppress(RuntimeError):  # Its loop has ended.
+                over()
+        with self._changed:
+            self.broken = self.broken or "it was closed"
+            self._changed.notify_all()
+
+    def _serve(self, own: Identity) -> None:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        try:
+            listening = socket.create_server(
+                ("", self._address[1]), family=family, backlog=min(own.ranks, 1024), dualstack_ipv6=both
+            )
+        except OSError as error:
+            _log.error("checkpoints are not kept in memory: port %d of rank 0: %s", self._address[1], error.strerror)
+            return
+
+        async def serve() -> None:
+            over, loop = asyncio.Event(), asyncio.get_running_loop()
+            self._over = lambda: loop.call_soon_threadsafe(over.set)
+            if not self._closed:
+                await Directory(own).serve(listening, over)
+
+        threading.Thread(target=lambda: asyncio.run(serve()), name="gangclient-memory-directory", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            with self._dial() as connection, connection.makefile("rb") as told:
+                self._connection = connection
+                connection.sendall(encoded(self._join))
+                connection.settimeout(None)  # Verdicts come when they come.
+                while not self._closed:
+                    self._hear(read(cast("BinaryIO", told)))
+        except (OSError, LineError, KeyError, TypeError) as error:
+            with self._changed:
+                self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"
+                self._changed.notify_all()
+            if not self._closed:
+                _log.info("%s; no step is kept in memory until the next attempt", self.broken)
+
+    def _dial(self) -> socket.socket:
+        until = time.monotonic() + JOIN_SECONDS
+        while True:
+            try:
+                return dial(*self._address)
+            except OSError:  # noqa: PERF203 - it is tried again
+                if self._closed or time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE)  # Rank 0 is not there yet.
+
+    def _hear(self, told: Message) -> None:
+        if "safe" in told:
+            self._judge(Verdict(int(told["step"]), bool(told["safe"])))
+            return
+        with self._changed:
+            self._table = told
+            self._changed.notify_all()
