@@ -8,9 +8,11 @@ A small network learns a function; gradients are averaged by real collectives (g
 3. Make a checkpoint complete or absent: write the data first, then DONE, and sync each before the next.
 4. Let the data depend only on step and rank, so that a repeated step gives the same result.
 5. Exit at once if a collective fails because a peer is gone. gangctl knows which member failed first.
+6. Keep every step in memory, with a copy at a peer. Without a tier of scope Peers that does nothing (``memory.yaml``).
 """
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -21,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import gangclient  # gangctl puts it last into PYTHONPATH
+import gangclient.memory  # gangctl puts it last into PYTHONPATH
 
 KEPT = 3
 PEER_LOST = 75
@@ -72,9 +74,10 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     gang, start = gangclient.connect(), 0
+    memory = gangclient.memory.connect(gang)  # (6)
     if gang.restore:  # (2)
-        with gang.loading():  # measures the load for the trace of the recovery
-            saved = torch.load(Path(gang.restore.path) / "state.pt", weights_only=True)
+        with gang.loading(), memory.load() or (Path(gang.restore.path) / "state.pt").open("rb") as file:
+            saved = torch.load(file, weights_only=True)  # loading() measures it for the trace of the recovery
             model.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
         start = gang.restore.step
@@ -98,10 +101,12 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
         optimizer.step()
         loss = gradients[-1]
         gang.progress(step, seconds=mine)
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        memory.save(step, functools.partial(torch.save, state))
         if rank == 0 and step % 50 == 0:
             say(f"step {step} loss {loss.item():.6f}")
         if rank == 0 and (step % save_every == 0 or step == steps):
-            save(directory, step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+            save(directory, step, state)
         time.sleep(pause)
     if rank == 0:
         result = {"step": steps, "loss": loss.item(), "loss_hex": loss.item().hex()}

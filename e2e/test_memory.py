@@ -1,0 +1,64 @@
+"""Checkpoints in memory on a real cluster: PyTorch loses a process, then a pod, and no step that all ranks had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e import process_faults
+from e2e.gangs import CHECKPOINTS, Gang
+
+ROOT = Path(__file__).parent.parent
+Submit = Callable[[dict[str, Any]], Gang]
+STEPS = 400
+LAG = 10
+"""Steps that may be made while a step is copied and registered, on a busy machine."""
+
+
+def document(name: str, folder: Path) -> dict[str, Any]:
+    """examples/memory.yaml, as it is but for names, the image and the time that it takes."""
+    folder.mkdir()
+    shutil.copy(ROOT / "examples" / "train_torch.py", folder)
+    made: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "memory.yaml").read_text())
+    made["metadata"]["name"] = name
+    pod = made["spec"]["roles"][0]["template"]["spec"]
+    pod["containers"][0] |= {
+        "image": "gangctl/examples-torch:e2e",
+        "command": ["python3", f"{CHECKPOINTS}/train_torch.py", "--steps", str(STEPS), "--pause", "0.05"],
+    }
+    pod["volumes"][0]["hostPath"]["path"] = str(folder)
+    return made
+
+
+def step(status: dict[str, Any]) -> int:
+    """The newest step that the status shows."""
+    return int(status.get("progress", {}).get("step", 0))
+
+
+@pytest.mark.timeout(600)  # its processes import PyTorch, from an image of 1.6 GB
+@pytest.mark.usefixtures("torch")
+def test_a_lost_process_and_a_lost_pod_cost_no_step_that_all_ranks_had(submit: Submit, shared_dir: Path) -> None:
+    plain = submit(document("plain", shared_dir / "plain"))
+    gang = submit(document("memory", shared_dir / "memory"))
+    for attempt, at in ((2, 60), (3, 150)):
+        gang.until(f"it has made step {at}", lambda status, at=at: step(status) >= at, 180)
+        if attempt == 2:
+            process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
+        else:
+            gang.kubectl("delete", "pod", gang.pods()["worker-2"]["metadata"]["name"], "-n", gang.namespace)
+        point = gang.runs(attempt)["restorePoint"]
+        assert point["tier"] == "ram"
+        assert point["step"] >= at - LAG
+        incident = next(one for one in gang.status["incidents"] if one["attempt"] == attempt)
+        assert incident["lostSteps"] <= LAG
+    gang.ends("Succeeded", 240)
+    plain.ends("Succeeded", 240)
+    assert gang.status["attempt"] == 3
+    losses = [json.loads((shared_dir / name / "result.json").read_text()) for name in ("plain", "memory")]
+    assert losses[0] == losses[1], "the same to the last bit"
