@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def document(name: str, folder: Path) -> dict[str, Any]:
     return made
 
 
-def step(status: dict[str, Any]) -> int:
-    """The newest step that the status shows."""
-    return int(status.get("progress", {}).get("step", 0))
+def has_made(step: int, status: dict[str, Any]) -> bool:
+    """Whether the status shows this step or a newer one."""
+    return int(status.get("progress", {}).get("step", 0)) >= step
 
 
 @pytest.mark.timeout(600)  # its processes import PyTorch, from an image of 1.6 GB
@@ -47,7 +48,7 @@ def test_a_lost_process_and_a_lost_pod_cost_no_step_that_all_ranks_had(submit: S
     plain = submit(document("plain", shared_dir / "plain"))
     gang = submit(document("memory", shared_dir / "memory"))
     for attempt, at in ((2, 60), (3, 150)):
-        gang.until(f"it has made step {at}", lambda status, at=at: step(status) >= at, 180)
+        gang.until(f"it has made step {at}", partial(has_made, at), 180)
         if attempt == 2:
             process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import threading
@@ -11,7 +10,6 @@ from contextlib import suppress
 from typing import BinaryIO, Callable, Optional, Tuple, cast
 
 from gangclient._http import GangError
-from gangclient.memory._directory import Directory
 from gangclient.memory._keeping import Verdict
 from gangclient.memory._lines import Identity, LineError, Message, dial, encoded, read
 
@@ -57,9 +55,9 @@ class Link:
             self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
             if self._table is not None and not self.broken:
                 return self._table
-        where = "{}:{}".format(*self._address)
-        why = self.broken or f"not all ranks have joined at {where} within {JOIN_SECONDS:.0f} s"
-        raise GangError("MemoryUnreachable", f"{why}; every rank must call gangclient.memory.connect")
+        late = "not all ranks have joined at {}:{} within {:.0f} s".format(*self._address, JOIN_SECONDS)
+        why = self.broken or f"{late}; every rank must call gangclient.memory.connect"
+        raise GangError("MemoryUnreachable", why)
 
     def tell(self, step: int, *, kept: bool) -> None:
         """Tell the directory what this rank has done with a step.
@@ -87,6 +85,10 @@ class Link:
             self._changed.notify_all()
 
     def _serve(self, own: Identity) -> None:
+        import asyncio  # noqa: PLC0415 - takes 40 ms, and only rank 0 needs it
+
+        from gangclient.memory._directory import Directory  # noqa: PLC0415
+
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         try:
@@ -117,8 +119,9 @@ class Link:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"
                 self._changed.notify_all()
-            if not self._closed:
-                _log.info("%s; no step is kept in memory until the next attempt", self.broken)
+            if not self._closed:  # Rank 0 ends, as a rule: the others will too.
+                level = logging.WARNING if self._table is None else logging.INFO
+                _log.log(level, "%s; no step is kept in memory until the next attempt", self.broken)
 
     def _dial(self) -> socket.socket:
         until = time.monotonic() + JOIN_SECONDS

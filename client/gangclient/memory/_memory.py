@@ -192,7 +192,7 @@ class Store:
             try:
                 job()
             except (GangError, OSError) as error:  # noqa: PERF203 - one job must not end the others
-                self._warn("link", f"no step is kept in memory until the next attempt: {error}")
+                _log.info("no step is kept in memory until the next attempt: %s", error)
 
     def _keep(self, part: Part) -> None:
         why = "" if self._register("Completed", *part[:2]) else "the sidecar has not taken it"

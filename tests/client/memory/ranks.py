@@ -55,11 +55,11 @@ def free_port() -> int:
 
 @contextmanager
 def attempt(
-    root: Path, count: int, *, number: int = 1, restored: int | None = None, gang: str = "uid"
+    root: Path, count: int, *, number: int = 1, restored: int | None = None, gang: str = "uid", absent: int = 0
 ) -> Iterator[list[Rank]]:
-    """All ranks of an attempt, on two nodes. The member of each keeps its parts below ``root``."""
+    """All ranks of an attempt but the last ``absent`` ones, on two nodes. The member of each keeps its parts below ``root``."""
     port, ranks = free_port(), list[Rank]()
-    for rank in range(count):
+    for rank in range(count - absent):
         own = Identity(gang, number, rank, count, f"worker-{rank}", f"node-{rank % 2}")
         registry = Registry(rank)
         if restored is not None:
