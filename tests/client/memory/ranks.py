@@ -57,7 +57,7 @@ def free_port() -> int:
 def attempt(
     root: Path, count: int, *, number: int = 1, restored: int | None = None, gang: str = "uid", absent: int = 0
 ) -> Iterator[list[Rank]]:
-    """All ranks of an attempt but the last ``absent`` ones, on two nodes. The member of each keeps its parts below ``root``."""
+    """The ranks of an attempt, but the last ``absent`` ones, on two nodes. Their members keep parts below ``root``."""
     port, ranks = free_port(), list[Rank]()
     for rank in range(count - absent):
         own = Identity(gang, number, rank, count, f"worker-{rank}", f"node-{rank % 2}")
