@@ -24,6 +24,9 @@ from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
 
 __all__ = ["ManifestError", "Problem", "load"]
 
+CONVERTIBLE = frozenset({"Job", "JobSet", "PyTorchJob", "TrainJob"})
+"""Kinds that ``gangctl convert`` reads."""
+
 
 def load(text: str, filename: str) -> GangJob:
     """The only GangJob in ``text``; documents of other kinds are ignored.
@@ -87,6 +90,9 @@ class _Check:
         value = copy.deepcopy(self._document.value)
         if not isinstance(value, dict):
             self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
+            return None
+        if value.get("kind") in CONVERTIBLE:
+            self._add(("kind",), shown(value["kind"]), KIND, "gangctl convert FILE makes a GangJob of it")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null

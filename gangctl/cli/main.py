@@ -31,6 +31,7 @@ _VERBS: Final = {
     "logs": "Print the logs of workers, by member, role or rank",
     "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
     "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
+    "convert": "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",
     "crd": "Print the CustomResourceDefinition of GangJob",
     "version": "Print the version",
 }
@@ -41,6 +42,7 @@ examples:
   gangctl status demo                         why it restarted, what was lost, what happens next
   gangctl trace demo                          where the time of the last restart went
   gangctl classify job.yaml --exit-code 78    what your failure policy would do
+  gangctl convert jobset.yaml                 the same training as a GangJob
 
 `gangctl VERB --help` shows the options and examples of a verb. GANGCTL_DEBUG=1 shows tracebacks.
 """

@@ -12,7 +12,7 @@ import yaml
 from gangctl.api.crd import crd
 from gangctl.cli.main import main
 
-VERBS = ["run", "status", "trace", "restart", "suspend", "resume", "inject", "classify", "crd", "version"]
+VERBS = ["run", "status", "trace", "restart", "suspend", "resume", "inject", "classify", "convert", "crd", "version"]
 
 
 def test_help_names_every_verb_and_imports_nothing_heavy() -> None:

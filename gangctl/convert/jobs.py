@@ -1,0 +1,167 @@
+"""Jobs of Kubernetes and JobSets."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gangctl.convert import pods
+from gangctl.convert.fields import Fields
+
+MOST_RESTARTS: Final = 200
+EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_CONTROLLER: Final = {
+    "managedBy": "goes: the GangJob is gangctl's",
+    "manualSelector": "goes: gangctl labels its pods itself",
+    "selector": "goes: gangctl labels its pods itself",
+    "podReplacementPolicy": "goes: gangctl creates a pod again when the one before is gone",
+}
+_INDEXES: Final = {
+    "backoffLimitPerIndex": "goes: no member fails alone; spec.recovery.replaceAfter replaces its pod",
+    "maxFailedIndexes": "goes: a gang has all of its members or waits",
+}
+
+
+def of_job(spec: Fields) -> dict[str, Any]:
+    """The spec of a GangJob, of that of a Job."""
+    made = {"roles": [_role(spec, "worker", 1)], **_recovery(spec), **_ends(spec)}
+    policy = _policy(spec)
+    if policy:
+        made["podFailurePolicy"] = policy
+    spec.leave(successPolicy="goes: a gang has succeeded when every process has exited with 0 (spec.successPolicy)")
+    spec.leave(**_CONTROLLER)
+    spec.finish()
+    return made
+
+
+def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a GangJob, of that of a JobSet."""
+    roles, names, taken = list[dict[str, Any]](), dict[str, str](), set[str]()
+    topology = annotations.pop(EXCLUSIVE, None)
+    for one in spec.maps("replicatedJobs"):
+        old = str(one.take("name", "worker"))
+        names[old] = name = pods.role_name(old, one.at("name"), spec.notes, taken)
+        job = one.map("template")
+        within = job.map("metadata").take("annotations") or {}
+        topology = topology or within.get(EXCLUSIVE)
+        job_spec = job.map("spec")
+        roles.append(_role(job_spec, name, one.number("replicas") or 1))
+        _of_inner_job(job_spec)
+        job.finish()
+        one.leave(
+            dependsOn="goes: all members of a gang start together",
+            groupName="goes: ranks follow the order of the roles; see spec.roles[].processGroup",
+        )
+        one.finish()
+    if len(roles) > 1:
+        spec.note(
+            "replicatedJobs",
+            "each role has ranks of its own; give roles that share one world the same processGroup",
+        )
+    made = {"roles": roles, **_of_failure_policy(spec), **_of_success_policy(spec, names), **_ends(spec)}
+    if topology:
+        made["placement"] = {"strategy": "Pack", "mode": "Required", "topologyKey": str(topology)}
+        spec.notes.add(
+            "metadata.annotations",
+            f"{EXCLUSIVE}: the whole gang is packed into one domain; a JobSet has one domain per Job",
+        )
+    network = spec.map("network")
+    network.leave(
+        enableDNSHostnames="goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)",
+        subdomain="goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)",
+        publishNotReadyAddresses="goes: gangctl needs no Service",
+    )
+    network.finish()
+    spec.leave(
+        startupPolicy="goes: all members of a gang start together",
+        coordinator="goes: MASTER_ADDR is the address of rank 0",
+        volumeClaimPolicies="is not carried over: make the claims yourself, or use an ephemeral volume",
+        managedBy=_CONTROLLER["managedBy"],
+        gangPolicy="is not carried over: see spec.gangScheduling",
+    )
+    spec.finish()
+    return made
+
+
+def restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
+    """The budget that a number of retries becomes."""
+    if limit is None:
+        return {}
+    if limit > MOST_RESTARTS:
+        path.note(name, f"{limit} became {MOST_RESTARTS}, the most that a budget has")
+    path.note(name, "counts restarts of the whole gang within an hour (spec.recovery.budget), and no disruptions")
+    return {"recovery": {"budget": {"type": "Windowed", "maxRestarts": min(limit, MOST_RESTARTS)}}}
+
+
+def _role(spec: Fields, name: str, times: int) -> dict[str, Any]:
+    """The pods of a Job."""
+    parallelism, completions = spec.number("parallelism"), spec.number("completions")
+    given = [one for one in (parallelism, completions) if one is not None]
+    count = min(given, default=1)
+    if parallelism is not None and completions is not None and parallelism < completions:
+        spec.note(
+            "parallelism",
+            f"{parallelism} of {completions} pods at a time is no gang: all run at once; replicas became {count}",
+            is_edit=True,
+        )
+    mode = spec.take("completionMode")
+    if mode != "Indexed" and count > 1:
+        spec.note("completionMode", "became Indexed: each member has its rank")
+    return pods.role(name, count * times, spec.map("template"))
+
+
+def _recovery(spec: Fields) -> dict[str, Any]:
+    spec.leave(**_INDEXES)
+    return restarts(spec.number("backoffLimit"), spec, "backoffLimit")
+
+
+def _ends(spec: Fields) -> dict[str, Any]:
+    names = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    return {name: value for name in names if (value := spec.take(name)) is not None}
+
+
+def _policy(spec: Fields) -> dict[str, Any]:
+    """Its podFailurePolicy, which is written alike."""
+    rules = list[Any]()
+    for one in spec.map("podFailurePolicy").take("rules") or []:
+        if isinstance(one, dict) and one.get("action") == "FailIndex":
+            spec.note("podFailurePolicy", "a rule with FailIndex goes: no member fails alone")
+            continue
+        rules.append(one)
+    return {"rules": rules} if rules else {}
+
+
+def _of_inner_job(spec: Fields) -> None:
+    """What a Job of a JobSet says beyond its pods."""
+    spec.leave(
+        backoffLimit="goes: a fault restarts the gang, within spec.recovery.budget",
+        podFailurePolicy="goes: write its rules into spec.podFailurePolicy, with roles",
+        successPolicy="goes: see spec.successPolicy",
+        activeDeadlineSeconds="goes: set spec.activeDeadlineSeconds",
+        ttlSecondsAfterFinished="goes: set spec.ttlSecondsAfterFinished",
+        suspend="goes: set spec.suspend",
+        **_INDEXES,
+        **_CONTROLLER,
+    )
+    spec.finish()
+
+
+def _of_failure_policy(spec: Fields) -> dict[str, Any]:
+    policy = spec.map("failurePolicy")
+    made = restarts(policy.number("maxRestarts"), policy, "maxRestarts")
+    policy.leave(
+        restartStrategy="goes: gangctl restarts workers in their pods, and replaces pods only where it must",
+        rules="is not carried over: rules of a JobSet match reasons of Jobs. Write spec.podFailurePolicy.rules",
+    )
+    policy.finish()
+    return made
+
+
+def _of_success_policy(spec: Fields, names: dict[str, str]) -> dict[str, Any]:
+    policy = spec.map("successPolicy")
+    operator, targets = policy.take("operator"), policy.take("targetReplicatedJobs") or []
+    policy.finish()
+    if operator == "Any":
+        policy.note("operator", "Any became All: the roles have succeeded when each of their processes has")
+    if not targets or set(targets) >= set(names):
+        return {}
+    return {"successPolicy": {"type": "Roles", "roles": [names.get(str(one), str(one)) for one in targets]}}

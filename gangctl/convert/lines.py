@@ -1,0 +1,229 @@
+"""Command lines of torchrun, and scripts for sbatch."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Final
+
+from gangctl.convert import pods, torchrun
+from gangctl.convert.fields import ConvertError, Fields, Notes
+
+IMAGE: Final = "IMAGE"
+_DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(?P<rest>.*)$")
+_SHORT: Final = {
+    "J": "job-name",
+    "N": "nodes",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "t": "time",
+    "G": "gpus",
+    "p": "partition",
+    "A": "account",
+    "o": "output",
+    "e": "error",
+    "a": "array",
+    "w": "nodelist",
+    "x": "exclude",
+    "q": "qos",
+    "C": "constraint",
+    "D": "chdir",
+}
+_GONE: Final = {
+    "output": "goes: gangctl logs prints what workers write",
+    "error": "goes: gangctl logs prints what workers write",
+    "partition": "is not carried over: select nodes with nodeSelector, or a queue (kueue.x-k8s.io/queue-name)",
+    "account": "is not carried over: quota is that of the namespace, or of a queue of Kueue",
+    "qos": "is not carried over: set priorityClassName in the template",
+    "exclusive": "is not carried over: ask for all devices of a node",
+    "nodelist": "is not carried over: use nodeSelector or affinity in the template",
+    "exclude": "is not carried over: use affinity in the template",
+    "constraint": "is not carried over: use nodeSelector in the template",
+    "array": "is not carried over: submit one GangJob for each index",
+    "dependency": "is not carried over: submit it when the other has finished (kubectl wait)",
+    "requeue": "goes: gangctl restarts the gang in place",
+    "no-requeue": "goes: spec.recovery.budget.maxRestarts: 0 ends the gang with its first fault",
+    "signal": "goes: workers get SIGTERM, and recovery.plannedStopGracePeriodSeconds for planned stops",
+    "open-mode": "goes: gangctl logs prints what workers write",
+    "mail-type": "is not carried over: alert on gangctl's metrics",
+    "mail-user": "is not carried over: alert on gangctl's metrics",
+}
+_RENDEZVOUS: Final = re.compile(r"^(?:export\s+)?(?P<name>" + "|".join(pods.RENDEZVOUS) + r")=")
+_OPERATOR: Final = re.compile(r"[|&;<>]+|\d?>+\S*")
+_EXPORT: Final = re.compile(r"^export\s+(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
+
+
+def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
+    """The spec of a GangJob that runs this line.
+
+    Raises:
+        ConvertError: it doesn't start torchrun.
+    """
+    if not torchrun.starts_torchrun(words):
+        raise ConvertError(
+            f"{words[0] if words else 'nothing'}: the line must start torchrun (gangctl convert -- torchrun ...)"
+        )
+    command, said = torchrun.strip(words, "the command", notes)
+    made = _role(command, image, torchrun.nodes(said.nodes, "--nnodes", notes) or 1, said.processes, notes)
+    return {"roles": [made]}
+
+
+def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]:
+    """The name and the spec of a GangJob that does what this script does.
+
+    Raises:
+        ConvertError: no line of it starts a program on the nodes.
+    """
+    options, body = _read(text)
+    command, environment = _body(body, notes)
+    if not command:
+        raise ConvertError("no line starts with srun or torchrun: gangctl convert can't tell what runs on each node")
+    command, said = (
+        torchrun.strip(command, "the command", notes) if torchrun.starts_torchrun(command) else (command, None)
+    )
+    nodes = torchrun.nodes(options.pop("nodes", ""), "#SBATCH --nodes", notes) or 1
+    tasks = options.pop("ntasks-per-node", "") or _per_node(options.pop("ntasks", ""), nodes)
+    role = _role(command, image, nodes, said.processes if said else "", notes)
+    container = role["template"]["spec"]["containers"][0]
+    if said is None and tasks.isdecimal() and int(tasks) > 1:
+        role |= {"launch": "PerProcess", "processesPerPod": int(tasks)}
+    resources = _resources(options, notes, int(tasks) if said is None and tasks.isdecimal() else 1)
+    if resources:
+        container["resources"] = {"limits": resources}
+        gpus = resources.get("nvidia.com/gpu")
+        if gpus and said is not None and not said.processes.isdecimal():
+            role["processesPerPod"] = gpus
+    if environment:
+        container["env"] = environment
+    spec: dict[str, Any] = {"roles": [role]}
+    seconds = _seconds(options.pop("time", ""))
+    if seconds:
+        spec["activeDeadlineSeconds"] = seconds
+    name = re.sub(r"[^a-z0-9-]+", "-", options.pop("job-name", "job").lower()).strip("-")[:40] or "job"
+    for option, value in options.items():
+        why = _GONE.get(option, "is not known to gangctl convert, and is not carried over")
+        notes.add(f"#SBATCH --{option}{f'={value}' if value else ''}", why)
+    return name, spec
+
+
+def _role(command: list[str], image: str, nodes: int, processes: str, notes: Notes) -> dict[str, Any]:
+    if image == IMAGE:
+        notes.add("image", "give the image that has the script (--image)", is_edit=True)
+    container = {"name": "trainer", "image": image, "command": command}
+    template = Fields({"spec": {"containers": [container]}}, "template", notes)
+    return pods.role("worker", nodes, template, processes)
+
+
+def _read(text: str) -> tuple[dict[str, str], list[str]]:
+    """Options by their long names, and the lines of the script."""
+    options: dict[str, str] = {}
+    body: list[str] = []
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        found = _DIRECTIVE.match(line)
+        if found is None:
+            if line.strip() and not line.lstrip().startswith("#"):
+                body.append(line.strip())
+            continue
+        words = shlex.split(found["rest"], comments=True)
+        while words:
+            word = words.pop(0)
+            name, equals, value = word.lstrip("-").partition("=")
+            if not word.startswith("--"):
+                name, value = _SHORT.get(word[1:2], word[1:]), word[2:]
+            if not value and not equals and words and not words[0].startswith("-"):
+                value = words.pop(0)
+            options[name] = value
+    return options, body
+
+
+def _body(lines: list[str], notes: Notes) -> tuple[list[str], list[dict[str, str]]]:
+    command: list[str] = []
+    environment: list[dict[str, str]] = []
+    for line in lines:
+        exported = _EXPORT.match(line)
+        if _RENDEZVOUS.match(line):
+            notes.add(line, "goes: gangctl sets it for each attempt")
+        elif not command and re.match(r"(srun|torchrun|python3?\s+-m\s+torch\.distributed)\b", line):
+            command = _in_shell(_started(_words(line), notes), notes)
+        elif exported is not None and "$" not in exported["value"]:
+            environment.append({"name": exported["name"], "value": exported["value"].strip("\"'")})
+        else:
+            notes.add(line, "is not carried over: do it in the image, or in the command")
+    return command, environment
+
+
+def _started(words: list[str], notes: Notes) -> list[str]:
+    """What srun starts."""
+    if words[0] != "srun":
+        return words
+    words = words[1:]
+    while words and words[0].startswith("-"):
+        flag = words.pop(0)
+        if (
+            "=" not in flag
+            and words
+            and not words[0].startswith("-")
+            and flag not in {"-l", "-u", "--label", "--unbuffered"}
+        ):
+            flag += f" {words.pop(0)}"
+        notes.add(f"srun {flag}", "goes: each member starts the command once for each of its processes")
+    return words
+
+
+def _in_shell(words: list[str], notes: Notes) -> list[str]:
+    """What only a shell can do is left to one; variables of Slurm are named."""
+    unset = sorted({name for word in words for name in re.findall(r"\$\{?(SLURM_\w+)", word)})
+    if unset:
+        notes.add("the command", f"{', '.join(unset)}: Slurm's variables are not set here", is_edit=True)
+    if not any(_OPERATOR.fullmatch(word) for word in words):
+        return words
+    return ["bash", "-c", " ".join(word if _OPERATOR.fullmatch(word) else shlex.quote(word) for word in words)]
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise ConvertError(f"{line[:80]}: {error}") from None
+
+
+def _per_node(tasks: str, nodes: int) -> str:
+    return str(int(tasks) // nodes) if tasks.isdecimal() and int(tasks) >= nodes else ""
+
+
+def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, Any]:
+    """What a node's share of the devices, processors and memory is."""
+    made: dict[str, Any] = {}
+    gres, per_node = options.pop("gres", ""), options.pop("gpus-per-node", "")
+    per_task, every = options.pop("gpus-per-task", ""), options.pop("gpus", "")
+    number = (per_node or gres.removeprefix("gpu:") or per_task).rpartition(":")[2]
+    if number.isdecimal():
+        made["nvidia.com/gpu"] = int(number) * (tasks if per_task and not per_node and not gres else 1)
+    elif every:
+        notes.add(f"#SBATCH --gpus={every}", "is for all nodes together: set nvidia.com/gpu of one pod", is_edit=True)
+    processors = options.pop("cpus-per-task", "")
+    if processors.isdecimal():
+        made["cpu"] = int(processors) * tasks
+    memory = options.pop("mem", "")
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", memory, re.IGNORECASE)
+    if found is not None and int(found[1]):
+        made["memory"] = f"{found[1]}{(found[2] or 'M').upper()}i"
+    elif memory not in {"", "0"}:
+        notes.add(f"#SBATCH --mem={memory}", "is not carried over: set memory in the template")
+    return made
+
+
+def _seconds(text: str) -> int:
+    """Slurm's time: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in parts) or (dash and not days.isdecimal()):
+        return 0
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(numbers) == 1:
+        return numbers[0] * 60
+    hours, minutes, seconds = (0, *numbers)[-3:]
+    return (hours * 60 + minutes) * 60 + seconds

@@ -1,0 +1,108 @@
+"""What can't be converted is said in a line; nothing is printed on standard output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gangctl.cli.main import main
+from gangctl.convert import converter
+from gangctl.convert.fields import ConvertError
+
+TEMPLATE = {"spec": {"containers": [{"name": "a", "image": "b", "command": ["c"]}]}}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": {"template": TEMPLATE, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no manifest"),
+        ("a: [b\n", "file.yaml:2: no YAML"),
+        (
+            "kind: Pod\n---\nkind: Service\n",
+            "there is Pod, Service; gangctl convert reads Job, PyTorchJob, TrainJob, JobSet",
+        ),
+        ("- 1\n- 2\n", "there is no manifest"),
+        ("x" * (2 << 20), "1048576"),
+        ("apiVersion: batch/v1\nkind: Job\nspec: [1]\n", "spec: a map was expected, and there is [1]"),
+        ("apiVersion: batch/v1\nkind: Job\nspec: {}\n", "spec.template.spec.containers: the template has no container"),
+        (yaml.safe_dump(job(template={"spec": {"containers": ["a"]}})), "a container is 'a', and no map"),
+        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {}\n", "there is neither Master nor Worker"),
+        ("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {replicatedJobs: 3}\n", "a list was expected"),
+        ("#SBATCH --nodes=2\nsrun 'unfinished\n", "No closing quotation"),
+    ],
+)
+def test_a_bad_file_is_refused(text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert main(["convert", str(path)]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert says in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "give a file"),
+        (["nowhere.yaml"], "nowhere.yaml doesn't exist; a command line comes after --"),
+        (["a.yaml", "b.yaml"], "one file at a time"),
+        (["--", "python", "train.py"], "the line must start torchrun"),
+    ],
+)
+def test_bad_words_are_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_no_field_is_dropped_without_a_word() -> None:
+    document = job(new={"a": 1}, parallelism="4")
+    document["spec"]["template"] = {**TEMPLATE, "other": 1}
+    document["extra"] = 1
+    said = {note.path: note.text for note in converter.of_document(document).notes}
+    assert {"spec.new", "extra", "spec.template.other"} <= {path for path, text in said.items() if "not known" in text}
+    assert "no whole number" in said["spec.parallelism"]
+
+
+def test_names_of_roles_fit_and_differ() -> None:
+    jobs = [
+        {"name": name, "template": {"spec": {"template": TEMPLATE}}} for name in ("größe", "worker-a", "workera", "9")
+    ]
+    made = converter.of_document(
+        {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {}, "spec": {"replicatedJobs": jobs}}
+    )
+    assert [role["name"] for role in made.document["spec"]["roles"]] == ["gre", "workera", "workera2", "r9"]
+
+
+def test_a_kind_that_is_not_read_is_refused() -> None:
+    assert not converter.is_convertible({"apiVersion": "v1", "kind": "Job"})
+    with pytest.raises(ConvertError, match="kind Pod: gangctl convert reads"):
+        converter.of_document({"kind": "Pod"})
+
+
+def test_a_pipe_in_a_script_is_left_to_a_shell() -> None:
+    made = converter.of_sbatch("#SBATCH -N 2\nsrun ./a --b 'c d' | tee log.$SLURM_JOB_ID\n", "", "image")
+    container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["bash", "-c", "./a --b 'c d' | tee 'log.$SLURM_JOB_ID'"]
+    assert any("SLURM_JOB_ID" in note.text and note.is_edit for note in made.notes)
+
+
+def test_run_names_the_verb_that_converts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(completions=2)))
+    assert main(["run", str(tmp_path / "job.yaml")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1, "one line, and not one for each field"
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("90", 5400), ("1:30", 90), ("02:00:00", 7200), ("1-12", 129600), ("1-00:30", 88200), ("UNLIMITED", None)],
+)
+def test_the_time_of_slurm_is_in_seconds(time: str, seconds: int | None) -> None:
+    made = converter.of_sbatch(f"#SBATCH --time={time}\nsrun ./a\n", "", "image")
+    assert made.document["spec"].get("activeDeadlineSeconds") == seconds
