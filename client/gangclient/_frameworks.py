@@ -1,0 +1,48 @@
+"""What the adapters of frameworks have in common: they need a version, and register checkpoints of every rank.
+
+The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from typing import Any, List, Tuple
+
+
+def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
+    """Import the module that an adapter is made for.
+
+    Args:
+        adapter: the adapter's name, such as ``gangclient.pytorch``.
+        module: what is imported.
+        package: the name to install, whose module has ``__version__``.
+        oldest: the first version that works.
+
+    Raises:
+        ImportError: it is not installed, or is too old.
+    """
+    wanted = f"{package}>={oldest}"
+    try:
+        top = importlib.import_module(module.partition(".")[0])
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise  # The framework is there, and misses a package of its own.
+        raise ImportError(
+            f"{adapter} needs {package}, which is not installed for this Python. Install it: pip install '{wanted}'"
+        ) from None
+    found = str(getattr(top, "__version__", "0"))
+    if _numbers(found) < _numbers(oldest):
+        raise ImportError(f"{adapter} needs {wanted}, and found {found}. Install a newer one: pip install '{wanted}'")
+    return importlib.import_module(module)
+
+
+def api_tiers() -> List[str]:
+    """The names of the job's tiers with source API, from the environment; [] outside of gangctl."""
+    tiers = (one.partition("=") for one in os.environ.get("GANG_CHECKPOINT_TIERS", "").split(","))
+    return [name for name, _, source in tiers if source == "API"]
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"[0-9]+", version.partition("+")[0])[:2])

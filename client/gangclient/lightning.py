@@ -1,0 +1,74 @@
+"""For Lightning: one callback, which reports steps and ends a rank that waits for a lost peer::
+
+    gang = GangCallback()
+    checkpoints = ModelCheckpoint(
+        "/checkpoints", filename="step-{step}/state", auto_insert_metric_name=False, every_n_train_steps=100
+    )
+    Trainer(callbacks=[gang, checkpoints]).fit(model, ckpt_path=gang.ckpt_path)
+
+The tier has layout Pattern, pattern ``step-{step}`` and complete ``state.ckpt``. Importing this without Lightning, or
+with one that is too old, raises an ImportError. Outside of gangctl the callback does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Optional
+
+from gangclient._client import Client, connect
+from gangclient._frameworks import framework
+from gangclient.pytorch import leave_at_once
+
+OLDEST = "2.4"
+_OLD_NAME = "pytorch_lightning"  # Both packages are on the index, and take only callbacks of their own.
+_old = _OLD_NAME in sys.modules and "lightning.pytorch" not in sys.modules
+_lightning = framework(
+    "gangclient.lightning", _OLD_NAME if _old else "lightning.pytorch", _OLD_NAME if _old else "lightning", OLDEST
+)
+
+
+class GangCallback(_lightning.Callback):  # type: ignore[misc]
+    """Reports each optimizer step with its seconds, and each validation batch as the phase Evaluation.
+
+    Lightning handles SIGTERM by a broadcast, in which a survivor would wait for the rank that has failed. So an
+    unplanned stop ends the process before the signal comes; a planned one is left to Lightning.
+    """
+
+    def __init__(self, file: str = "state.ckpt") -> None:
+        """Find the restore point.
+
+        Args:
+            file: the checkpoint in the folder of a step.
+        """
+        self._file = file
+        self._gang: Client = connect()
+        self._began = 0.0
+
+    @property
+    def ckpt_path(self) -> Optional[str]:
+        """What to give to ``Trainer.fit``: the step that all ranks agreed on. None: start from the beginning."""
+        restore = self._gang.restore
+        return os.path.join(restore.path, self._file) if restore else None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning passes them by name
+        """Begin as the rank that Lightning has."""
+        self._gang = connect(trainer.global_rank)
+        self._gang.on_stop(leave_at_once)
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Begin to measure."""
+        self._began = time.monotonic()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Report the step; while gradients are accumulated it is the same one again."""
+        self._gang.progress(trainer.global_step, seconds=time.monotonic() - self._began)
+
+    def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Report that it is evaluating."""
+        self._gang.progress(trainer.global_step, "Evaluation")
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - as above
+        """End the client's threads."""
+        self._gang.close()

@@ -1,0 +1,100 @@
+"""For a training loop in PyTorch: checkpoints by torch.distributed.checkpoint, and no waiting for a lost peer::
+
+    gang = gangclient.connect()
+    gang.on_stop(pytorch.leave_at_once)                    # only where the script handles SIGTERM
+    if gang.restore:
+        with gang.loading():
+            pytorch.load(state, gang.restore)              # exactly the step that all ranks agreed on
+    for step in range(start + 1, STEPS + 1):
+        train(model)
+        gang.progress(step)
+        if step % 100 == 0:
+            pytorch.save(gang, state, step, "/checkpoints")
+
+The folders are those of the layout TorchDCP. A tier with source API hears of a step from each rank when all have
+written it; a tier with source Directory sees it. PyTorch is imported by the first call.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Union
+
+from gangclient._client import Client, Event, Restore
+from gangclient._frameworks import api_tiers, framework
+
+OLDEST = "2.6"
+State = Dict[str, Any]
+Directory = Union[str, "os.PathLike[str]"]
+
+
+def save(gang: Client, state: State, step: int, directory: Directory) -> None:
+    """Write ``directory/step-N``. Every rank calls it, and it returns when all have written their parts.
+
+    Args:
+        gang: the client of this rank.
+        state: as ``torch.distributed.checkpoint.save`` takes it.
+        step: the step that is finished.
+        directory: where every rank sees the same files.
+
+    Raises:
+        ImportError: PyTorch is not installed, or older than 2.6.
+    """
+    dcp, folder, completed = _begin(gang, step, directory)
+    dcp.save(state, checkpoint_id=folder)
+    completed()
+
+
+def async_save(gang: Client, state: State, step: int, directory: Directory) -> Any:
+    """The same, but it returns a future when the state is copied. Wait for it before the next save and before the end.
+
+    The step is registered when all ranks have written it. A process group with a CPU backend is needed (``gloo``, or
+    ``cpu:gloo,cuda:nccl``). Arguments and errors are those of :func:`save`.
+    """
+    dcp, folder, completed = _begin(gang, step, directory)
+    written = dcp.async_save(state, checkpoint_id=folder)
+    written.add_done_callback(lambda done: done.exception() is None and completed())
+    return written
+
+
+def load(state: State, restore: Restore) -> None:
+    """Load the restore point into ``state``, in place. The number of ranks may differ from that at the save.
+
+    Raises:
+        ImportError: PyTorch is not installed, or older than 2.6.
+        torch.distributed.checkpoint.api.CheckpointException: it can't be loaded.
+    """
+    _dcp().load(state, checkpoint_id=restore.path)
+
+
+def leave_at_once(stop: Event) -> None:
+    """End this process if a peer has failed: for ``gang.on_stop``, where the script or a framework handles SIGTERM.
+
+    Without a handler SIGTERM does that itself. With one, Python runs it only when the collective returns, which waits
+    for the peer. A planned stop is left to the handler: all ranks still answer.
+    """
+    if not stop.planned:
+        os._exit(128 + 15)
+
+
+def _dcp() -> Any:
+    return framework("gangclient.pytorch", "torch.distributed.checkpoint", "torch", OLDEST)
+
+
+def _begin(gang: Client, step: int, directory: Directory) -> "tuple[Any, str, Callable[[], None]]":
+    """The library, the step's folder, and what registers it. An older checkpoint in the folder is undone."""
+    dcp, folder, tiers = _dcp(), os.path.join(directory, f"step-{step}"), api_tiers()
+    marker = os.path.join(folder, ".metadata")
+    for tier in tiers:
+        gang.checkpoint_begun(step, tier, folder)
+    if os.path.exists(marker):  # An attempt before has written it, after the restore point.
+        try:
+            os.unlink(marker)
+        except FileNotFoundError:  # Another rank was faster; all have undone it before the first one writes a marker.
+            pass
+
+    def completed() -> None:
+        for tier in tiers:
+            gang.checkpoint_completed(step, tier, folder)
+
+    return dcp, folder, completed

@@ -1,0 +1,60 @@
+"""Adapters of frameworks say what is missing, and know the tiers that each rank registers in.
+
+The frameworks here are modules of the test's own with their names: a fault injection. e2e/ has the real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLIENT = Path(__file__).parents[2] / "client"
+ADAPTERS = {"lightning": "lightning", "transformers": "transformers"}
+SAVE = "import gangclient; from gangclient import pytorch; pytorch.save(gangclient.connect(), {}, 1, '.')"
+
+
+def fails(script: str, folder: Path) -> str:
+    """The last line of a script that ends with an exception."""
+    environment = {"PYTHONPATH": f"{folder}{os.pathsep}{CLIENT}"}
+    command = [sys.executable, "-S", "-c", script]  # -S: no installed package is found
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_without_its_framework_says_what_to_install(adapter: str, tmp_path: Path) -> None:
+    said = fails(f"import gangclient.{adapter}", tmp_path)
+    assert said.startswith(f"ImportError: gangclient.{adapter} needs {ADAPTERS[adapter]}, which is not installed")
+    assert f"pip install '{ADAPTERS[adapter]}>=" in said
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_refuses_a_framework_that_is_too_old(adapter: str, tmp_path: Path) -> None:
+    (tmp_path / f"{ADAPTERS[adapter]}.py").write_text('__version__ = "1.9.3"\n')
+    said = fails(f"import gangclient.{adapter}", tmp_path)
+    assert said.startswith(f"ImportError: gangclient.{adapter} needs {ADAPTERS[adapter]}>=")
+    assert "and found 1.9.3. Install a newer one" in said
+
+
+def test_a_framework_that_misses_a_package_of_its_own_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "lightning.py").write_text("import torchmetrics\n")
+    assert fails("import gangclient.lightning", tmp_path) == "ModuleNotFoundError: No module named 'torchmetrics'"
+
+
+def test_pytorch_is_needed_by_the_first_call_only(tmp_path: Path) -> None:
+    assert fails("import gangclient.pytorch; raise SystemExit('imported')", tmp_path) == "imported"
+    assert fails(SAVE, tmp_path).startswith("ImportError: gangclient.pytorch needs torch, which is not installed")
+    (tmp_path / "torch.py").write_text('__version__ = "1.9+cpu"\n')
+    assert "needs torch>=2.6, and found 1.9+cpu" in fails(SAVE, tmp_path)
+
+
+def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> None:
+    script = "from gangclient._frameworks import api_tiers; raise SystemExit(','.join(api_tiers()) or 'none')"
+    assert fails(script, tmp_path) == "none"
+    told = "import os; os.environ['GANG_CHECKPOINT_TIERS'] = 'ram=API,shared=Directory,far=API'; "
+    assert fails(told + script, tmp_path) == "ram,far"
