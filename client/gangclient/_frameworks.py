@@ -1,6 +1,7 @@
 """What the adapters of frameworks have in common: they need a version, and register checkpoints of every rank.
 
-The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not written.
+The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not
+written.
 """
 
 from __future__ import annotations

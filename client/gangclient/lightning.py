@@ -1,4 +1,6 @@
-"""For Lightning: one callback, which reports steps and ends a rank that waits for a lost peer::
+"""For Lightning: one callback, which reports steps and ends a rank that waits for a lost peer.
+
+What to write::
 
     gang = GangCallback()
     checkpoints = ModelCheckpoint(
@@ -12,9 +14,9 @@ with one that is too old, raises an ImportError. Outside of gangctl the callback
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from pathlib import Path
 from typing import Any, Optional
 
 from gangclient._client import Client, connect
@@ -29,7 +31,10 @@ _lightning = framework(
 )
 
 
-class GangCallback(_lightning.Callback):  # type: ignore[misc]
+_Callback: Any = _lightning.Callback
+
+
+class GangCallback(_Callback):  # type: ignore[misc]
     """Reports each optimizer step with its seconds, and each validation batch as the phase Evaluation.
 
     Lightning handles SIGTERM by a broadcast, in which a survivor would wait for the rank that has failed. So an
@@ -50,7 +55,7 @@ class GangCallback(_lightning.Callback):  # type: ignore[misc]
     def ckpt_path(self) -> Optional[str]:
         """What to give to ``Trainer.fit``: the step that all ranks agreed on. None: start from the beginning."""
         restore = self._gang.restore
-        return os.path.join(restore.path, self._file) if restore else None
+        return str(Path(restore.path, self._file)) if restore else None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning passes them by name
         """Begin as the rank that Lightning has."""

@@ -1,4 +1,6 @@
-"""For a training loop in PyTorch: checkpoints by torch.distributed.checkpoint, and no waiting for a lost peer::
+"""For a training loop in PyTorch: checkpoints by torch.distributed.checkpoint, and no waiting for a lost peer.
+
+The parts of a loop::
 
     gang = gangclient.connect()
     gang.on_stop(pytorch.leave_at_once)                    # only where the script handles SIGTERM
@@ -18,7 +20,9 @@ written it; a tier with source Directory sees it. PyTorch is imported by the fir
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Union
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, Dict, Tuple, Union
 
 from gangclient._client import Client, Event, Restore
 from gangclient._frameworks import api_tiers, framework
@@ -45,14 +49,24 @@ def save(gang: Client, state: State, step: int, directory: Directory) -> None:
     completed()
 
 
-def async_save(gang: Client, state: State, step: int, directory: Directory) -> Any:
+def async_save(gang: Client, state: State, step: int, directory: Directory, group: Any) -> Any:
     """The same, but it returns a future when the state is copied. Wait for it before the next save and before the end.
 
-    The step is registered when all ranks have written it. A process group with a CPU backend is needed (``gloo``, or
-    ``cpu:gloo,cuda:nccl``). Arguments and errors are those of :func:`save`.
+    The step is registered when all ranks have written it.
+
+    Args:
+        gang: the client of this rank.
+        state: as ``torch.distributed.checkpoint.async_save`` takes it.
+        step: the step that is finished.
+        directory: where every rank sees the same files.
+        group: a process group for this alone, ``torch.distributed.new_group(backend="gloo")``: in a group that trains,
+            the messages of the thread that writes would mix with those of the next step.
+
+    Raises:
+        ImportError: PyTorch is not installed, or older than 2.6.
     """
     dcp, folder, completed = _begin(gang, step, directory)
-    written = dcp.async_save(state, checkpoint_id=folder)
+    written = dcp.async_save(state, checkpoint_id=folder, process_group=group)
     written.add_done_callback(lambda done: done.exception() is None and completed())
     return written
 
@@ -81,17 +95,13 @@ def _dcp() -> Any:
     return framework("gangclient.pytorch", "torch.distributed.checkpoint", "torch", OLDEST)
 
 
-def _begin(gang: Client, step: int, directory: Directory) -> "tuple[Any, str, Callable[[], None]]":
+def _begin(gang: Client, step: int, directory: Directory) -> Tuple[Any, Path, Callable[[], None]]:
     """The library, the step's folder, and what registers it. An older checkpoint in the folder is undone."""
-    dcp, folder, tiers = _dcp(), os.path.join(directory, f"step-{step}"), api_tiers()
-    marker = os.path.join(folder, ".metadata")
+    dcp, folder, tiers = _dcp(), Path(directory, f"step-{step}"), api_tiers()
     for tier in tiers:
         gang.checkpoint_begun(step, tier, folder)
-    if os.path.exists(marker):  # An attempt before has written it, after the restore point.
-        try:
-            os.unlink(marker)
-        except FileNotFoundError:  # Another rank was faster; all have undone it before the first one writes a marker.
-            pass
+    with suppress(FileNotFoundError):  # Every rank does it before it writes, so before any rank can mark the step.
+        (folder / ".metadata").unlink()
 
     def completed() -> None:
         for tier in tiers:

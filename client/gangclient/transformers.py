@@ -1,4 +1,6 @@
-"""For the Trainer of Hugging Face: one callback, which reports steps and registers complete checkpoints::
+"""For the Trainer of Hugging Face: one callback, which reports steps and registers complete checkpoints.
+
+What to write::
 
     gang = GangCallback()
     trainer = Trainer(model, arguments, train_dataset=data, callbacks=[gang])
@@ -11,8 +13,8 @@ transformers, or with one that is too old, raises an ImportError. Outside of gan
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 from typing import Any, Dict, Optional
 
 from gangclient._client import Client, connect
@@ -22,13 +24,16 @@ OLDEST = "4.46"
 _transformers = framework("gangclient.transformers", "transformers", "transformers", OLDEST)
 
 
-class GangCallback(_transformers.TrainerCallback):  # type: ignore[misc]
+_Callback: Any = _transformers.TrainerCallback
+
+
+class GangCallback(_Callback):  # type: ignore[misc]
     """Reports each optimizer step with its seconds, and registers this rank's part of each checkpoint."""
 
     def __init__(self) -> None:
         self._gang: Client = connect()
         self._began = 0.0
-        self._registered: Dict[int, str] = {}
+        self._registered: Dict[int, Path] = {}
 
     @property
     def path(self) -> Optional[str]:
@@ -54,8 +59,8 @@ class GangCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Register this step; no restart may use one that the Trainer has deleted (``save_total_limit``)."""
-        gone = {step: path for step, path in self._registered.items() if not os.path.isdir(path)}
-        self._registered[state.global_step] = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+        gone = {step: path for step, path in self._registered.items() if not path.is_dir()}
+        self._registered[state.global_step] = Path(args.output_dir, f"checkpoint-{state.global_step}")
         for tier in api_tiers():
             for step, path in gone.items():
                 self._gang.checkpoint_dropped(step, tier, path)
