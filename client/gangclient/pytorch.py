@@ -66,7 +66,7 @@ def async_save(gang: Client, state: State, step: int, directory: Directory, grou
         ImportError: PyTorch is not installed, or older than 2.6.
     """
     dcp, folder, completed = _begin(gang, step, directory)
-    written = dcp.async_save(state, checkpoint_id=folder, process_group=group)
+    written = dcp.async_save(_copied(state), checkpoint_id=folder, process_group=group)
     written.add_done_callback(lambda done: done.exception() is None and completed())
     return written
 
@@ -93,6 +93,12 @@ def leave_at_once(stop: Event) -> None:
 
 def _dcp() -> Any:
     return framework("gangclient.pytorch", "torch.distributed.checkpoint", "torch", OLDEST)
+
+
+def _copied(state: State) -> Any:
+    """With copies of what is on CPUs: there ``async_save`` copies nothing, and writes what the next steps change."""
+    tree = framework("gangclient.pytorch", "torch.utils._pytree", "torch", OLDEST)
+    return tree.tree_map(lambda one: one.clone() if getattr(one, "is_cpu", False) else one, state)
 
 
 def _begin(gang: Client, step: int, directory: Directory) -> Tuple[Any, Path, Callable[[], None]]:

@@ -58,3 +58,20 @@ def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> Non
     assert fails(script, tmp_path) == "none"
     told = "import os; os.environ['GANG_CHECKPOINT_TIERS'] = 'ram=API,shared=Directory,far=API'; "
     assert fails(told + script, tmp_path) == "ram,far"
+
+
+@pytest.mark.parametrize("adapter", ["lightning", "transformers"])
+def test_a_callback_gives_the_restore_point_and_nothing_outside_of_gangctl(adapter: str, tmp_path: Path) -> None:
+    modules = {
+        "lightning/__init__.py": '__version__ = "2.4.0"\n',
+        "lightning/pytorch.py": "class Callback: ...\n",
+        "transformers.py": '__version__ = "4.46.0"\nclass TrainerCallback: ...\n',
+    }
+    (tmp_path / "lightning").mkdir()
+    for name, text in modules.items():
+        (tmp_path / name).write_text(text)
+    attribute = {"lightning": "ckpt_path", "transformers": "path"}[adapter]
+    script = f"from gangclient.{adapter} import GangCallback; raise SystemExit(str(GangCallback().{attribute}))"
+    assert fails(script, tmp_path) == "None"
+    told = "import os; os.environ.update(GANG_RESTORE_STEP='20', GANG_RESTORE_PATH='/c/20'); "
+    assert fails(told + script, tmp_path) == {"lightning": "/c/20/state.ckpt", "transformers": "/c/20"}[adapter]
