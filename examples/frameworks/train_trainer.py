@@ -40,7 +40,7 @@ def main() -> None:
     trainer.train(resume_from_checkpoint=gang.path)
     if trainer.is_world_process_zero():
         total = sum(one.double().sum().item() for one in model.state_dict().values())
-        (DIRECTORY / "result.json").write_text(json.dumps({"loss": total.hex()}))
+        (DIRECTORY / "result.json").write_text(json.dumps({"sum_of_weights": total.hex()}))
 
 
 if __name__ == "__main__":
