@@ -34,7 +34,7 @@ MEMBERS = 200
 UID = "uid-g"
 PATIENT = ("--lease-duration", "15", "--renew-deadline", "10", "--retry-period", "0.5")
 """As the chart sets them, but for the period."""
-BACK_SECONDS = 30.0
+BACK_SECONDS = 100.0
 
 
 def running(at: int) -> dict[str, Any]:

@@ -85,13 +85,16 @@ async def test_the_first_step_goes_to_the_supervisor_at_once_and_others_once_a_s
         assert (first.step, first.first_step, first.phase) == (1201, 1201, "Step")
         for step in range(1202, 1300):
             assert (await call(here, "POST", "/v1/progress", {**STEP, "step": step}))[0] == 200
-        second = await here.supervisor.wait_for(wire.Progress, 2)
-        assert loop.time() - at > 0.9
-        assert (second.step, second.first_step) == (1299, 1201)
-        assert second.first_age_ms is not None
-        assert second.first_age_ms > 900
-        assert second.first_age_ms > second.age_ms
-        assert len(here.supervisor.all(wire.Progress)) == 2
+        told = await until(
+            lambda: all_told if (all_told := here.supervisor.all(wire.Progress))[-1].step == 1299 else []
+        )
+        seconds, last = loop.time() - at, told[-1]
+        assert seconds > 0.9
+        assert last.first_step == 1201
+        assert last.first_age_ms is not None
+        assert last.first_age_ms > 900
+        assert last.first_age_ms > last.age_ms
+        assert len(told) <= 2 + int(seconds), "the calls may take longer than a second on a busy machine"
 
 
 async def test_a_first_step_right_after_the_startup_goes_out_at_once(directory: Path) -> None:
