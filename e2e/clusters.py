@@ -106,11 +106,11 @@ class Cluster:
         return image.name
 
 
-def build(*, torch: bool, on_demand: Iterable[str]) -> None:
+def build(*, images: Iterable[str], on_demand: Iterable[str]) -> None:
     """Build the programs and images that tests on a cluster need: the first time, this takes many minutes.
 
     Args:
-        torch: whether the image with PyTorch is needed.
+        images: those that only some tests need.
         on_demand: programs that only some tests need, on a cluster of our own.
 
     Raises:
@@ -124,9 +124,9 @@ def build(*, torch: bool, on_demand: Iterable[str]) -> None:
         programs.on_demand(name)
     toolchain.require_root()
     toolchain.install_packages(*versions.PACKAGES)
-    images = Images()
-    for name in ("controller", "sidecar", "examples", *(["examples-torch"] if torch else [])):
-        images.made(name)
+    maker = Images()
+    for name in ("controller", "sidecar", "examples", *images):
+        maker.made(name)
 
 
 def _home() -> Path:

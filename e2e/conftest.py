@@ -26,6 +26,8 @@ from e2e.queues import coscheduling, kueue
 CLUSTER = pytest.StashKey[Cluster]()
 ON_DEMAND = {"kueue_installed": kueue.NAME, "_scheduler": coscheduling.NAME}
 """Fixture -> the program that it runs."""
+IMAGES = {"torch": "examples-torch", "frameworks": "examples-frameworks"}
+"""Fixture -> the image that it loads."""
 
 
 def pytest_configure() -> None:
@@ -40,7 +42,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         with uncaptured(session.config):
             try:
                 needed = [name for fixture, name in ON_DEMAND.items() if fixture in fixtures]
-                clusters.build(torch="torch" in fixtures, on_demand=needed)
+                images = [name for fixture, name in IMAGES.items() if fixture in fixtures]
+                clusters.build(images=images, on_demand=needed)
             except Missing as error:
                 pytest.exit(f"e2e: {error}", returncode=2)
 

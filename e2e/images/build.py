@@ -34,6 +34,8 @@ REPOSITORY = "docker.io/gangctl"
 SITE = "opt/gangctl/lib"
 INSTALLED = "opt/gangctl/pod"
 WORKSPACE = "opt/gangctl/examples"
+PACKAGES = "usr/local/lib/python3.13/dist-packages"
+FRAMEWORKS = HERE.parent / "frameworks" / "requirements.txt"
 EXAMPLES = ("train_plain.py", "train_torch.py")
 COMPILE = "python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash"
 CODE_KEPT = 5
@@ -62,6 +64,7 @@ class Images:
             "sidecar": self.sidecar,
             "examples": self.examples,
             "examples-torch": self.examples_torch,
+            "examples-frameworks": self.examples_frameworks,
         }
         return makers[name]() if name in makers else self._bare(name)
 
@@ -97,6 +100,20 @@ class Images:
             _, torch = self.debian.above(name, [root], TORCH)
         layers = (base, torch, self._custom(), self._scripts())
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
+
+    def examples_frameworks(self) -> Image:
+        """The image with PyTorch, and Lightning, transformers and Accelerate from the package index above it."""
+        below = self.examples_torch()
+        name = key("frameworks", FRAMEWORKS.read_bytes(), PACKAGES)
+        layer = self.store.known(name)
+        if layer is None:
+            with tempfile.TemporaryDirectory() as work, timed("fetching Lightning and transformers"):
+                root = Path(work)
+                root.chmod(0o755)
+                _install(FRAMEWORKS, root / PACKAGES)
+                layer = self.store.add(name, root, owned_by_root=True)
+        layers = (*below.layers, layer)
+        return Image(name=f"{REPOSITORY}/examples-frameworks:{_tag(*layers)}", layers=layers)
 
     def _bare(self, name: str) -> Image:
         layers = self.bare.layers(name)

@@ -1,6 +1,6 @@
 """Adapters of frameworks say what is missing, and know the tiers that each rank registers in.
 
-The frameworks here are modules of the test's own with their names: a fault injection. e2e/ has the real ones.
+The frameworks here are modules of the test's own with their names: a fault injection. e2e/frameworks has the real ones.
 """
 
 from __future__ import annotations
