@@ -91,8 +91,9 @@ class _Check:
         if not isinstance(value, dict):
             self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
             return None
-        if value.get("kind") in CONVERTIBLE:
-            self._add(("kind",), shown(value["kind"]), KIND, "gangctl convert FILE makes a GangJob of it")
+        kind = value.get("kind")
+        if isinstance(kind, str) and kind in CONVERTIBLE:
+            self._add(("kind",), shown(kind), KIND, "gangctl convert FILE makes a GangJob of it")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null
