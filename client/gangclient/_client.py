@@ -52,6 +52,10 @@ def connect(rank: Optional[int] = None) -> Client:
     return Client(os.environ.get("GANG_SOCKET", ""), _integer("GANG_ATTEMPT"), rank)
 
 
+adopt: Optional[Callable[[Client], None]] = None
+"""Takes each client that is made within :func:`gangclient.run`, if this process survives restarts."""
+
+
 class Client:
     """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one.
 
@@ -71,17 +75,17 @@ class Client:
         self._streams: List[Tuple[int, UnixConnection]] = []
         """Those that are open, and the process that has opened them: :meth:`close` ends them there."""
         self.on_close: List[Callable[[], object]] = []
-        """What :meth:`close` calls."""
         self.restart_reason = ""
         """Why the attempt before was stopped, where this same process ran it (:func:`gangclient.run`)."""
         self.interruption: Optional[Callable[[], None]] = None
         """Raises in ``progress`` if this attempt is being stopped; for :func:`gangclient.run`."""
+        if adopt is not None:
+            adopt(self)
 
     @property
     def restore(self) -> Optional[Restore]:
         """The restore point; None = start from the beginning (or gangctl knows of no checkpoints)."""
-        step = os.environ.get("GANG_RESTORE_STEP", "")
-        if not step:
+        if not (step := os.environ.get("GANG_RESTORE_STEP", "")):
             return None
         return Restore(int(step), os.environ.get("GANG_RESTORE_PATH", ""), os.environ.get("GANG_RESTORE_TIER", ""))
 
@@ -308,11 +312,9 @@ class Client:
 
 
 def _event(kind: str, data: Body) -> Event:
-    left = data.get("millisecondsLeft")
-    seconds = None if left is None else left / 1000
+    seconds = None if (left := data.get("millisecondsLeft")) is None else left / 1000
     return Event(kind, data["attempt"], data.get("reason", ""), data.get("planned", False), seconds)
 
 
 def _integer(name: str) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if (text := os.environ.get(name, "")).isdigit() else 0

@@ -18,6 +18,7 @@ import traceback
 from types import FrameType
 from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
+from gangclient import _client
 from gangclient._client import Client, Event, connect
 from gangclient._first_rank import wait_for_first_rank
 from gangclient._helpers import Helpers
@@ -66,6 +67,8 @@ class Session:
         self._echo_seconds = echo_seconds
         self._at_once = at_once
         self._attempt = 0
+        self._clients: List[Client] = []
+        """Those of this attempt: that of ``train``, and those of frameworks' adapters."""
         self._helpers = Helpers()
         self._told = threading.Condition()
         self._stop: Optional[Event] = None
@@ -84,20 +87,21 @@ class Session:
         gc.freeze()  # What the script has imported lives on: the collection of each stop has no need to look at it.
         before = signal.signal(INTERRUPT, self._on_interrupt) if self._at_once else None
         channel = open_channel(self._on_stop, self._on_late)
-        reason = ""
+        reason, _client.adopt = "", self._adopt
         try:
             while True:
                 gang = self._begin(reason)
                 results = self._results(train, gang)
                 if results:
                     return results[0]
-                reason = self._leave(gang, threads)
+                reason = self._leave(threads)
                 following = channel.park(self._attempt)
                 _take_over(following)
                 self._helpers.go_on()
                 states.restore()
                 wait_for_first_rank(os.environ)
         finally:
+            _client.adopt = None
             channel.close()
             if before is not None:
                 signal.signal(INTERRUPT, before)
@@ -105,9 +109,12 @@ class Session:
     def _begin(self, reason: str) -> Client:
         gang = connect()
         gang.restart_reason = reason
-        gang.interruption = self._interrupt
         self._attempt, self._raised_at, self._entered = gang.number, "", False
         return gang
+
+    def _adopt(self, client: Client) -> None:
+        client.interruption = self._interrupt
+        self._clients.append(client)
 
     def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
         """What ``train`` returns; nothing if the attempt is being stopped."""
@@ -137,11 +144,12 @@ class Session:
         self._entered = True
         return train(gang)
 
-    def _leave(self, gang: Client, threads: Set[threading.Thread]) -> str:
+    def _leave(self, threads: Set[threading.Thread]) -> str:
         """End what ``train`` has left behind; returns why the attempt was stopped."""
         if self._aborting is not None:
             self._aborting.join()
-        gang.close()
+        while self._clients:
+            self._clients.pop().close()
         for hook in self._finalize if self._entered else ():
             hook()
         gc.collect()

@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple, Union
 
+from gangclient import _client
 from gangclient._client import Client, Event, Restore
 from gangclient._frameworks import api_tiers, framework
 
@@ -85,9 +86,10 @@ def leave_at_once(stop: Event) -> None:
     """End this process if a peer has failed: for ``gang.on_stop``, where the script or a framework handles SIGTERM.
 
     Without a handler SIGTERM does that itself. With one, Python runs it only when the collective returns, which waits
-    for the peer. A planned stop is left to the handler: all ranks still answer.
+    for the peer. A planned stop is left to the handler: all ranks still answer. Within ``gangclient.run`` it does
+    nothing: no signal comes, and the process goes on.
     """
-    if not stop.planned:
+    if not stop.planned and _client.adopt is None:
         os._exit(128 + 15)
 
 

@@ -53,6 +53,21 @@ def test_pytorch_is_needed_by_the_first_call_only(tmp_path: Path) -> None:
     assert "needs torch>=2.6, and found 1.9+cpu" in fails(SAVE, tmp_path)
 
 
+def test_a_rank_leaves_a_lost_peer_at_once_unless_its_process_goes_on(tmp_path: Path) -> None:
+    leaves = (
+        "from gangclient import Event, _client; from gangclient.pytorch import leave_at_once\n"
+        "leave_at_once(Event('stop', 1, planned=True))\n"
+        "_client.adopt = print\n"
+        "leave_at_once(Event('stop', 1))\n"
+        "_client.adopt = None; print('goes on', flush=True)\n"
+        "leave_at_once(Event('stop', 1))\n"
+    )
+    environment = {"PYTHONPATH": str(CLIENT)}
+    command = [sys.executable, "-S", "-c", leaves]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + 15, "goes on\n")
+
+
 def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> None:
     script = "from gangclient._frameworks import api_tiers; raise SystemExit(','.join(api_tiers()) or 'none')"
     assert fails(script, tmp_path) == "none"

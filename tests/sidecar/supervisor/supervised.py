@@ -5,12 +5,15 @@ It is the archive, which Python runs, or with GANGCTL_TEST_SUPERVISOR=PATH the s
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from pathlib import Path
@@ -62,6 +65,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # The latter if it is reaped between open and read.
         return False
+
+
+def unread(pipe: int) -> int:
+    """How many bytes a pipe holds."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+    return int(count)
 
 
 def is_zombie(pid: int) -> bool:

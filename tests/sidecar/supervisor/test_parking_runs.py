@@ -64,3 +64,22 @@ def test_a_long_environment_arrives_whole(parkable: Parkable) -> None:
     assert parkable.noted("lengths") == ["0", str(110 * len(LONG))]
     assert parkable.hold().ends == ()
     wait_for(lambda: is_alive(pid))
+
+
+def test_a_framework_that_connects_itself_is_interrupted_and_let_go(parkable: Parkable) -> None:
+    """Its adapter's client is another one than that of train."""
+    parkable.start(
+        "from gangclient.pytorch import leave_at_once\n"
+        "def fit(_gang):\n"
+        "    mine = gangclient.connect()\n"
+        "    mine.on_stop(leave_at_once)\n"
+        "    mine.on_close.append(lambda: note('closed', mine.number))\n"
+        "    steps(mine)\n"
+        "gangclient.run(fit)\n"
+    )
+    parkable.run()
+    pid = parkable.begun()[0]
+    parkable.run(ready=parkable.hold())
+    assert parkable.begun()[0] == pid
+    assert parkable.noted("closed") == ["1"]
+    assert parkable.hold().ends == ()

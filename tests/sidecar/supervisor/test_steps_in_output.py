@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import re
 import signal
-import struct
 import sys
-import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +16,7 @@ import pytest
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.line_search import LINE
 from gangsidecar.wire import Phase, Report, Source, Verb
-from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text, wait_for
+from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text, unread, wait_for
 from tests.sidecar.supervisor.warm import Warm
 
 if TYPE_CHECKING:
@@ -51,12 +48,6 @@ def script(code: str) -> tuple[str, ...]:
 def step(report: Report) -> int | None:
     """The newest step; None if none is known."""
     return None if report.progress is None or report.progress.uncounted else report.progress.step
-
-
-def _unread(pipe: int) -> int:
-    """Bytes."""
-    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
-    return int(count)
 
 
 def _is_at(wanted: int) -> Callable[[Report], bool]:
@@ -158,12 +149,12 @@ def test_a_slow_reader_of_the_log_holds_up_nothing_but_the_worker(member: Member
     code = "import os\nfor at in range(1, 4000): print(f'step {at} ' + 'x' * 100)\nprint('the end')\n" + WAITS
     trains(member, code)
     first = member.sidecar.until(step)
-    wait_for(lambda: _unread(log) > FULL)
+    wait_for(lambda: unread(log) > FULL)
     member.sidecar.until(lambda report: report.seq > first.seq + 1)  # The supervisor goes on to report.
     began = time.monotonic()
     member.hold(2)
     assert time.monotonic() - began < 8, "the stop does not wait for the reader"
-    in_the_log = _unread(log)
+    in_the_log = unread(log)
     os.close(member.stdout)
     member.sidecar.send(member.directive(3, Verb.FINISH))
     found = b""
