@@ -16,6 +16,16 @@ ONLY_TEMPLATE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **dict.fromkeys(ONE_THREA
 """Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child."""
 
 
+def set_by_python() -> dict[str, str]:
+    """Variables that the interpreter has set before any code of ours: each start of it has them.
+
+    Where the locale is C, Python sets LC_CTYPE (PEP 538); a ``sitecustomize`` may set others.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        given = {os.fsdecode(one.partition(b"=")[0]) for one in file.read().split(b"\0")}
+    return {name: value for name, value in os.environ.items() if name not in given}
+
+
 def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int]) -> str:
     """Call it in the child. Returns why the child is no good; empty if it is like a start.
 

@@ -43,6 +43,7 @@ class Template:
         self._loaded = loaded
         self._before = obstacles.Surroundings.now()
         self._environment = dict(os.environ)
+        self._by_python = child.set_by_python()
         self._pid = os.getpid()
         self._versions: dict[str, obstacles.Version] = {}
         self._failed: dict[str, str] = {}
@@ -58,8 +59,9 @@ class Template:
                 self._preload(message["preload"], message["pace"])
                 continue
             link, output = socket.socket(fileno=files[0]), files[1:]
-            if self._has_forked(message["command"], message["fork"], link, files):
-                self._become_a_start(message["fork"], link, output)
+            environment = {**self._by_python, **message["fork"]}
+            if self._has_forked(message["command"], environment, link, files):
+                self._become_a_start(environment, link, output)
                 return list(message["command"])
             link.close()
             for file in output:

@@ -71,6 +71,17 @@ def test_a_module_that_reads_a_variable_of_the_container_is_forked(warm: Warm, m
     assert (warm.told.forked, warm.report()) == (1, ["sweet", None])
 
 
+def test_variables_that_python_sets_itself_are_those_of_a_start(warm: Warm) -> None:
+    """As LC_CTYPE in the locale C; tqdm, which PyTorch imports, looks at all variables."""
+    warm.install("sitecustomize", "import os\nos.environ['BY_PYTHON'] = 'sweet'")
+    warm.install("copies", "import os\nsaw = dict(os.environ).get('BY_PYTHON')")
+    warm.script.write_text(reporting("import os, copies", "[copies.saw, os.environ.get('BY_PYTHON')]"))
+    warm.start(sys.executable, str(warm.script), preload="copies")
+    warm.ready()
+    warm.run()
+    assert (warm.told.forked, warm.report()) == (1, ["sweet", "sweet"])
+
+
 @pytest.mark.parametrize("preload", ["Auto", "decimal"])
 def test_an_interpreter_that_is_too_old_runs_its_script_all_the_same(warm: Warm, preload: str) -> None:
     python = too_old()
