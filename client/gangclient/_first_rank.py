@@ -26,7 +26,12 @@ def wait_for_first_rank(environment: Mapping[str, str]) -> None:
     rank, address, port = (environment.get(name, "") for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
     if USER not in sys.modules or rank in {"", "0"} or not address or not port.isdigit():
         return
-    end = time.monotonic() + SECONDS
+    wait_for_listener(address, port, SECONDS)
+
+
+def wait_for_listener(address: str, port: str, seconds: float) -> None:
+    """Return when a port of this numeric address is listened on, or has not been for so long."""
+    end = time.monotonic() + seconds
     try:
         found = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, OverflowError):

@@ -1,4 +1,4 @@
-"""What the adapters of frameworks have in common: they need a version, and register checkpoints of every rank.
+"""What the adapters of frameworks have in common: a version, the tiers to register in, the end of a rank.
 
 The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not
 written.
@@ -10,6 +10,9 @@ import importlib
 import os
 import re
 from typing import Any, List, Tuple
+
+from gangclient import _client
+from gangclient._client import Event
 
 
 def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
@@ -43,6 +46,17 @@ def api_tiers() -> List[str]:
     """The names of the job's tiers with source API, from the environment; [] outside of gangctl."""
     tiers = (one.partition("=") for one in os.environ.get("GANG_CHECKPOINT_TIERS", "").split(","))
     return [name for name, _, source in tiers if source == "API"]
+
+
+def leave_at_once(stop: Event) -> None:
+    """End this process if a peer has failed: for ``gang.on_stop``, where the script or a framework handles SIGTERM.
+
+    Without a handler SIGTERM does that itself. With one, Python runs it only when the collective returns, which waits
+    for the peer. A planned stop is left to the handler: all ranks still answer. Within ``gangclient.run`` it does
+    nothing: no signal comes, and the process goes on.
+    """
+    if not stop.planned and _client.adopt is None:
+        os._exit(128 + 15)
 
 
 def _numbers(version: str) -> Tuple[int, ...]:

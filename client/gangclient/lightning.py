@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gangclient._client import Client, connect
-from gangclient._frameworks import framework
-from gangclient.pytorch import leave_at_once
+from gangclient._frameworks import framework, leave_at_once
 
 OLDEST = "2.4"
 _OLD_NAME = "pytorch_lightning"  # Both packages are on the index, and take only callbacks of their own.

@@ -24,11 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple, Union
 
-from gangclient import _client
-from gangclient._client import Client, Event, Restore
+from gangclient import _frameworks
+from gangclient._client import Client, Restore
 from gangclient._frameworks import api_tiers, framework
 
 OLDEST = "2.6"
+leave_at_once = _frameworks.leave_at_once
+"""For ``gang.on_stop``."""
 State = Dict[str, Any]
 Directory = Union[str, "os.PathLike[str]"]
 
@@ -80,17 +82,6 @@ def load(state: State, restore: Restore) -> None:
         torch.distributed.checkpoint.api.CheckpointException: it can't be loaded.
     """
     _dcp().load(state, checkpoint_id=restore.path)
-
-
-def leave_at_once(stop: Event) -> None:
-    """End this process if a peer has failed: for ``gang.on_stop``, where the script or a framework handles SIGTERM.
-
-    Without a handler SIGTERM does that itself. With one, Python runs it only when the collective returns, which waits
-    for the peer. A planned stop is left to the handler: all ranks still answer. Within ``gangclient.run`` it does
-    nothing: no signal comes, and the process goes on.
-    """
-    if not stop.planned and _client.adopt is None:
-        os._exit(128 + 15)
 
 
 def _dcp() -> Any:
