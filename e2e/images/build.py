@@ -102,12 +102,12 @@ class Images:
         return Image(name=f"{REPOSITORY}/examples-torch:{_tag(*layers)}", layers=layers)
 
     def examples_frameworks(self) -> Image:
-        """The image with PyTorch, and Lightning, transformers and Accelerate from the package index above it."""
+        """The image with PyTorch, and what requirements.txt of e2e/frameworks has from the package index above it."""
         below = self.examples_torch()
         name = key("frameworks", FRAMEWORKS.read_bytes(), PACKAGES)
         layer = self.store.known(name)
         if layer is None:
-            with tempfile.TemporaryDirectory() as work, timed("fetching Lightning and transformers"):
+            with tempfile.TemporaryDirectory() as work, timed("fetching packages of frameworks"):
                 root = Path(work)
                 root.chmod(0o755)
                 _install(FRAMEWORKS, root / PACKAGES)
@@ -235,7 +235,7 @@ def _install(requirements: Path, target: Path) -> None:
     machine = platform.machine()
     platforms = [
         f"--platform={kind}_{machine}"
-        for kind in ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+        for kind in ("manylinux2014", "manylinux_2_17", "manylinux_2_27", "manylinux_2_28", "manylinux_2_34")
     ]
     _pip(
         *("install", "--no-deps", "--require-hashes", "--only-binary=:all:", "--no-compile"),
