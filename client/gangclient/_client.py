@@ -152,7 +152,7 @@ class Client:
         return self.register("Begun", step, tier, path, deadline)
 
     def checkpoint_completed(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
-        """Register that this rank's part is written and can be loaded from ``path``.
+        """Register that this rank's part is written, and can be loaded from ``path`` (in a Shared tier one for all).
 
         Returns False if the sidecar has not taken it. Don't delete the checkpoint before it then.
 

@@ -120,7 +120,7 @@ CHECKPOINT = Shape(
         Field("tier", Text(253, 1), "a checkpoint tier of the GangJob with source API"),
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
-        Field("path", Text(4096), "where this rank finds it", required=False),
+        Field("path", Text(4096), "where it is found: in a Shared tier the same for all ranks", required=False),
         Field("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier", required=False),
     ),
 )
