@@ -1,9 +1,11 @@
 /* A program in C, in a gang: it reports progress, registers checkpoints, restores, and saves a last time when it is told
-   to stop. `languages.yaml` runs it. Only the C library is needed: build it with `cc -O2 -static -o train train.c`.
+   to stop. `local.yaml` runs it on this machine, `languages.yaml` on a cluster. Only the C library is needed; for any
+   image, build it with `cc -O2 -static -o train train.c`.
 
    The work of a step is a few arithmetic operations on the state of this rank. docs/tasks/other-languages.md has the
    rules: who this process is and what to restore come from the environment; the sidecar is HTTP on a unix socket. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,6 +76,15 @@ static void progress(long attempt, long rank, long step) {
     post("/v1/progress", body);
 }
 
+/* Sync the entries of a folder, so that a power failure keeps a file that was renamed in it. */
+static int sync_folder(const char *path) {
+    int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int failed = file < 0 || fsync(file);
+    if (file >= 0)
+        close(file);
+    return failed;
+}
+
 /* Write this rank's part, complete or not at all, and register it: only what is registered by all ranks is restored.
    In a Shared tier all ranks register the same path: the folder. */
 static void save(const char *directory, long attempt, long rank, long step, uint64_t state) {
@@ -81,9 +92,10 @@ static void save(const char *directory, long attempt, long rank, long step, uint
     snprintf(folder, sizeof folder, "%s/step-%ld", directory, step);
     snprintf(path, sizeof path, "%s/rank-%ld", folder, rank);
     snprintf(half, sizeof half, "%s.half", path);
+    mkdir(directory, 0777);
     FILE *file = mkdir(folder, 0777) == 0 || errno == EEXIST ? fopen(half, "w") : NULL;
     if (!file || fprintf(file, "%" PRIu64 "\n", state) < 0 || fflush(file) || fsync(fileno(file)) || fclose(file) ||
-        rename(half, path)) {
+        rename(half, path) || sync_folder(folder) || sync_folder(directory)) {
         perror(path);
         exit(1);
     }
@@ -97,6 +109,7 @@ static void save(const char *directory, long attempt, long rank, long step, uint
             return;
         pause_for(100);
     }
+    fprintf(stderr, "step %ld is not registered, so it will not be restored: the sidecar doesn't answer\n", step);
 }
 
 int main(void) {
@@ -104,7 +117,7 @@ int main(void) {
     long first = atol(variable("GANG_RESTORE_STEP", "0")), steps = atol(variable("STEPS", "200"));
     const char *directory = variable("CHECKPOINT_DIR", "."), *restore = variable("GANG_RESTORE_PATH", "");
     uint64_t state = (uint64_t)rank;
-    struct sigaction stop = {.sa_handler = on_sigterm};
+    struct sigaction stop = {.sa_handler = on_sigterm, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &stop, NULL);
     if (first) {
         char path[1100];
@@ -122,10 +135,13 @@ int main(void) {
         pause_for(20);
         state = state * 6364136223846793005u + (uint64_t)(step + rank);
         progress(attempt, rank, step);
-        if (step % SAVE_EVERY == 0 || told_to_stop)
+        int stopping = told_to_stop;
+        if (step % SAVE_EVERY == 0 || stopping)
             save(directory, attempt, rank, step, state);
-        if (told_to_stop)
+        if (stopping) {
+            printf("rank %ld attempt %ld: stops after step %ld\n", rank, attempt, step);
             return 0;
+        }
     }
     char path[1024];
     snprintf(path, sizeof path, "%s/result-%ld", directory, rank);

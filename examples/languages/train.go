@@ -1,5 +1,6 @@
 // A program in Go, in a gang: it reports progress, registers checkpoints, restores, and saves a last time when it is
-// told to stop. `languages.yaml` runs it. Only the standard library is needed: CGO_ENABLED=0 go build -o train train.go
+// told to stop. `local.yaml` runs it on this machine, `languages.yaml` on a cluster. Only the standard library is needed;
+// for any image, build it with CGO_ENABLED=0 go build -o train train.go
 //
 // The work of a step is a few arithmetic operations on the state of this rank. docs/tasks/other-languages.md has the
 // rules: who this process is and what to restore come from the environment; the sidecar is HTTP on a unix socket.
@@ -76,6 +77,7 @@ func (one *gang) save(directory string, step int, state uint64) {
 		log.Fatal(err)
 	}
 	write(part(folder, one.rank), state)
+	syncFolder(directory)
 	told := map[string]any{"tier": "shared", "step": step, "state": "Completed", "path": folder}
 	for range tries {
 		status := one.post("/v1/checkpoints", told)
@@ -84,6 +86,7 @@ func (one *gang) save(directory string, step int, state uint64) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	log.Printf("step %d is not registered, so it will not be restored: the sidecar doesn't answer", step)
 }
 
 func part(folder string, rank int) string { return filepath.Join(folder, fmt.Sprintf("rank-%d", rank)) }
@@ -101,6 +104,19 @@ func write(path string, state uint64) {
 	}
 	if err == nil {
 		err = os.Rename(path+".half", path)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	syncFolder(filepath.Dir(path))
+}
+
+// syncFolder syncs the entries of a folder, so that a power failure keeps a file that was renamed in it.
+func syncFolder(path string) {
+	folder, err := os.Open(path)
+	if err == nil {
+		err = folder.Sync()
+		folder.Close()
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -138,6 +154,7 @@ func main() {
 			one.save(directory, step, state)
 		}
 		if stopping {
+			fmt.Printf("rank %d attempt %d: stops after step %d\n", one.rank, one.attempt, step)
 			return
 		}
 	}
