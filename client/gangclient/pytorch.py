@@ -20,6 +20,7 @@ written it; a tier with source Directory sees it. PyTorch is imported by the fir
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple, Union
@@ -82,6 +83,21 @@ def load(state: State, restore: Restore) -> None:
         torch.distributed.checkpoint.api.CheckpointException: it can't be loaded.
     """
     _dcp().load(state, checkpoint_id=restore.path)
+
+
+def leave() -> None:
+    """Leave all process groups: for ``finalize`` of ``gangclient.run``. Without one, it does nothing.
+
+    A model in ``DistributedDataParallel`` keeps its group open, and ``get_state_dict`` of
+    ``torch.distributed.checkpoint`` keeps every model that it has seen (``lru_cache`` of ``_get_fqns``, PyTorch 2.6):
+    peers would wait for a rank that has left. So that is forgotten first.
+    """
+    seen: Any = getattr(sys.modules.get("torch.distributed.checkpoint.state_dict"), "_get_fqns", None)
+    if hasattr(seen, "cache_clear"):
+        seen.cache_clear()
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _dcp() -> Any:

@@ -68,6 +68,22 @@ def test_a_rank_leaves_a_lost_peer_at_once_unless_its_process_goes_on(tmp_path: 
     assert (done.returncode, done.stdout) == (128 + 15, "goes on\n")
 
 
+def test_leaving_forgets_the_models_that_would_keep_the_group_open_first(tmp_path: Path) -> None:
+    script = (
+        "import sys, types\n"
+        "from gangclient.pytorch import leave\n"
+        "leave()\n"  # without PyTorch
+        "states = types.ModuleType('states'); dist = types.ModuleType('dist'); done = []\n"
+        "states._get_fqns = types.SimpleNamespace(cache_clear=lambda: done.append('forgotten'))\n"
+        "dist.is_available = dist.is_initialized = lambda: True\n"
+        "dist.destroy_process_group = lambda: done.append('left')\n"
+        "sys.modules.update({'torch.distributed': dist, 'torch.distributed.checkpoint.state_dict': states})\n"
+        "leave()\n"
+        "raise SystemExit(' '.join(done))\n"
+    )
+    assert fails(script, tmp_path) == "forgotten left"
+
+
 def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> None:
     script = "from gangclient._frameworks import api_tiers; raise SystemExit(','.join(api_tiers()) or 'none')"
     assert fails(script, tmp_path) == "none"
