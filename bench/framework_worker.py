@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gangclient
+import gangclient.pytorch
 
 FOLDER = Path(os.environ["CHECKPOINT_DIR"])
 IN_PROCESS = "--in-process"
@@ -44,13 +44,6 @@ def note(name: str, what: dict[str, float]) -> None:
     half.rename(FOLDER / name)
 
 
-def leave() -> None:
-    """Leave the process group that the framework has left behind."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
 def slow_down(seconds: float) -> None:
     """Make the storage of checkpoints slow: each save and each load of PyTorch takes longer."""
     torch: Any = importlib.import_module("torch")
@@ -73,6 +66,6 @@ if __name__ == "__main__":
     sys.argv = [word for word in sys.argv[1:] if word != IN_PROCESS]
     if goes_on:
         main = runpy.run_path(sys.argv[0], run_name="example")["main"]
-        gangclient.run(lambda _gang: main(), finalize=leave)
+        gangclient.run(lambda _gang: main(), finalize=gangclient.pytorch.leave)
     else:
         runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,8 +1,8 @@
-"""What works with which framework: each example x launch x start, and what a fault costs it. On a real cluster.
+"""What works with which framework, launch mode and way to start, and what a fault costs it. On a real cluster.
 
-    python -m bench.frameworks                               all of it (root; see e2e/): about an hour
+    python -m bench.frameworks                               all of it (root; see e2e/): half an hour
     python -m bench.frameworks --only Lightning PerProcess   what has all these words in its name
-    python -m bench.frameworks --write                       also write the table into docs/reference/frameworks.md
+    python -m bench.frameworks --write                       also write each line into docs/reference/frameworks.md
 
 It starts its own cluster, or uses that of `make e2e-up`. Each line is a gang of two ranks and a spare, which trains
 with a pause of 0.1 s after each step, and saves every ten steps (slow storage: every fifty; memory: each). Half-way
@@ -14,7 +14,6 @@ the steps are those that are made again.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -49,6 +48,9 @@ SLOW_SECONDS = "3"
 """For each checkpoint that is written to slow storage, or read from it."""
 
 
+LAUNCHES = ("Command", "PerProcess", "Torchrun")
+
+
 @dataclass(frozen=True)
 class Framework:
     """An example; ``options`` are those of its script."""
@@ -58,6 +60,7 @@ class Framework:
     options: Sequence[str] = ()
     every: int = 10
     """Steps between two checkpoints."""
+    launches: Sequence[str] = LAUNCHES
     in_process: bool = True
     """Whether its ``main`` can be called again in the same process."""
 
@@ -65,19 +68,29 @@ class Framework:
 TORCH_OPTIONS = ("--steps", "100000", "--pause", "0")
 FRAMEWORKS: Final = {
     "PyTorch, DDP": Framework("frameworks/fsdp2", {"DDP": "1"}),
-    "PyTorch, DDP, asynchronous save": Framework("frameworks/fsdp2", {"DDP": "1", "ASYNC": "1"}),
+    "PyTorch, DDP, asynchronous save": Framework(
+        "frameworks/fsdp2", {"DDP": "1", "ASYNC": "1"}, launches=("PerProcess",)
+    ),
     "Lightning": Framework("frameworks/lightning"),
     "Trainer": Framework("frameworks/trainer"),
-    "JAX, Orbax": Framework("frameworks/orbax", in_process=False),
+    "JAX, Orbax": Framework("frameworks/orbax", launches=("Command", "PerProcess"), in_process=False),
     "PyTorch, slow storage": Framework(
-        "pytorch", {"SLOW_SECONDS": SLOW_SECONDS}, (*TORCH_OPTIONS, "--save-every", "50"), every=50, in_process=False
+        "pytorch",
+        {"SLOW_SECONDS": SLOW_SECONDS},
+        (*TORCH_OPTIONS, "--save-every", "50"),
+        50,
+        ("PerProcess",),
+        in_process=False,
     ),
     "PyTorch, memory with peers": Framework(
-        "memory", {"SLOW_SECONDS": SLOW_SECONDS}, (*TORCH_OPTIONS, "--save-every", "1000"), in_process=False
+        "memory",
+        {"SLOW_SECONDS": SLOW_SECONDS},
+        (*TORCH_OPTIONS, "--save-every", "1000"),
+        10,
+        ("PerProcess",),
+        in_process=False,
     ),
 }
-LAUNCHES = ("Command", "PerProcess", "Torchrun")
-STARTS = ("Exec", "Fork", "in process")
 
 
 @dataclass(frozen=True)
@@ -244,28 +257,38 @@ def tried(cluster: Cluster, namespace: str, line: Line) -> Iterator[Cost]:
 
 
 def lines() -> Iterator[Line]:
-    """All that can be asked for: torchrun starts its processes itself."""
-    for framework, launch, start in itertools.product(FRAMEWORKS, LAUNCHES, STARTS):
-        able = FRAMEWORKS[framework].in_process or start != "in process"
-        if able and (launch != "Torchrun" or start == "Exec"):
-            yield Line(framework, launch, start)
+    """Launch modes with Exec, ways to start with PerProcess: Command has the same, torchrun starts its processes."""
+    for name, framework in FRAMEWORKS.items():
+        yield from (Line(name, launch, "Exec") for launch in LAUNCHES if launch in framework.launches)
+        yield Line(name, "PerProcess", "Fork")
+        if framework.in_process:
+            yield Line(name, "PerProcess", "in process")
 
 
-def table(rows: Mapping[Line, Sequence[str]]) -> str:
-    """The rows as Markdown."""
+def written() -> dict[str, Sequence[str]]:
+    """The rows that the docs have: those that are not measured again stay."""
+    lines = DOCS.read_text().partition(BEGIN)[2].partition(END)[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines[3:]]
+    return {" | ".join(row[:3]): row[3:] for row in rows}
+
+
+def write(rows: Mapping[str, Sequence[str]]) -> None:
+    """Write the table, with all rows that can be asked for and are known."""
     head = ["framework", "launch", "start", *FAULTS]
-    said = [f"| {line} | {' | '.join(cells)} |" for line, cells in rows.items()]
-    return "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |", *said])
+    said = [f"| {line} | {' | '.join(rows[str(line)])} |" for line in lines() if str(line) in rows]
+    table = "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |", *said])
+    before, _, rest = DOCS.read_text().partition(BEGIN)
+    DOCS.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
 
 
 def main() -> int:
     """Print the table; returns the exit code: 1 if something did not work."""
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--only", nargs="*", default=[], metavar="WORD")
-    flags.add_argument("--write", action="store_true", help=f"write the table into {DOCS.name}")
+    flags.add_argument("--write", action="store_true", help=f"write each line into {DOCS.name}")
     options = flags.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends with everything taken down, as by Ctrl-C.
-    rows: dict[Line, Sequence[str]] = {}
+    rows, worked = written() if options.write else {}, True
     with clusters.open_cluster() as cluster:
         cluster.image("examples-frameworks")
         installation.install(cluster)
@@ -279,12 +302,12 @@ def main() -> int:
                 except NotWorkingError as error:
                     announce(f"{line}: {error}")
                     cells.append("no")
-                rows[line] = [*cells, *["not tried"] * (len(FAULTS) - len(cells))]
-                print(f"| {line} | {' | '.join(rows[line])} | load {os.getloadavg()[0]:.1f}", flush=True)
-    if options.write:
-        before, _, rest = DOCS.read_text().partition(BEGIN)
-        DOCS.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.partition(END)[2]}")
-    return 1 if any("no" in cells for cells in rows.values()) else 0
+                    worked = False
+                rows[str(line)] = [*cells, *["not tried"] * (len(FAULTS) - len(cells))]
+                print(f"| {line} | {' | '.join(rows[str(line)])} | load {os.getloadavg()[0]:.1f}", flush=True)
+                if options.write:
+                    write(rows)
+    return 0 if worked else 1
 
 
 if __name__ == "__main__":
