@@ -73,6 +73,7 @@ FRAMEWORKS: Final = {
     ),
     "Lightning": Framework("frameworks/lightning"),
     "Trainer": Framework("frameworks/trainer"),
+    "Accelerate": Framework("frameworks/accelerate", launches=("PerProcess",), in_process=False),
     "JAX, Orbax": Framework("frameworks/orbax", launches=("Command", "PerProcess"), in_process=False),
     "PyTorch, slow storage": Framework(
         "pytorch",

@@ -23,6 +23,7 @@ CASES = {
     "ddp-async": ("frameworks/fsdp2", {"DDP": "1", "ASYNC": "1"}),
     "lightning": ("frameworks/lightning", {}),
     "trainer": ("frameworks/trainer", {}),
+    "accelerate": ("frameworks/accelerate", {}),
     "orbax": ("frameworks/orbax", {}),
 }
 
