@@ -99,7 +99,7 @@ class _Handler(socketserver.StreamRequestHandler):
             return
         kept = written == part and server.hold(part)
         if not kept:
-            server.folder.drop(part.step, part.rank)
+            server.lose(part.step, part.rank)  # The sidecar may hear later that it was complete.
         self._say(kept=kept)
 
     def _give(self, server: Server, step: int, rank: int) -> None:

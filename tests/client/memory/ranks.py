@@ -28,14 +28,23 @@ class Registry:
     registered: set[tuple[int, int]] = field(default_factory=set)
     """Step and owner."""
     is_away: bool = False
+    later: list[tuple[str, int, int]] = field(default_factory=list)
+    """What it hears when it is back, as from the client's backlog."""
     on_close: list[Callable[[], object]] = field(default_factory=list)
 
     def register(self, state: str, step: int, _tier: str, _path: str, owner: int | None = None) -> bool:
         key = step, self.rank if owner is None else owner
         if self.is_away:
+            self.later.append((state, *key))
             return False
         (self.registered.add if state == "Completed" else self.registered.discard)(key)
         return True
+
+    def back(self) -> None:
+        """It answers again, and first hears what was kept for it."""
+        self.is_away = False
+        for state, step, owner in self.later:
+            self.register(state, step, "", "", owner)
 
 
 @dataclass

@@ -134,6 +134,17 @@ def test_a_step_that_one_rank_skips_goes_everywhere_and_the_next_is_kept(tmp_pat
         save(ranks, 3)
 
 
+def test_a_copy_that_the_sidecar_hears_of_too_late_is_dropped_there(tmp_path: Path) -> None:
+    with attempt(tmp_path, 2) as ranks:
+        save(ranks, 1)
+        holder = ranks[1].registry
+        holder.is_away = True
+        assert ranks[0].memory.save(2, part(2, 0))
+        until("the step is given up", lambda: (2, 0) not in held(ranks[0]))
+        holder.back()
+        until("the registry has what is there", lambda: holder.registered == held(ranks[1]))
+
+
 def test_a_function_that_fails_is_heard_and_leaves_nothing(tmp_path: Path) -> None:
     def broken(file: BinaryIO) -> None:
         file.write(b"half")
