@@ -6,7 +6,8 @@ import logging
 import socket
 import socketserver
 import threading
-from typing import Any, BinaryIO, Callable, Iterator, Optional, cast
+from contextlib import suppress
+from typing import Any, BinaryIO, Callable, Iterator, Optional, Set, cast
 
 from gangclient.memory._lines import SECONDS, Identity, LineError, Message, dial, encoded, read
 from gangclient.memory._parts import PIECE, Folder, Part, TornError
@@ -41,6 +42,7 @@ class Server(socketserver.ThreadingTCPServer):
         """
         self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
         self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._open: Set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", 0), _Handler)
         threading.Thread(target=self.serve_forever, args=(0.2,), name="gangclient-memory", daemon=True).start()
@@ -61,10 +63,19 @@ class Server(socketserver.ThreadingTCPServer):
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._open.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._slots.release()
+
+    def server_close(self) -> None:
+        """Stop listening, and end the transfers: the next attempt may save the same step in this process."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, _request: Any, client_address: Any) -> None:
         """A connection broke: the other side tries again, or doesn't need it any more."""

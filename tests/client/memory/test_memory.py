@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -143,6 +145,24 @@ def test_a_copy_that_the_sidecar_hears_of_too_late_is_dropped_there(tmp_path: Pa
         until("the step is given up", lambda: (2, 0) not in held(ranks[0]))
         holder.back()
         until("the registry has what is there", lambda: holder.registered == held(ranks[1]))
+
+
+def test_a_copy_on_its_way_ends_with_the_attempt(tmp_path: Path) -> None:
+    with attempt(tmp_path, 2) as ranks:
+        save(ranks, 1)
+    with attempt(tmp_path, 2, number=2, restored=1) as ranks:
+        sender = socket.create_connection(("127.0.0.1", ranks[1].store.port), timeout=10)
+        announced = part(2, 0)
+        hello = {"gang": "uid", "attempt": 2, "rank": 0}
+        sender.sendall(encoded({**hello, "put": [2, 0, 2, len(announced), zlib.crc32(announced)]}))
+        assert b"wanted" in sender.recv(1000)
+        sender.sendall(announced[:-1])
+    with sender, attempt(tmp_path, 2, number=3, restored=1) as ranks:
+        save(ranks, 2)
+        with suppress(OSError):
+            sender.sendall(announced[-1:])
+            sender.recv(1000)
+        assert (2, 0) in held(ranks[1]), "the copy of this attempt stays"
 
 
 def test_a_function_that_fails_is_heard_and_leaves_nothing(tmp_path: Path) -> None:
