@@ -120,7 +120,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 raise TornError(f"the copy of step {step} of rank {rank} is gone")  # noqa: TRY301 - one way out
             with server.folder.open(part) as file:
                 self._say(part=part)
-                self.request.sendfile(file, count=part.size)
+                _send(self.request, file, part.size)
         except TornError as error:
             _log.warning("%s; it is dropped", error)
             server.lose(step, rank)
@@ -128,6 +128,11 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _say(self, **message: Any) -> None:
         self.wfile.write(encoded(message))
+
+
+def _send(connection: socket.socket, file: BinaryIO, size: int) -> None:
+    if size:  # sendfile takes no count of 0.
+        connection.sendfile(file, count=size)
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[memoryview]:
@@ -148,7 +153,7 @@ def put(own: Identity, folder: Folder, part: Part, host: str, port: int) -> str:
             answer = read(cast("BinaryIO", answers))
             if answer.get("wanted"):
                 with folder.place(part.step, part.rank).open("rb") as file:
-                    connection.sendfile(file, count=part.size)
+                    _send(connection, file, part.size)
                 answer = read(cast("BinaryIO", answers))
             return "" if answer.get("kept") else str(answer.get("why", "the peer could not register it"))
     except _BROKEN as error:

@@ -18,7 +18,8 @@ import pytest
 import gangclient
 import gangclient.memory
 from gangclient.memory import _link
-from gangclient.memory._lines import encoded
+from gangclient.memory._lines import Identity, encoded
+from gangclient.memory._transfer import put
 from tests.client.memory.ranks import Rank, attempt, changed, held, part, safe, save
 from tests.wait import until
 
@@ -71,6 +72,21 @@ def test_what_functions_and_pieces_write_is_kept(tmp_path: Path) -> None:
         safe(ranks, 2)
     with attempt(tmp_path, 2, number=2, restored=2) as ranks:
         assert loaded(ranks[1]) == b"\0\0\0\1\1\1\2\2\2\3\3\3"
+
+
+def test_an_empty_part_is_kept_and_comes_back(tmp_path: Path) -> None:
+    with attempt(tmp_path, 2) as ranks:
+        assert ranks[0].memory.save(1, b"all of it")
+        assert ranks[1].memory.save(1, b"")
+        safe(ranks, 1)
+        found = ranks[1].folder.find(1, 1)
+        own = Identity("uid", 1, 1, 2, "worker-1", "node-1")
+        assert found is not None
+        ranks[0].folder.drop(1, 1)
+        assert not put(own, ranks[1].folder, found, "127.0.0.1", ranks[0].store.port)
+    shutil.rmtree(tmp_path / "worker-1")
+    with attempt(tmp_path, 2, number=2, restored=1) as ranks:
+        assert loaded(ranks[1]) == b""
 
 
 def _flip(content: bytearray) -> None:
