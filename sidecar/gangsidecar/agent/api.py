@@ -165,7 +165,7 @@ class Api:
             why = f"gangctl lists the directory of tier {tier} itself: its checkpoints need no registration"
             return 200, {"ignored": DIRECTORY_TIER, "message": why}
         owner = body.get("owner", body["rank"])
-        if owner != body["rank"] and tier != attempt_gate.peers_tier(run):
+        if run is not None and owner != body["rank"] and tier != attempt_gate.peers_tier(run):
             wrong = f"rank {body['rank']} holds no copy for rank {owner}: tier {tier} does not have scope Peers"
             raise ProblemError(422, "OwnerUnknown", wrong, field="body.owner")
         place = {"tier": tier, "step": body["step"], "rank": owner, "attempt": body["attempt"]}

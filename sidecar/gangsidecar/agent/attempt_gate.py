@@ -149,9 +149,9 @@ def checkpoint_tiers(run: wire.Run) -> dict[str, str]:
     return {name: source for name, _, source in pairs}
 
 
-def peers_tier(run: wire.Run | None) -> str:
-    """The tier in which members hold copies for each other; empty = there is none, or it is unknown."""
-    return "" if run is None else _variable(run, "GANG_MEMORY_TIER")
+def peers_tier(run: wire.Run) -> str:
+    """The tier in which members hold copies for each other; empty = there is none."""
+    return _variable(run, "GANG_MEMORY_TIER")
 
 
 def _variable(run: wire.Run, name: str) -> str:

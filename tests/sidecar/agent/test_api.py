@@ -206,6 +206,13 @@ async def test_a_copy_is_registered_for_its_owner_in_the_tier_of_the_peers_only(
         assert (told.tier, told.rank) == ("near", 7)
 
 
+async def test_a_restarted_sidecar_takes_a_copy_before_it_knows_the_tiers(directory: Path) -> None:
+    async with world(directory) as here:
+        await here.report(attempt=3, phase=wire.Phase.RUNNING)
+        assert await call(here, "POST", "/v1/checkpoints", {**CHECKPOINT, "owner": 7}) == (200, {})
+        assert (await here.supervisor.wait_for(wire.Checkpoint)).rank == 7
+
+
 async def test_only_checkpoints_count_while_a_worker_is_being_stopped(directory: Path) -> None:
     async with training(directory) as here:
         await here.direct(replace(HOLD, attempt=4))
