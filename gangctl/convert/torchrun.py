@@ -18,12 +18,15 @@ _WITH_VALUE: Final = (
     *("rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf"),
 )
 _ALONE: Final = ("standalone",)
-_IN_TEXT: Final = re.compile(
-    r"\s+(?:\\\n\s*)?--(?P<name>"
-    + "|".join(name.replace("-", "[-_]") for name in (*_WITH_VALUE, "nproc_per_nodes"))
-    + r")(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|\$\([^)]*\)|\S+)"
+_KEPT: Final = (
+    *("-r", "redirects", "-t", "tee", "log-dir", "logs-specs", "local-ranks-filter", "role", "start-method"),
+    *("local-addr", "event-log-handler", "numa-binding", "signals-to-handle"),
 )
+"""Those that have a value, too, and stay."""
 _STARTS: Final = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
+_WORD: Final = re.compile(r"""(?:[ \t]|\\\r?\n)+(?P<word>(?:"[^"]*"|'[^']*'|\$\([^)]*\)|[^\s"';&|\\])+)""")
+"""A word of a shell's line, with what is before it."""
+_ELSEWHERE: Final = re.compile(r"--(?:nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_]\w+|rdzv[-_]\w+)")
 
 
 @dataclass
@@ -49,36 +52,43 @@ def strip(words: list[str], path: str, notes: Notes) -> tuple[list[str], Torchru
     said = Torchrun()
     at = next((at for at, word in enumerate(words) if word.endswith("torchrun") or word in _MODULES), None)
     if at is not None:
-        return [*words[: at + 1], *_without(words[at + 1 :], path, notes, said)], said
-    kept = [_IN_TEXT.sub(lambda found: _found(found, path, notes, said), word) for word in words]
-    return [re.sub(r"\s+--standalone\b", "", word) if _STARTS.search(word) else word for word in kept], said
+        flags = words[at + 1 :]
+        return [*words[: at + 1], *(flags[one] for one in _staying(flags, path, notes, said))], said
+    return [_in_text(word, path, notes, said) for word in words], said
 
 
-def _without(flags: list[str], path: str, notes: Notes, said: Torchrun) -> list[str]:
-    kept: list[str] = []
-    while flags:
-        word, *flags = flags
-        name, equals, value = word.partition("=")
-        if not word.startswith("-"):
-            return [*kept, word, *flags]  # The script, and what is the script's.
-        if plain(name) in _ALONE:
-            continue
-        if plain(name) not in _WITH_VALUE:
-            kept.append(word)
-            if plain(name) in {"module", "m"} or word == "-m":
-                return [*kept, *flags]
-            continue
-        if not equals and flags:
-            value, *flags = flags
-        _note(plain(name), value, path, notes, said)
-    return kept
+def _in_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
+    """A shell's script, without the flags of each torchrun in it. What comes after torchrun's own script stays."""
+    made, end = "", 0
+    for start in _STARTS.finditer(text):
+        if start.end() < end:
+            continue  # An argument of the one before.
+        before, end, found = text[end : start.end()], start.end(), list[re.Match[str]]()
+        if (elsewhere := _ELSEWHERE.search(before)) is not None:
+            why = f"{elsewhere[0]} before torchrun stays and wins over gangctl's variables if torchrun gets it: take it out"
+            notes.add(path, why, is_edit=True)
+        while (word := _WORD.match(text, end)) is not None:
+            found.append(word)
+            end = word.end()
+        staying = _staying([word["word"] for word in found], path, notes, said)
+        made += before + "".join(found[one][0] for one in staying)
+    return made + text[end:]
 
 
-def _found(found: re.Match[str], path: str, notes: Notes, said: Torchrun) -> str:
-    if not _STARTS.search(found.string):
-        return found.group()
-    _note(plain(found["name"]), found["value"].strip("\"'"), path, notes, said)
-    return ""
+def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> list[int]:
+    """Which of the words after torchrun stay: flags of its own, the script, and what is the script's."""
+    staying, at = list[int](), 0
+    while at < len(flags) and flags[at].startswith("-"):
+        name, equals, value = flags[at].partition("=")
+        name, following = plain(name), at + 1
+        if not equals and name in {*_WITH_VALUE, *_KEPT}:
+            value, following = "".join(flags[at + 1 : at + 2]), at + 2
+        if name in _WITH_VALUE:
+            _note(name, value.strip("\"'"), path, notes, said)
+        elif name not in _ALONE:
+            staying += range(at, min(following, len(flags)))
+        at = following
+    return [*staying, *range(at, len(flags))]
 
 
 def _note(name: str, value: str, path: str, notes: Notes, said: Torchrun) -> None:
