@@ -48,6 +48,15 @@ _GONE: Final = {
     "mail-type": "is not carried over: alert on gangctl's metrics",
     "mail-user": "is not carried over: alert on gangctl's metrics",
 }
+_SRUN_ALONE: Final = frozenset(
+    {"-l", "-u", "-O", "-s", "-K", "-k", "-v", "-Q", "-E", "-X", "-Z", "--label", "--unbuffered", "--overcommit"}
+    | {"--oversubscribe", "--kill-on-bad-exit", "--no-kill", "--verbose", "--quiet", "--preserve-env", "--pty"}
+    | {"--disable-status", "--exclusive", "--exact", "--overlap", "--contiguous", "--spread-job", "--use-min-nodes"}
+    | {"--multi-prog", "--propagate", "--resv-ports", "--container-mount-home", "--no-container-mount-home"}
+    | {"--container-writable", "--container-readonly", "--container-remap-root", "--no-container-remap-root"}
+    | {"--container-entrypoint", "--no-container-entrypoint", "--no-allocate"}
+)
+"""Flags of srun, and of its plugin for containers, that have no value, or one after = only."""
 _RENDEZVOUS: Final = re.compile(r"^(?:export\s+)?(?P<name>" + "|".join(pods.RENDEZVOUS) + r")=")
 _OPERATOR: Final = re.compile(r"[|&;<>]+|\d?>+\S*")
 _EXPORT: Final = re.compile(r"^export\s+(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
@@ -159,12 +168,8 @@ def _started(words: list[str], notes: Notes) -> list[str]:
     words = words[1:]
     while words and words[0].startswith("-"):
         flag = words.pop(0)
-        if (
-            "=" not in flag
-            and words
-            and not words[0].startswith("-")
-            and flag not in {"-l", "-u", "--label", "--unbuffered"}
-        ):
+        is_whole = "=" in flag or flag in _SRUN_ALONE or (not flag.startswith("--") and len(flag) > len("-n"))
+        if not is_whole and words and not words[0].startswith("-"):
             flag += f" {words.pop(0)}"
         notes.add(f"srun {flag}", "goes: each member starts the command once for each of its processes")
     return words

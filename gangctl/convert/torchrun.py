@@ -65,8 +65,8 @@ def _in_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
             continue  # An argument of the one before.
         before, end, found = text[end : start.end()], start.end(), list[re.Match[str]]()
         if (elsewhere := _ELSEWHERE.search(before)) is not None:
-            why = f"{elsewhere[0]} before torchrun stays and wins over gangctl's variables if torchrun gets it: take it out"
-            notes.add(path, why, is_edit=True)
+            why = "stays, and wins over gangctl's variables if torchrun gets it: take it out"
+            notes.add(path, f"{elsewhere[0]} before torchrun {why}", is_edit=True)
         while (word := _WORD.match(text, end)) is not None:
             found.append(word)
             end = word.end()

@@ -93,6 +93,23 @@ def test_a_pipe_in_a_script_is_left_to_a_shell() -> None:
     assert any("SLURM_JOB_ID" in note.text and note.is_edit for note in made.notes)
 
 
+def command_of(made: converter.Converted) -> list[str]:
+    command: list[str] = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"]
+    return command
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *("-n8", "-N2 -n8", "-N 2 -n 8", "--exclusive", "-K", "--kill-on-bad-exit", "--overlap --exact", "-lu"),
+        *("--ntasks=8", "--pty", "--no-container-mount-home", "--mpi pmix --container-image=a", "--cpu-bind none -l"),
+    ],
+)
+def test_the_flags_of_srun_leave_its_command_whole(flags: str) -> None:
+    made = converter.of_sbatch(f"#SBATCH -N 2\nsrun {flags} python train.py -n 3\n", "", "image")
+    assert command_of(made) == ["python", "train.py", "-n", "3"]
+
+
 def test_run_names_the_verb_that_converts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job(completions=2)))
     assert main(["run", str(tmp_path / "job.yaml")]) == 2
