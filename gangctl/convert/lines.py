@@ -59,7 +59,15 @@ _SRUN_ALONE: Final = frozenset(
 """Flags of srun, and of its plugin for containers, that have no value, or one after = only."""
 _RENDEZVOUS: Final = re.compile(r"^(?:export\s+)?(?P<name>" + "|".join(pods.RENDEZVOUS) + r")=")
 _OPERATOR: Final = re.compile(r"[|&;<>]+|\d?>+\S*")
-_EXPORT: Final = re.compile(r"^export\s+(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$")
+_EXPORT: Final = re.compile(r"^export\s+(?P<pairs>[A-Za-z_]\w*=[^$`;&|<>()]*)$")
+_COMMENTED: Final = re.compile(r"""((?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\]|\s(?!#))*)\s#.*""")
+"""A line with a comment, and what is before it."""
+_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_BY_SHELL: Final = re.compile(r"\$[A-Za-z_{(]|`")
+_THERE: Final = pods.RENDEZVOUS | {"HOME", "PATH", "PWD", "HOSTNAME", "RANDOM"}
+_UNSET: Final = "set only by the script, if at all: set it in env"
+_HETEROGENEOUS: Final = ("hetjob", "packjob")
+_SEVERAL: Final = "a job of several components: convert each as a script of its own, and make them roles of one GangJob"
 
 
 def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
@@ -87,21 +95,24 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
     command, environment = _body(body, notes)
     if not command:
         raise ConvertError("no line starts with srun or torchrun: gangctl convert can't tell what runs on each node")
-    command, said = (
-        torchrun.strip(command, "the command", notes) if torchrun.starts_torchrun(command) else (command, None)
-    )
-    nodes = torchrun.nodes(options.pop("nodes", ""), "#SBATCH --nodes", notes) or 1
-    tasks = options.pop("ntasks-per-node", "") or _per_node(options.pop("ntasks", ""), nodes)
-    role = _role(command, image, nodes, said.processes if said else "", notes)
+    said = None
+    if torchrun.starts_torchrun(command):
+        command, said = torchrun.strip(command, "the command", notes)
+    command = _in_shell(command, {one["name"] for one in environment}, notes)
+    nodes = torchrun.nodes(options.pop("nodes", "").replace("-", ":"), "#SBATCH --nodes", notes) or 1
+    total = options.pop("ntasks", "")
+    tasks = options.pop("ntasks-per-node", "") or _per_node(total, nodes)
+    resources = _resources(options, notes, int(tasks) if said is None and tasks.isdecimal() else 1)
+    gpus = resources.get("nvidia.com/gpu")
+    processes = "" if said is None else said.processes
+    if gpus and said is not None and not processes.isdecimal():
+        processes = str(gpus)
+    role = _role(command, image, nodes, processes, notes)
     container = role["template"]["spec"]["containers"][0]
     if said is None and tasks.isdecimal() and int(tasks) > 1:
         role |= {"launch": "PerProcess", "processesPerPod": int(tasks)}
-    resources = _resources(options, notes, int(tasks) if said is None and tasks.isdecimal() else 1)
     if resources:
         container["resources"] = {"limits": resources}
-        gpus = resources.get("nvidia.com/gpu")
-        if gpus and said is not None and not said.processes.isdecimal():
-            role["processesPerPod"] = gpus
     if environment:
         container["env"] = environment
     spec: dict[str, Any] = {"roles": [role]}
@@ -127,13 +138,15 @@ def _read(text: str) -> tuple[dict[str, str], list[str]]:
     """Options by their long names, and the lines of the script."""
     options: dict[str, str] = {}
     body: list[str] = []
-    for line in re.sub(r"\\\n", " ", text).splitlines():
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         found = _DIRECTIVE.match(line)
         if found is None:
             if line.strip() and not line.lstrip().startswith("#"):
                 body.append(line.strip())
             continue
-        words = shlex.split(found["rest"], comments=True)
+        words = _words(found["rest"])
+        if words and words[0] in _HETEROGENEOUS:
+            raise ConvertError(f"#SBATCH {words[0]}: {_SEVERAL}")
         while words:
             word = words.pop(0)
             name, equals, value = word.lstrip("-").partition("=")
@@ -153,9 +166,10 @@ def _body(lines: list[str], notes: Notes) -> tuple[list[str], list[dict[str, str
         if _RENDEZVOUS.match(line):
             notes.add(line, "goes: gangctl sets it for each attempt")
         elif not command and re.match(r"(srun|torchrun|python3?\s+-m\s+torch\.distributed)\b", line):
-            command = _in_shell(_started(_words(line), notes), notes)
-        elif exported is not None and "$" not in exported["value"]:
-            environment.append({"name": exported["name"], "value": exported["value"].strip("\"'")})
+            command = _started(_words(line), notes)
+        elif exported is not None:
+            pairs = [word.partition("=") for word in _words(exported["pairs"])]
+            environment += [{"name": name, "value": value} for name, equals, value in pairs if equals]
         else:
             notes.add(line, "is not carried over: do it in the image, or in the command")
     return command, environment
@@ -172,22 +186,36 @@ def _started(words: list[str], notes: Notes) -> list[str]:
         if not is_whole and words and not words[0].startswith("-"):
             flag += f" {words.pop(0)}"
         notes.add(f"srun {flag}", "goes: each member starts the command once for each of its processes")
+    if ":" in words:
+        raise ConvertError(f"srun with a colon: {_SEVERAL}")
     return words
 
 
-def _in_shell(words: list[str], notes: Notes) -> list[str]:
-    """What only a shell can do is left to one; variables of Slurm are named."""
-    unset = sorted({name for word in words for name in re.findall(r"\$\{?(SLURM_\w+)", word)})
-    if unset:
-        notes.add("the command", f"{', '.join(unset)}: Slurm's variables are not set here", is_edit=True)
-    if not any(_OPERATOR.fullmatch(word) for word in words):
+def _in_shell(words: list[str], known: set[str], notes: Notes) -> list[str]:
+    """What only a shell can do is left to one; variables that nobody sets are named."""
+    used = {name for word in words for name in _VARIABLE.findall(word)}
+    slurm = {name for name in used if name.startswith("SLURM_")}
+    for unset, why in ((slurm, "Slurm's variables are not set here"), (used - slurm - known - _THERE, _UNSET)):
+        if unset:
+            notes.add("the command", f"{', '.join(sorted(unset))}: {why}", is_edit=True)
+    if not any(_OPERATOR.fullmatch(word) or _BY_SHELL.search(word) for word in words):
         return words
-    return ["bash", "-c", " ".join(word if _OPERATOR.fullmatch(word) else shlex.quote(word) for word in words)]
+    return ["bash", "-c", " ".join(map(_quoted, words))]
+
+
+def _quoted(word: str) -> str:
+    if _OPERATOR.fullmatch(word):
+        return word
+    if not _BY_SHELL.search(word):
+        return shlex.quote(word)
+    inside = re.sub(r'(["\\])', r"\\\1", word)
+    return f'"{inside}"'
 
 
 def _words(line: str) -> list[str]:
+    commented = _COMMENTED.fullmatch(line)
     try:
-        return shlex.split(line)
+        return shlex.split(line if commented is None else commented[1])
     except ValueError as error:
         raise ConvertError(f"{line[:80]}: {error}") from None
 
@@ -201,9 +229,13 @@ def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, A
     made: dict[str, Any] = {}
     gres, per_node = options.pop("gres", ""), options.pop("gpus-per-node", "")
     per_task, every = options.pop("gpus-per-task", ""), options.pop("gpus", "")
-    number = (per_node or gres.removeprefix("gpu:") or per_task).rpartition(":")[2]
+    asked = re.search(r"\bgpu(?::[^:,(]*[A-Za-z][^:,(]*)?(?::(\d+))?(?=[,(]|$)", gres)
+    of_gres = "" if asked is None else asked[1] or "1"
+    number = (per_node or of_gres or per_task).rpartition(":")[2]
     if number.isdecimal():
-        made["nvidia.com/gpu"] = int(number) * (tasks if per_task and not per_node and not gres else 1)
+        made["nvidia.com/gpu"] = int(number) * (tasks if per_task and not per_node and not of_gres else 1)
+    elif gres:
+        notes.add(f"#SBATCH --gres={gres}", "is not carried over: set the resources of the container")
     elif every:
         notes.add(f"#SBATCH --gpus={every}", "is for all nodes together: set nvidia.com/gpu of one pod", is_edit=True)
     processors = options.pop("cpus-per-task", "")

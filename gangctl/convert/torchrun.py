@@ -121,6 +121,8 @@ def nodes(value: str, path: str, notes: Notes) -> int | None:
     least, _, most = value.partition(":")
     found = most or least
     if not found.isdecimal():
+        if value:
+            notes.add(path, f"{value} nodes can't be told from here; set replicas", is_edit=True)
         return None
     if most and most != least:
         notes.add(path, f"{value} nodes became {found}: a gang runs with all members or waits")

@@ -36,6 +36,9 @@ def job(**spec: Any) -> dict[str, Any]:
         ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {}\n", "there is neither Master nor Worker"),
         ("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {replicatedJobs: 3}\n", "a list was expected"),
         ("#SBATCH --nodes=2\nsrun 'unfinished\n", "No closing quotation"),
+        ("#SBATCH --comment='it's'\nsrun ./a\n", "--comment='it's': No closing quotation"),
+        ("#SBATCH -N 2\n#SBATCH hetjob\n#SBATCH -N 1\nsrun ./a\n", "convert each as a script of its own"),
+        ("#SBATCH -N 2\nsrun --het-group=0 ./a : --het-group=1 ./b\n", "srun with a colon"),
     ],
 )
 def test_a_bad_file_is_refused(text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +92,7 @@ def test_a_kind_that_is_not_read_is_refused() -> None:
 def test_a_pipe_in_a_script_is_left_to_a_shell() -> None:
     made = converter.of_sbatch("#SBATCH -N 2\nsrun ./a --b 'c d' | tee log.$SLURM_JOB_ID\n", "", "image")
     container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
-    assert container["command"] == ["bash", "-c", "./a --b 'c d' | tee 'log.$SLURM_JOB_ID'"]
+    assert container["command"] == ["bash", "-c", "./a --b 'c d' | tee \"log.$SLURM_JOB_ID\""]
     assert any("SLURM_JOB_ID" in note.text and note.is_edit for note in made.notes)
 
 
@@ -108,6 +111,57 @@ def command_of(made: converter.Converted) -> list[str]:
 def test_the_flags_of_srun_leave_its_command_whole(flags: str) -> None:
     made = converter.of_sbatch(f"#SBATCH -N 2\nsrun {flags} python train.py -n 3\n", "", "image")
     assert command_of(made) == ["python", "train.py", "-n", "3"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "command", "variables"),
+    [
+        ("export A=1 B='b c'  # don't\nsrun ./a # it's it\n", ["./a"], {"A": "1", "B": "b c"}),
+        ("export A=x#y\nsrun ./a --d=$A/x 'c d'\n", ["bash", "-c", "./a \"--d=$A/x\" 'c d'"], {"A": "x#y"}),
+        ("srun \\\r\n  ./a\r\n", ["./a"], {}),
+        ("export A=1; cd /x\nsrun ./a '#1'\n", ["./a", "#1"], {}),
+    ],
+)
+def test_words_and_variables_of_a_script_are_those_of_a_shell(
+    lines: str, command: list[str], variables: dict[str, str]
+) -> None:
+    made = converter.of_sbatch(f"#SBATCH -N 2\n{lines}", "", "image")
+    container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    assert container["command"] == command
+    assert {one["name"]: one["value"] for one in container.get("env", ())} == variables
+    assert not made.needs_edit
+
+
+def test_a_variable_that_nobody_sets_needs_an_edit() -> None:
+    made = converter.of_sbatch("#SBATCH -N 2\nDATA=/data\nsrun ./a $DATA\n", "", "image")
+    assert command_of(made) == ["bash", "-c", './a "$DATA"']
+    assert any(note.is_edit and "DATA: set only by the script" in note.text for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("option", "count"),
+    [("gpu", 1), ("gpu:8", 8), ("gpu:a100", 1), ("gpu:a100:4,nvme:1", 4), ("nvme:2,gpu:2(S:0-1)", 2), ("nvme:2", None)],
+)
+def test_the_devices_of_gres_are_those_of_a_node(option: str, count: int | None) -> None:
+    made = converter.of_sbatch(f"#SBATCH -N 2\n#SBATCH --gres={option}\nsrun ./a\n", "", "image")
+    container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    assert container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu") == count
+    assert any("--gres" in note.path for note in made.notes) == (count is None)
+
+
+def test_a_range_of_nodes_becomes_the_larger_number() -> None:
+    made = converter.of_sbatch("#SBATCH --nodes=2-4\nsrun ./a\n", "", "image")
+    assert made.document["spec"]["roles"][0]["replicas"] == 4
+    unknown = converter.of_torchrun(["torchrun", "--nnodes", "$N", "a.py"], "", "image")
+    assert any(note.is_edit and "$N nodes can't be told" in note.text for note in unknown.notes)
+
+
+def test_torchrun_under_srun_with_the_variables_of_slurm_needs_no_edit() -> None:
+    line = "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE --rdzv_id $RANDOM train.py"
+    made = converter.of_sbatch(f"#SBATCH -N 2\n#SBATCH --gpus-per-node=8\n{line}\n", "", "image")
+    assert not made.needs_edit
+    assert command_of(made) == ["torchrun", "train.py"]
+    assert made.document["spec"]["roles"][0]["processesPerPod"] == 8
 
 
 def test_run_names_the_verb_that_converts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
