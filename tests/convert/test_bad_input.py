@@ -24,6 +24,7 @@ def job(**spec: Any) -> dict[str, Any]:
     [
         ("", "there is no manifest"),
         ("a: [b\n", "file.yaml:2: no YAML"),
+        ("kind: Job\nspec: {a: 1, a: 2}\n", "spec.a: there is the same key twice, and each key once was expected"),
         (
             "kind: Pod\n---\nkind: Service\n",
             "there is Pod, Service; gangctl convert reads Job, PyTorchJob, TrainJob, JobSet",
@@ -177,3 +178,11 @@ def test_run_names_the_verb_that_converts(tmp_path: Path, capsys: pytest.Capture
 def test_the_time_of_slurm_is_in_seconds(time: str, seconds: int | None) -> None:
     made = converter.of_sbatch(f"#SBATCH --time={time}\nsrun ./a\n", "", "image")
     assert made.document["spec"].get("activeDeadlineSeconds") == seconds
+
+
+def test_the_items_of_a_list_are_converted_or_pass_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.yaml"
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [service, job()]}))
+    assert main(["convert", str(path)]) == 0
+    assert [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)] == ["Service", "GangJob"]
