@@ -180,6 +180,20 @@ def test_the_time_of_slurm_is_in_seconds(time: str, seconds: int | None) -> None
     assert made.document["spec"].get("activeDeadlineSeconds") == seconds
 
 
+@pytest.mark.parametrize("word", ["1e-3", "1e5", "+1E5", "5.", "0o17", "0X1F", "08", "1e6_8", "y", "N"])
+def test_a_word_that_kubectl_reads_as_something_else_is_quoted(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    container = {"name": "a", "image": "b", "command": ["c", word], "env": [{"name": "LR", "value": word}]}
+    text = yaml.safe_dump(job(template={"spec": {"containers": [container]}}))
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert main(["convert", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert f"command: [c, '{word}']" in out
+    assert f"value: '{word}'" in out
+
+
 def test_the_items_of_a_list_are_converted_or_pass_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.yaml"
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
