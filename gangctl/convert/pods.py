@@ -15,6 +15,10 @@ RENDEZVOUS: Final = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 )
 DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu)")
+_UNSET: Final = re.compile(
+    r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
+)
+"""What other controllers set in a container, and the labels and annotations of their pods."""
 _ROLE: Final = re.compile(r"[^a-z0-9]")
 LONGEST: Final = 15
 
@@ -61,8 +65,8 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
     _without_probes(worker, here, notes)
     _without_rendezvous(worker, here, notes)
     made |= _launch(worker, here, notes, processes)
-    if "JOB_COMPLETION_INDEX" in json.dumps(pod):
-        notes.add(here, "JOB_COMPLETION_INDEX is not set by gangctl: use RANK, or NODE_RANK for the pod", is_edit=True)
+    for unset in sorted(set(_UNSET.findall(json.dumps(pod)))):
+        notes.add(here, f"{unset} is not set by gangctl: use RANK, or NODE_RANK for the pod", is_edit=True)
     shown = {} if not isinstance(metadata, Mapping) else {key: one for key, one in metadata.items() if one}
     made["template"] = {**({"metadata": shown} if shown else {}), "spec": pod}
     return made

@@ -74,6 +74,17 @@ def test_no_field_is_dropped_without_a_word() -> None:
     assert "no whole number" in said["spec.parallelism"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index", "training.kubeflow.org/replica-index"],
+)
+def test_what_other_controllers_write_on_pods_needs_an_edit(name: str) -> None:
+    variable = {"name": "AT", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{name}']"}}}
+    container = {"name": "a", "image": "b", "command": ["c"], "env": [variable]}
+    made = converter.of_document(job(template={"spec": {"containers": [container]}}))
+    assert any(note.is_edit and note.text.startswith(f"{name} is not set") for note in made.notes)
+
+
 def test_names_of_roles_fit_and_differ() -> None:
     jobs = [
         {"name": name, "template": {"spec": {"template": TEMPLATE}}} for name in ("größe", "worker-a", "workera", "9")
