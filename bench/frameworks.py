@@ -43,7 +43,7 @@ BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
 WORKER: Final = Path(__file__).with_name("framework_worker.py")
 NAME, RANKS = "matrix", 2
 FIRST_SECONDS, SECONDS = 150.0, 60.0
-"""For the first step of a gang, and of a restart."""
+"""For the first step of a gang, or its templates, which are made at low priority; and for a restart."""
 SLOW_SECONDS = "3"
 """For each checkpoint that is written to slow storage, or read from it."""
 
@@ -174,7 +174,7 @@ class Trial:
         """Wait until an attempt is half-way between two checkpoints of its own, and has its templates."""
         begun = int(self.first_steps(attempt)[0]["number"])
         if warm:
-            self.until("templates", self._has_templates, SECONDS)
+            self.until("templates", self._has_templates, FIRST_SECONDS)
         done = max(begun, self.newest())
         enough = (done // self.every + 1) * self.every + self.every // 2
         self.until(f"step {enough}", lambda: self.newest() >= enough, SECONDS)

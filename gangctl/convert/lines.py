@@ -192,7 +192,7 @@ def _started(words: list[str], notes: Notes) -> list[str]:
 
 
 def _in_shell(words: list[str], known: set[str], notes: Notes) -> list[str]:
-    """What only a shell can do is left to one; variables that nobody sets are named."""
+    """What only a shell can do is left to one; variables that are not set are named."""
     used = {name for word in words for name in _VARIABLE.findall(word)}
     slurm = {name for name in used if name.startswith("SLURM_")}
     for unset, why in ((slurm, "Slurm's variables are not set here"), (used - slurm - known - _THERE, _UNSET)):
