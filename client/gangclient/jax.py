@@ -33,11 +33,20 @@ class _Gang(_ClusterEnv):  # type: ignore[misc]
     """A process of a gang, which gangctl has started itself."""
 
     name = "gangctl"
+    _leaves = False
 
     @classmethod
     def is_env_present(cls) -> bool:
-        """Whether gangctl has told this process who it is."""
-        return all(os.environ.get(one) for one in ("GANG_SOCKET", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+        """Whether gangctl has told this process who it is. JAX asks whatever the script passes to ``initialize``.
+
+        JAX handles SIGTERM from here on: it waits for a step that all ranks agree on to save a last checkpoint. After
+        a fault that is in vain, so the process leaves before the signal comes. A planned stop is left to JAX.
+        """
+        ours = all(os.environ.get(one) for one in ("GANG_SOCKET", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+        if ours and not cls._leaves:
+            cls._leaves = True
+            connect().on_stop(leave_at_once)
+        return ours
 
     @classmethod
     def get_coordinator_address(cls, *_: Any, **__: Any) -> str:
@@ -50,12 +59,7 @@ class _Gang(_ClusterEnv):  # type: ignore[misc]
 
     @classmethod
     def get_process_id(cls) -> int:
-        """Which process this is, when the first one listens: a try that fails costs JAX a second.
-
-        JAX handles SIGTERM from here on: it waits for a step that all ranks agree on to save a last checkpoint. After
-        a fault that is in vain, so the process leaves before the signal comes. A planned stop is left to JAX.
-        """
-        connect().on_stop(leave_at_once)
+        """Which process this is, when the first one listens: a try that fails costs JAX a second."""
         number = int(os.environ["JAX_PROCESS_ID"])
         if number:
             host, _, port = cls.get_coordinator_address().rpartition(":")

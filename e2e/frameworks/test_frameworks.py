@@ -56,3 +56,15 @@ def test_a_killed_rank_changes_nothing_of_the_result(
     with capsys.disabled():
         phases = ", ".join(f"{name} {value} ms" for name, value in incident["milliseconds"].items())
         print(f"\n  {case}: restored step {restored}, {incident['lostSteps']} steps lost, {phases} ", end="")
+
+
+@pytest.mark.usefixtures("frameworks")
+def test_a_planned_restart_of_orbax_loses_no_step(submit: Submit, shared_dir: Path) -> None:
+    """JAX agrees on a step that all ranks save before they end."""
+    gang = submit(document("planned", "frameworks/orbax", {"STEPS": "400"}, shared_dir / "planned"))
+    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, shared_dir / "planned"), 300, every=0.01)
+    gang.patch(restartToken="asked")
+    restored = gang.runs(2, 120)["restorePoint"]["step"]
+    incident = gang.status["incidents"][0]
+    assert (incident["planned"], incident["lostSteps"], incident["restoredStep"]) == (True, 0, restored)
+    assert gang.ends("Succeeded", 400)["attempt"] == 2

@@ -39,6 +39,18 @@ def test_each_process_finds_its_place(per_pod: str, devices: list[str]) -> None:
     assert [json.loads(out.splitlines()[-1]) for out, _ in said] == [[0, 2, devices[0]], [1, 2, devices[1]]], said
 
 
+def test_a_script_that_passes_its_place_leaves_a_lost_peer_too() -> None:
+    port = free_port()
+    script = (
+        "import gangclient.jax, jax\n"
+        "from gangclient import Client\n"
+        "Client.on_stop = lambda _, callback: print('on stop:', callback.__name__, flush=True)\n"
+        f"jax.distributed.initialize('127.0.0.1:{port}', 1, 0)\n"
+    )
+    said, wrong = started(gang(0, port), script).communicate(timeout=60)
+    assert said.splitlines().count("on stop: leave_at_once") == 1, wrong
+
+
 def test_outside_of_gangctl_the_import_changes_nothing() -> None:
     script = SAYS.replace("jax.distributed.initialize()", "jax.distributed.initialize('127.0.0.1:1')")
     _, wrong = started({}, script).communicate(timeout=60)
