@@ -47,10 +47,10 @@ def watch_until(
 
 def _objects(watching: subprocess.Popen[bytes], end: float) -> Iterator[dict[str, Any]]:
     assert watching.stdout is not None
-    decoder, text = json.JSONDecoder(), ""
+    decoder, text, waiting = json.JSONDecoder(), "", select.poll()  # Unlike select(), it takes files over 1023.
+    waiting.register(watching.stdout, select.POLLIN)
     while (left := end - time.monotonic()) > 0:
-        ready, _, _ = select.select([watching.stdout], [], [], left)
-        if not ready:
+        if not waiting.poll(left * 1000):
             return
         chunk = watching.stdout.read1(CHUNK)  # type: ignore[attr-defined]
         if not chunk:
