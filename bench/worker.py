@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gangclient
+import gangclient.pytorch
 
 IN_PROCESS = "--in-process"
 WORDS = sys.argv[1:]
@@ -64,16 +64,9 @@ def of_adam() -> None:
     optimizer.step()
 
 
-def leave() -> None:
-    """Leave the process group."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
 if __name__ == "__main__":
     if WORDS[0] == IN_PROCESS:
         WORDS.pop(0)
-        gangclient.run(train, finalize=leave)
+        gangclient.run(train, finalize=gangclient.pytorch.leave)
     else:
         train(gangclient.connect())

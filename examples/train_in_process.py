@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from train_torch import batch, options, save, say
 
-import gangclient  # gangctl puts it last into PYTHONPATH
+import gangclient.pytorch  # gangctl puts it last into PYTHONPATH
 
 
 def train(steps: int, save_every: int, directory: Path, gang: gangclient.Client) -> None:
@@ -55,14 +55,10 @@ def train(steps: int, save_every: int, directory: Path, gang: gangclient.Client)
     dist.barrier()  # no rank ends before all have finished
 
 
-def leave() -> None:
-    """(1) What outlives ``train``."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 if __name__ == "__main__":
     flags = options()
     flags.directory.mkdir(parents=True, exist_ok=True)
-    gangclient.run(partial(train, flags.steps, flags.save_every, flags.directory), finalize=leave)
-    leave()
+    gangclient.run(
+        partial(train, flags.steps, flags.save_every, flags.directory), finalize=gangclient.pytorch.leave
+    )  # (1)
+    gangclient.pytorch.leave()
