@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e import process_faults
-from e2e.gangs import CHECKPOINTS, Gang
+from e2e.frameworks.examples import document
+from e2e.gangs import Gang
 
-ROOT = Path(__file__).parent.parent
 Submit = Callable[[dict[str, Any]], Gang]
 STEPS, FIRST = 600, 60
 LAG = 10
 """Steps that may be made while a step is copied and registered, on a busy machine."""
 
 
-def document(name: str, folder: Path) -> dict[str, Any]:
-    """examples/memory.yaml, as it is but for names, the image and the time that it takes."""
-    folder.mkdir()
-    shutil.copy(ROOT / "examples" / "train_torch.py", folder)
-    made: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "memory.yaml").read_text())
-    made["metadata"]["name"] = name
-    pod = made["spec"]["roles"][0]["template"]["spec"]
-    pod["containers"][0] |= {
-        "image": "gangctl/examples-torch:e2e",
-        "command": ["python3", f"{CHECKPOINTS}/train_torch.py", "--steps", str(STEPS), "--pause", "0.05"],
-    }
-    pod["volumes"][0]["hostPath"]["path"] = str(folder)
+def memory(name: str, folder: Path) -> dict[str, Any]:
+    """examples/memory.yaml, with the image of PyTorch and the time that it takes."""
+    made = document(name, "memory", {}, folder)
+    container = made["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["image"] = "gangctl/examples-torch:e2e"
+    container["command"] += ["--steps", str(STEPS), "--pause", "0.05"]
     return made
 
 
@@ -45,8 +37,8 @@ def has_made(step: int, status: dict[str, Any]) -> bool:
 @pytest.mark.timeout(600)  # its processes import PyTorch, from an image of 1.6 GB
 @pytest.mark.usefixtures("torch")
 def test_a_lost_process_and_a_lost_pod_cost_no_step_that_all_ranks_had(submit: Submit, shared_dir: Path) -> None:
-    plain = submit(document("plain", shared_dir / "plain"))
-    gang = submit(document("memory", shared_dir / "memory"))
+    plain = submit(memory("plain", shared_dir / "plain"))
+    gang = submit(memory("memory", shared_dir / "memory"))
     at = FIRST
     for attempt in (2, 3):
         gang.until(f"it has made step {at}", partial(has_made, at), 180)
