@@ -21,6 +21,7 @@ from e2e.conftest import uncaptured
 from e2e.gangs import CHECKPOINTS, Gang
 from gangsidecar.agent import operations
 from tests.cli.here import Here, here, manifest
+from tests.cli.test_run_languages import expected
 from tests.wait import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "languages"
@@ -68,15 +69,9 @@ def test_a_program_without_any_library_restarts_in_an_empty_image(
     process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     assert gang.runs(2)["restorePoint"]["step"] >= 20
     gang.ends()
-    assert [int((shared_dir / f"result-{rank}").read_text()) for rank in range(2)] == [end(0), end(1)]
-
-
-def end(rank: int) -> int:
-    """The state of a rank after all steps: what each program computes."""
-    state = rank
-    for step in range(1, STEPS + 1):
-        state = (state * 6364136223846793005 + step + rank) % 2**64
-    return state
+    assert [int((shared_dir / f"result-{rank}").read_text()) for rank in range(2)] == [
+        expected(rank, STEPS) for rank in range(2)
+    ]
 
 
 def test_a_client_that_is_generated_from_the_document_speaks_to_a_real_sidecar(folder: Here) -> None:
