@@ -46,8 +46,6 @@ FIRST_SECONDS, SECONDS = 150.0, 60.0
 """For the first step of a gang, or its templates, which are made at low priority; and for a restart."""
 SLOW_SECONDS = "3"
 """For each checkpoint that is written to slow storage, or read from it."""
-
-
 LAUNCHES = ("Command", "PerProcess", "Torchrun")
 
 
@@ -66,6 +64,7 @@ class Framework:
 
 
 TORCH_OPTIONS = ("--steps", "100000", "--pause", "0")
+_slow = partial(Framework, variables={"SLOW_SECONDS": SLOW_SECONDS}, launches=("PerProcess",), in_process=False)
 FRAMEWORKS: Final = {
     "PyTorch, DDP": Framework("frameworks/fsdp2", {"DDP": "1"}),
     "PyTorch, DDP, asynchronous save": Framework(
@@ -75,22 +74,8 @@ FRAMEWORKS: Final = {
     "Trainer": Framework("frameworks/trainer"),
     "Accelerate": Framework("frameworks/accelerate", launches=("PerProcess",), in_process=False),
     "JAX, Orbax": Framework("frameworks/orbax", launches=("Command", "PerProcess"), in_process=False),
-    "PyTorch, slow storage": Framework(
-        "pytorch",
-        {"SLOW_SECONDS": SLOW_SECONDS},
-        (*TORCH_OPTIONS, "--save-every", "50"),
-        50,
-        ("PerProcess",),
-        in_process=False,
-    ),
-    "PyTorch, memory with peers": Framework(
-        "memory",
-        {"SLOW_SECONDS": SLOW_SECONDS},
-        (*TORCH_OPTIONS, "--save-every", "1000"),
-        10,
-        ("PerProcess",),
-        in_process=False,
-    ),
+    "PyTorch, slow storage": _slow("pytorch", options=(*TORCH_OPTIONS, "--save-every", "50"), every=50),
+    "PyTorch, memory with peers": _slow("memory", options=(*TORCH_OPTIONS, "--save-every", "1000")),
 }
 
 
@@ -170,13 +155,11 @@ class Trial:
             raise NotWorkingError(f"ranks begin at different steps: {self.first_steps(attempt)}")
         return max(one["step"] for one in self.first_steps(attempt))
 
-    def settles(self, attempt: int, *, warm: bool) -> None:
-        """Wait until an attempt is half-way between two checkpoints of its own, and has its templates."""
-        begun = int(self.first_steps(attempt)[0]["number"])
+    def settles(self, *, warm: bool) -> None:
+        """Wait until the attempt that has begun is half-way between two checkpoints of its own, with its templates."""
         if warm:
             self.until("templates", self._has_templates, FIRST_SECONDS)
-        done = max(begun, self.newest())
-        enough = (done // self.every + 1) * self.every + self.every // 2
+        enough = (self.newest() // self.every + 1) * self.every + self.every // 2
         self.until(f"step {enough}", lambda: self.newest() >= enough, SECONDS)
 
     def _has_templates(self) -> bool:
@@ -253,7 +236,7 @@ def tried(cluster: Cluster, namespace: str, line: Line) -> Iterator[Cost]:
     with submitted(cluster, namespace, line) as trial:
         trial.begins(1, FIRST_SECONDS)
         for attempt, strike in enumerate(FAULTS.values(), 2):
-            trial.settles(attempt - 1, warm=line.start != "Exec")
+            trial.settles(warm=line.start != "Exec")
             yield trial.cost(attempt, partial(strike, trial, line.launch))
 
 
