@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from gangsidecar.supervisor import processes
 
@@ -30,10 +30,11 @@ def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: boo
     os.set_blocking(pipe, False)
     # Until the child has reset its handlers, a signal to it would reach the parent's loop.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+    parent = None if outlives else os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
-            _child(work, out, keep, outlives=outlives)
+            _child(work, out, keep, parent)
     except OSError:
         os.close(pipe)
         raise
@@ -43,16 +44,16 @@ def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: boo
     return pid, pipe
 
 
-def _child(work: Callable[[int], None], out: int, keep: Sequence[int], *, outlives: bool) -> None:
-    """Never returns."""
+def _child(work: Callable[[int], None], out: int, keep: Sequence[int], parent: Optional[int]) -> None:
+    """Never returns. ``parent``: the process that it must not outlive."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
             signal.signal(one, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if not outlives:
-            processes.die_with_parent()
+        if parent is not None:
+            processes.die_with_parent(parent)
         first = 3
         for kept in sorted({out, *keep}):
             os.closerange(first, kept)

@@ -28,9 +28,11 @@ def adopt_orphans() -> str:
     return "" if os.getpid() == 1 else kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent is gone. For forked helpers; nothing depends on it."""
     kernel.prctl(kernel.SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:  # It went before the kernel knew.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def spawn(command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)) -> int:

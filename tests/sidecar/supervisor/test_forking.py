@@ -1,0 +1,31 @@
+"""A forked helper of the supervisor, with real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+KILLED_BEFORE_THE_KERNEL_KNOWS = """
+import os, signal, time
+from gangsidecar.supervisor import forking, kernel
+
+ask = kernel.prctl
+
+def too_late(option, value):
+    parent = os.getppid()
+    os.kill(parent, signal.SIGKILL)
+    while os.getppid() == parent:
+        time.sleep(0.001)
+    return ask(option, value)
+
+kernel.prctl = too_late
+forking.fork(lambda pipe: print("it works", flush=True))
+time.sleep(60)
+"""
+
+
+def test_a_helper_whose_parent_is_killed_before_the_kernel_knows_of_it_ends_as_well() -> None:
+    command = [sys.executable, "-c", KILLED_BEFORE_THE_KERNEL_KNOWS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, ""), ended.stderr
