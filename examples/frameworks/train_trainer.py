@@ -11,6 +11,8 @@ from gangclient.transformers import GangCallback
 
 DIRECTORY = Path(os.environ.get("CHECKPOINT_DIR", "checkpoints"))
 STEPS = int(os.environ.get("STEPS", "100"))
+# On CPUs alone: Accelerate names the device cpu:0, which torch.load does not know.
+torch.serialization.register_package(0, lambda _: None, lambda data, at: data if at == "cpu:0" else None)
 
 
 def main() -> None:
@@ -35,8 +37,6 @@ def main() -> None:
     data = [{"input_ids": row, "labels": row} for row in rows]
     trainer = Trainer(model, arguments, train_dataset=data, callbacks=[gang])
     print(f"begins with {gang.path}", flush=True)
-    if arguments.device.type == "cpu":  # Accelerate names it cpu:0, which torch.load does not know: CPUs only
-        torch.serialization.register_package(0, lambda _: None, lambda data, at: data if at == "cpu:0" else None)
     trainer.train(resume_from_checkpoint=gang.path)
     if trainer.is_world_process_zero():
         total = sum(one.double().sum().item() for one in model.state_dict().values())
