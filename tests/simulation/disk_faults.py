@@ -34,6 +34,7 @@ def _keep_alone(u: Universe, target: int) -> None:
         for part in training.parts(u, uid, step, proc.attempt):
             training.begin(u, uid, part)
             training.complete(u, uid, part)
+        training.note_whole(u, step)
 
 
 def _tear(u: Universe, target: int) -> None:

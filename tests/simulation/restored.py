@@ -162,7 +162,9 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
         require(disks.sees(u, box, tier.name, step) or u.ghost.gone_unheard, 4, f"{box.pod} starts and sees no {step}")
     ranks = [(u.group_of(box.member), process.rank) for process in run.processes if process.rank is not None]
     there = disks.loadable(u, u.status, tier, step)
-    files = [there.get((box.pod, rank)) for rank in ranks]
+    # A pod that was replaced meanwhile may still be told, and loads what lies where it lay.
+    own = {rank: u.disk.at(tier.name, disks.where(tier, box.pod), step, rank) for rank in ranks}
+    files = [there.get((box.pod, rank), own[rank]) for rank in ranks]
     lines = {None if file is None else file.line for file in files}
     if u.ghost.gone_unheard or tier.scope == "Peers":  # The peer may be gone since: then the worker fails.
         lines.discard(None)
