@@ -15,7 +15,7 @@ from gangctl.cluster.port import GangIdentity, Refusal, RefusalReason, Unreadabl
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -56,6 +56,9 @@ class FakeCluster:
         return self.since
 
     def lost_nodes(self) -> dict[str, float]:
+        return {}
+
+    def nodes(self) -> dict[str, NodeState]:
         return {}
 
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:
@@ -122,10 +125,13 @@ class Running:
     served: Served
     wakes: Wakes
     loop: Loop
+    members: list[Sidecar] = field(default_factory=list)
+    """One that is forgotten would be closed by the garbage collector."""
 
     async def member(self, at: int = 0) -> Sidecar:
         """Connect worker-AT and let it report."""
         sidecar = await self.served.dial(f"token-{at}")
+        self.members.append(sidecar)
         await sidecar.say(report(at))
         return sidecar
 
