@@ -65,8 +65,9 @@ class Progress(Model):
     """Where progress is read from. A change counts from the next attempt on. What the worker reports through the API
     counts, whatever this is."""
     timeout_seconds: PositiveSeconds | None = None
-    """Seconds without progress by any rank after which the gang counts as hung. If absent, hangs are not detected. Use
-    several times the longest step; otherwise a slow step counts as a hang."""
+    """Seconds without progress after which the gang counts as hung: of any rank, or of one that the others have left
+    behind by more steps than it has ever left between two reports. If absent, hangs are not detected. Use several times
+    the longest step; otherwise a slow step counts as a hang."""
     startup_timeout_seconds: PositiveSeconds = 1800
     """Seconds without progress from the start of a worker to its first step (imports, compilation, loading), after
     which the gang counts as hung."""

@@ -61,6 +61,24 @@ MUTANTS = (
         "    done = frozenset[str]()\n",
     ),
     one(
+        "a rank that reports seldom is behind",
+        HANGS,
+        "reached.step > said.step + said.every",
+        "reached.step > said.step + 1",
+    ),
+    one(
+        "a rank whose report is on its way is behind",
+        HANGS,
+        "max(at, reached.time + SETTLED_SECONDS)",
+        "max(at, reached.time)",
+    ),
+    one(
+        "only a gang of which no rank makes progress hangs",
+        HANGS,
+        "    times = [_all_hang_at(gang), None if behind is None else behind[0]]\n",
+        "    times = [_all_hang_at(gang)]\n",
+    ),
+    one(
         "pods are replaced for their silence though no pod of the gang is heard",
         SILENCE,
         "    return None if gang.hearing_since is None else max(began, gang.hearing_since)\n",

@@ -64,7 +64,7 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
         u.ghost = u.ghost._replace(trunk=line)
     if u.ghost.trained_at != u.now:
         u.ghost = u.ghost._replace(trained_at=u.now, trained_before=u.ghost.trained_at)
-    u.feed(uid, Progress(proc.attempt, step, 0))
+    u.feed(uid, Progress(proc.attempt, step, 0, every=1))
     return step
 
 

@@ -1,22 +1,31 @@
-"""Hangs: no rank reports progress for too long.
+"""Hangs: no rank reports progress for too long, or one rank doesn't while the others leave it behind.
 
-    hangs_at = max(newest progress of any rank, begin of the attempt, begin of listening, known) + timeout of its phase
-    known    = since when a member that has reported a step in this attempt is connected; where none of them is,
-               since when every member is: the one that reports may be the silent one
+    hangs_at  = max(newest progress of any rank, begin of the attempt, begin of listening, known) + timeout of its phase
+    known     = since when a member that has reported a step in this attempt is connected; where none of them is,
+                since when every member is: the one that reports may be the silent one
+    behind(m) = the status has a higher step than m's next report is due for, since SETTLED_SECONDS, and m is connected
+    behind_at = max(m's newest progress, begin of listening, begin of m's connection) + timeout of m's phase
 
 Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. A
 silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework made
 while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
-timeout is set.
+timeout is set. A rank that reports seldom is not behind: its own reports tell how far they are apart. Roles of several
+process groups count steps each for itself, so none of them is behind another.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.world import Heard
+
+SETTLED_SECONDS: Final = 15.0
+"""A step that a rank has made is heard sooner than this."""
 
 
 def limit(gang: Gang, phase: str) -> int | None:
@@ -31,9 +40,32 @@ def limit(gang: Gang, phase: str) -> int | None:
     }.get(phase, progress.timeout_seconds)
 
 
-@once
 def hangs_at(gang: Gang) -> float | None:
-    """When the gang counts as hung if no rank reports before; None = never."""
+    """When the gang counts as hung if nothing else is heard before; None = never."""
+    behind = _behind(gang)
+    times = [_all_hang_at(gang), None if behind is None else behind[0]]
+    return min((time for time in times if time is not None), default=None)
+
+
+def hang(gang: Gang) -> Fault | None:
+    """The fault of a gang that hangs: the member that is furthest behind is named."""
+    at = _all_hang_at(gang)
+    if at is not None and gang.now >= at:
+        last = min(_reported(gang), key=lambda one: (one.step or 0, one.step_time), default=None)
+        member = _at_work(gang)[0] if last is None else last.report.member
+        return _fault(gang, member, at, f"no rank makes progress; {_last(last)}")
+    behind = _behind(gang)
+    if behind is not None and gang.now >= behind[0]:
+        at, one = behind
+        reached = gang.status.progress.step if gang.status.progress is not None else 0
+        text = f"it makes no progress, and others do; {_last(one)}, and another rank has reached step {reached}"
+        return _fault(gang, one.report.member, at, text)
+    return None
+
+
+@once
+def _all_hang_at(gang: Gang) -> float | None:
+    """When no rank will have reported for too long."""
     if gang.spec.progress.timeout_seconds is None:
         return None
     found = _reported(gang)
@@ -47,14 +79,30 @@ def hangs_at(gang: Gang) -> float | None:
     return max(progressed, gang.status.phase_time, gang.observed.listening_since, known) + seconds
 
 
-def hang(gang: Gang) -> Fault | None:
-    """The fault of a gang that hangs: the member that is furthest behind is named."""
-    at = hangs_at(gang)
-    if at is None or gang.now < at:
+@once
+def _behind(gang: Gang) -> tuple[float, Heard] | None:
+    """When the first rank will have been behind for too long, and what it has said; None if none is behind."""
+    reached, attempt = gang.status.progress, gang.status.attempt
+    if gang.spec.progress.timeout_seconds is None or reached is None or reached.attempt != attempt:
         return None
-    last = min(_reported(gang), key=lambda one: (one.step or 0, one.step_time), default=None)
-    member = _at_work(gang)[0] if last is None else last.report.member
-    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=f"no rank makes progress; {_last(last)}")
+    if len(numbered(gang.spec).groups) > 1:
+        return None
+    found = [
+        (max(one.step_time, gang.observed.listening_since, one.since) + seconds, one)
+        for one in _reported(gang)
+        if (said := one.report.progress) is not None
+        and one.connected
+        and not said.uncounted
+        and said.every is not None
+        and reached.step > said.step + said.every
+        and (seconds := limit(gang, said.phase)) is not None
+    ]
+    at, one = min(found, key=lambda each: each[0], default=(0.0, None))
+    return None if one is None else (max(at, reached.time + SETTLED_SECONDS), one)
+
+
+def _fault(gang: Gang, member: str, at: float, message: str) -> Fault:
+    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=message)
 
 
 def _last(one: Heard | None) -> str:

@@ -1,0 +1,77 @@
+"""One rank behind the others: stories of one that hangs, and of some that only seem to."""
+
+from __future__ import annotations
+
+from gangctl.api.status import GangPhase
+from gangsidecar.wire import Progress
+from tests.simulation.test_finished_regressions import finish
+from tests.simulation.test_regressions import is_in, running
+from tests.simulation.test_silence_regressions import passes, trains
+from tests.simulation.universe import Universe
+
+ONE, OTHER = "worker-0.0", "worker-1.0"
+SECOND_MS = 1000
+
+
+def step(u: Universe, uid: str, *steps: int, every: int | None = 1) -> None:
+    """The member reports these steps, a second apart; its sidecar knows how far two reports are apart."""
+    for one in steps:
+        u.feed(uid, Progress(1, one, 0, every=every))
+        passes(u, SECOND_MS)
+
+
+def both() -> Universe:
+    """Two members that have reported each of two steps."""
+    u = running("spare")
+    for one in (1, 2):
+        step(u, ONE, one)
+        step(u, OTHER, one)
+    return u
+
+
+def test_a_rank_that_the_others_leave_behind_hangs() -> None:
+    u = both()
+    for one in range(3, 30):
+        step(u, ONE, one)
+        passes(u, 10 * SECOND_MS)
+    assert trains(u)
+    step(u, ONE, 30, 31)
+    passes(u, 20 * SECOND_MS)
+    assert u.status.incidents[0].cause.reason == "Hang"
+    assert u.status.incidents[0].cause.member == "worker-1"
+
+
+def test_a_rank_that_reports_each_tenth_step_is_not_behind() -> None:
+    u = running("spare")
+    step(u, OTHER, 1, 11, every=10)
+    for one in range(1, 13):
+        step(u, ONE, one)
+        passes(u, 100 * SECOND_MS)
+    assert trains(u)
+
+
+def test_a_rank_that_has_reported_one_step_is_not_behind() -> None:
+    u = running("spare")
+    step(u, OTHER, 1, every=None)
+    for one in range(1, 13):
+        step(u, ONE, one)
+        passes(u, 100 * SECOND_MS)
+    assert trains(u)
+
+
+def test_a_rank_that_has_finished_is_not_behind() -> None:
+    u = both()
+    finish(u, "worker-1")
+    for one in range(3, 15):
+        step(u, ONE, one)
+        passes(u, 100 * SECOND_MS)
+    assert is_in(u, GangPhase.RUNNING, 1)
+
+
+def test_a_rank_whose_report_comes_a_moment_later_is_not_behind() -> None:
+    u = both()
+    passes(u, 295 * SECOND_MS)
+    step(u, ONE, *range(3, 11))
+    step(u, OTHER, *range(3, 11))
+    passes(u, 200 * SECOND_MS)
+    assert trains(u)
