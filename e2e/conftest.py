@@ -136,6 +136,15 @@ def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - fa
 
 
 @pytest.fixture
+def third_node(lab: Any) -> Any:
+    """A new node, for faults."""
+    node = lab.add_node(3)
+    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
+    lab.wait_ready(3)
+    return node
+
+
+@pytest.fixture
 def shared_dir(cluster: Cluster, namespace: str) -> Iterator[Path]:  # noqa: ARG001 - pods that use it end first
     """A directory that all pods can mount and the test can read: a hostPath of the host."""
     if cluster.lab is None:

@@ -23,15 +23,6 @@ def placed(gang: Gang) -> dict[str, str]:
     return {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
 
 
-@pytest.fixture
-def third_node(lab: Any) -> Any:
-    """A new node, for faults."""
-    node = lab.add_node(3)
-    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
-    lab.wait_ready(3)
-    return node
-
-
 def test_a_member_on_a_killed_node_moves_to_another_node_and_the_others_wait_in_place(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:

@@ -115,6 +115,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Correct `start.preload.modules` of the role, or install the module in the image.",
             is_warning=True,
         ),
+        Reason.NODE_SUSPECT: Told(
+            "Observe",
+            "Check the node, and `gangctl restart` to leave it if the table of node signals says so.",
+            is_warning=True,
+        ),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",
             "Make a step available and run `gangctl restart`, or choose with `--from-step` or `--from-beginning`.",

@@ -63,6 +63,8 @@ class OnReason(StrEnum):
     EVICTED = "Evicted"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
+    NODE_UNHEALTHY = "NodeUnhealthy"
+    NODE_DRAINED = "NodeDrained"
     DEVICE_LOST = "DeviceLost"
     UNSCHEDULABLE = "Unschedulable"
     START_FAILED = "StartFailed"
@@ -183,7 +185,7 @@ class Rule(Model):
     """Matches if the pod of the member at fault has one of these conditions, with the syntax of a Job: at most 20."""
     on_device_health: OnDeviceHealth | None = None
     """Matches the health of a device of the pod of the member at fault."""
-    on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=10)] = ()
+    on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=12)] = ()
     """Matches a fault that is neither an exit code nor a signal, by the reason of the incident."""
 
 

@@ -42,6 +42,12 @@ class Reason(StrEnum):
     """The pod was disrupted for another reason, such as the shutdown of its node."""
     NODE_LOST = "NodeLost"
     """The node of the pod is unreachable or gone."""
+    NODE_UNHEALTHY = "NodeUnhealthy"
+    """A condition, taint or label says that the node of the pod is faulty, and came while the attempt ran. The pod
+    leaves the node; the budget is not charged."""
+    NODE_DRAINED = "NodeDrained"
+    """The node of the pod is being drained, or is about to be shut down. All members on it leave in one restart, after
+    the ranks have had time to save; the budget is not charged."""
     DEVICE_LOST = "DeviceLost"
     """A device that is allocated to the pod is unhealthy."""
     UNSCHEDULABLE = "Unschedulable"
@@ -105,6 +111,9 @@ class Reason(StrEnum):
     UNREADABLE = "Unreadable"
     """The controller's release cannot read the gang, so it leaves it alone: workers train on, and nothing is restarted
     or replaced."""
+    NODE_SUSPECT = "NodeSuspect"
+    """The node of a member shows something for which nothing is done now: it is old, or is only to be told, or the
+    member leaves the node at the next restart."""
     ACTION_FAILS = "ActionFails"
     """A pod of the gang, or the gang itself, can't be created or deleted. The controller tries again, up to a minute
     apart."""

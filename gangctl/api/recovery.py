@@ -56,6 +56,9 @@ class Recovery(Model):
     planned_stop_grace_period_seconds: Seconds = 120
     """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption notice): time for a last
     checkpoint."""
+    coalesce_seconds: Annotated[int, Field(ge=0, le=600)] = 0
+    """Seconds that a gang waits after a disruption (a drain, an eviction, a preemption) before it starts again, so that
+    nodes that are drained within this time cost one restart. If 0, it starts again as soon as it can."""
     barrier_timeout_seconds: PositiveSeconds = 600
     """Seconds that the gang waits for all members to be ready, counted only while every required pod is scheduled and
     started. After the first timeout the missing members are replaced, after the second the whole gang, and after the

@@ -15,7 +15,7 @@ from typing import Protocol
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.core.facts.queue import Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -112,6 +112,9 @@ class Cluster(Protocol):
 
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, and since when this leader's own fresh watches show them so."""
+
+    def nodes(self) -> Mapping[str, NodeState]:
+        """What nodes show beside that they answer: the same object as long as it is the same."""
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.

@@ -6,6 +6,9 @@ The rule: a node's clock may be hours off, so what it wrote is never believed be
     seen to change           min(max(time, now - LAG_SECONDS), now)
     unchanged                as it was seen first
 
+What a node shows is compared with an attempt that this controller began, so what was seen to come came now; of what was
+there before, and of a time to come, nothing is known.
+
 A clock that is ahead must delay no deadline. One that is behind must let none pass early: what is first seen in a list
 may be older than it says, but deadlines count only the time in which this leader listens.
 """
@@ -48,6 +51,19 @@ def seen_again(pod: Pod, before: Pod, seen: Pod, now: float) -> Pod:
         started_at=_seen(pod.started_at, before.started_at, seen.started_at, now),
         ended_at=_seen(pod.ended_at, before.ended_at, seen.ended_at, now),
     )
+
+
+def shown_since(written: float | None, now: float, *, came: bool) -> float:
+    """Since when a node shows something, in seconds since the epoch; 0 if that isn't known.
+
+    Args:
+        written: when it came, as its writer says.
+        now: when it is seen first.
+        came: whether the node was seen before, and did not show it.
+    """
+    if came:
+        return now
+    return 0.0 if written is None or written > now else written
 
 
 def _not_after(time: float | None, now: float) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gangctl.cluster.kube.leases.leadership import LeaseTiming
+from gangctl.cluster.kube.nodes.table import Row, rows_with
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.telemetry import logs
 from gangsidecar.wire import CONNECT_PATH
@@ -22,6 +23,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LARGEST_PORT: Final = 65535
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
+SIGNALS: Final = "rows of the table of node signals as JSON, which add to the default ones or replace them by name"
 QUEUED: Final = "whether a GangJob with the label kueue.x-k8s.io/queue-name waits until Kueue admits it"
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
@@ -108,6 +110,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             sidecar_pull_secrets=found.sidecar_pull_secrets,
             tls_secret=found.tls_secret,
             audience=found.audience,
+            node_signals=found.node_signals,
             kueue=found.kueue == "true",
             url=url,
             server_name=server_name,
@@ -164,6 +167,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(gangs, "--sidecar-security-context", "GANGCTL_SIDECAR_SECURITY_CONTEXT", "{}", context, type=_object)
     secrets = "pull secrets for that image in the namespaces of gangs, separated by commas"
     add(gangs, "--sidecar-pull-secrets", "GANGCTL_SIDECAR_PULL_SECRETS", "", secrets, type=_names)
+    add(gangs, "--node-signals", "GANGCTL_NODE_SIGNALS", "[]", SIGNALS, type=_signals)
     add(gangs, "--kueue", "GANGCTL_KUEUE", "false", QUEUED, choices=("true", "false"))
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(
@@ -188,6 +192,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     process.add_argument("--log-format", choices=logs.FORMATS, default="text", help=plain)
     process.add_argument("--log-level", choices=LEVELS, default="info", help=plain)
 
+    _add_lease(parser)
+    return parser
+
+
+def _add_lease(parser: argparse.ArgumentParser) -> None:
     lease = parser.add_argument_group("leader election, in seconds")
     timing = LeaseTiming()
     duration = "after this time another replica replaces a leader that is gone (default: %(default)s)"
@@ -196,7 +205,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     lease.add_argument("--renew-deadline", type=_seconds, default=timing.renew_deadline, metavar="S", help=deadline)
     period = "between two attempts to renew or to acquire the Lease (default: %(default)s)"
     lease.add_argument("--retry-period", type=_seconds, default=timing.retry_period, metavar="S", help=period)
-    return parser
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -214,6 +222,13 @@ def _resources(text: str) -> Mapping[str, Any]:
     if found.keys() - {"requests", "limits", "claims"}:
         raise argparse.ArgumentTypeError('it must be the resources of a container, as in {"requests": {"cpu": "10m"}}')
     return found
+
+
+def _signals(text: str) -> tuple[Row, ...]:
+    try:
+        return rows_with(json.loads(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"rows of node signals can't be read: {error}") from error
 
 
 def _names(text: str) -> tuple[str, ...]:

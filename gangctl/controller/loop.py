@@ -160,6 +160,7 @@ class Loop:
             pods=self._cluster.pods(uid),
             heard=self._hub.heard(uid),
             lost_nodes=self._cluster.lost_nodes(),
+            nodes=self._cluster.nodes(),
             scanned=self._hub.scanned(uid),
             listening_since=self._cluster.listening_since(uid),
             refused=self._cluster.pod_rejections(uid),

@@ -33,6 +33,7 @@ STABLE = {
         "NoMemberConnects",
         "NoProgress",
         "NoRestorePoint",
+        "NodeSuspect",
         "ReplacementTimeout",
         "RestartBackOff",
         "RestorePointIgnored",

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.world import Device, Heard, Observed, Pod, StartFailure
+from gangctl.core.facts.world import Device, Heard, NodeAnswer, NodeSignal, NodeState, Observed, Pod, StartFailure
 from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned, WarmStart
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times
 from tests.core.world import MANIFEST
@@ -101,6 +101,7 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
             for one in there
         ),
         lost_nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": times})),
+        nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": _STATES})),
         scanned=draw(st.none() | st.builds(Scanned, some, st.just("u0"), few(_FOUND), st.sampled_from(["", "broken"]))),
         listening_since=draw(times),
         refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),
@@ -115,6 +116,8 @@ def _in_pod(heard: Heard, uid: str, member: str, incarnation: int, *, is_ready: 
     return Heard(replace(report, gang=gang, attempt=attempt, phase=Phase.READY, terminating=False), heard.at)
 
 
+_SIGNALS = st.builds(NodeSignal, st.sampled_from(NodeAnswer), st.just("taint gone:NoExecute"), times)
+_STATES = st.builds(NodeState, few(_SIGNALS), st.booleans())
 _SOUND: dict[str, Any] = {"deleting": False, "terminated": False, "devices": ()}
 _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]))
 

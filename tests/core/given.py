@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Brake, Device, LastWords
+from gangctl.core.facts.world import Brake, Device, LastWords, NodeAnswer, NodeSignal, NodeState
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
@@ -287,6 +287,20 @@ def wave(world: World, reason: str) -> None:
 def lose_node(world: World, member: str) -> None:
     """Its node doesn't answer, as the controller's own watch shows."""
     world.lost[node_of(world, member)] = world.now
+
+
+def node_shows(world: World, member: str, answer: str, ago: str | None = None) -> None:
+    """Its node shows something that the table of signals knows."""
+    node = node_of(world, member)
+    state = world.nodes.get(node, NodeState())
+    signal = NodeSignal(NodeAnswer(answer), f"condition Is{answer}=True", world.now - float(ago or 0))
+    world.nodes[node] = state._replace(signals=(*state.signals, signal))
+
+
+def cordon(world: World, member: str) -> None:
+    """Its node takes no new pods."""
+    node = node_of(world, member)
+    world.nodes[node] = world.nodes.get(node, NodeState())._replace(cordoned=True)
 
 
 def _rank(member: str) -> int:

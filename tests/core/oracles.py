@@ -213,7 +213,7 @@ def _is_ready(facts: Facts, member: str) -> bool:
     pod = pods[0]
     if pod.deleting or pod.terminated or any(device.health == "Unhealthy" for device in pod.devices):
         return False
-    if not facts.is_connected(pod.uid):
+    if not facts.is_connected(pod.uid) or _must_leave(facts, pod):
         return False
     shown = {one.uid for one in facts.observed.pods}
     for uid, other in facts.heard.items():  # A pod of the same name that is gone, and still speaks.
@@ -224,7 +224,30 @@ def _is_ready(facts: Facts, member: str) -> bool:
     return (report.phase, report.attempt, report.terminating) == (Phase.READY, facts.status.attempt, False)
 
 
+def _must_leave(facts: Facts, pod: Pod) -> bool:
+    """Whether the pod's node has come to show what it is left for, or is being drained."""
+    if pod.node not in facts.observed.nodes:
+        return False
+    signals, cordoned = facts.observed.nodes[pod.node]
+    evicted = ("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    if cordoned and any(evicted in one.conditions for one in facts.observed.pods if one.node == pod.node):
+        return True
+    phase, incidents = facts.status.phase, facts.status.incidents
+    came = 1 + (pod.created_at if pod.scheduled_at is None else pod.scheduled_at)  # It is written in whole seconds.
+    opened = phase is GangPhase.GATHERING and incidents and not incidents[0].settled
+    began = facts.status.phase_time if phase is GangPhase.RUNNING else incidents[0].time - 5 if opened else came
+    for answer, _, since in signals:
+        if answer in {"Leave", "Drain"} and since > came and since > began:
+            return True
+        if answer != "Note" and phase is GangPhase.GATHERING and since > came:
+            return True
+    return False
+
+
 # The cause
+
+
+_LATER = {*VAGUE_REASONS, Reason.NODE_DRAINED}
 
 
 def strongest(facts: Facts, stored: Cause, found: list[Cause]) -> Cause:
@@ -234,7 +257,7 @@ def strongest(facts: Facts, stored: Cause, found: list[Cause]) -> Cause:
     """
     if not found:
         return stored
-    best = min(found, key=lambda one: (-_strength(one), one.reason in VAGUE_REASONS, one.time))
+    best = min(found, key=lambda one: (-_strength(one), one.reason in _LATER, one.time))
     asked_for = stored.reason == Reason.RESTART_REQUESTED
     if _strength(best) != _strength(stored):
         return best if _strength(best) > _strength(stored) and not asked_for else stored
@@ -261,7 +284,16 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
     """Return what an incident with this cause comes to if no two members are tied, and whether it is charged."""
     action = cause.action
     if action is None:  # An older version did not store it.
-        free = {"Evicted", "Preempted", "Disrupted", "NodeLost", "PodDeleted", "RestartRequested"}
+        free = {
+            "Evicted",
+            "Preempted",
+            "Disrupted",
+            "NodeLost",
+            "NodeUnhealthy",
+            "NodeDrained",
+            "PodDeleted",
+            "RestartRequested",
+        }
         action = Action.IGNORE if cause.reason in free else Action.COUNT
     budget = facts.recovery.budget
     used = 0

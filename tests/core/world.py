@@ -12,7 +12,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Brake, Heard, Observed, Pod
+from gangctl.core.facts.world import Brake, Heard, NodeState, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.brake import applied
@@ -50,6 +50,7 @@ class World:
     """What supervisors said to a controller that is gone."""
     lost: dict[str, float] = field(default_factory=dict)
     """Nodes that don't answer, and since when the controller sees it."""
+    nodes: dict[str, NodeState] = field(default_factory=dict)
     scanned: Scanned | None = None
     listening_since: float = START - 3600
     refused: tuple[str, ...] | None = ()
@@ -151,6 +152,7 @@ class World:
             pods=tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
             heard=tuple(self.heard.values()),
             lost_nodes={node: max(at, self.listening_since) for node, at in self.lost.items()},
+            nodes=self.nodes,
             scanned=self.scanned,
             listening_since=self.listening_since,
             refused=self.refused,

@@ -16,7 +16,7 @@ from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
-from tests.simulation import beside, invariants, queues, sidecars, truth
+from tests.simulation import beside, invariants, queues, sidecars, signals, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
@@ -61,6 +61,7 @@ def begin(u: Universe) -> int:
         written=_pods(u),
         pods=tuple(first_seen(pod, u.wall) for pod in _pods(u)),
         lost=_lost(u, frozenset(), u.skew),
+        signals=signals.first_seen(u),
         synced=(u.now, u.now, u.now),
         queue=queues.unread(u),
     )
@@ -101,7 +102,7 @@ def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:
     news = (
         leader.version != u.version,
         leader.written != _pods(u) or leader.refused != _refused(u),
-        frozenset(node for node, _ in leader.lost) != u.lost,
+        frozenset(node for node, _ in leader.lost) != u.lost or {one.signal for one in leader.signals} != u.signals,
         leader.queue != queues.read(u),
     )
     return tuple(watch for watch, is_news in zip(Watch, news, strict=True) if is_news)
@@ -119,7 +120,7 @@ def sync(u: Universe, number: int, watches: tuple[Watch, ...] = tuple(Watch)) ->
     if Watch.PODS in watches:
         leader = leader._replace(written=_pods(u), pods=_seen(u, leader), refused=_refused(u))
     if Watch.NODES in watches:
-        leader = leader._replace(lost=_lost(u, leader.lost, leader.skew))
+        leader = leader._replace(lost=_lost(u, leader.lost, leader.skew), signals=signals.seen(u, leader))
     if Watch.QUEUE in watches:
         leader = leader._replace(queue=queues.read(u))
     u.leaders[number] = leader

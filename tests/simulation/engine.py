@@ -14,6 +14,7 @@ from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.brake import applied
 from gangsidecar.supervisor import machine
+from tests.simulation import signals
 from tests.simulation.values import Leader, seconds
 
 
@@ -35,7 +36,16 @@ def observed(leader: Leader) -> Observed:
     """What a controller process sees."""
     since = seconds(leader.since)
     lost = {node: max(since, seconds(at)) for node, at in leader.lost}
-    return Observed(leader.pods, leader.heard, lost, leader.scanned, since, leader.refused, queue=leader.queue)
+    return Observed(
+        leader.pods,
+        leader.heard,
+        lost,
+        signals.states(leader),
+        leader.scanned,
+        since,
+        leader.refused,
+        queue=leader.queue,
+    )
 
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:

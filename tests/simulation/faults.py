@@ -10,10 +10,11 @@ from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
 from tests.simulation.faults_in_pods import IN_PODS
+from tests.simulation.signals import SIGNALS
 from tests.simulation.universe import Universe
 from tests.simulation.values import Fault
 
-FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **IN_CONTROLLERS, **queues.FAULTS}
+FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **SIGNALS, **IN_CONTROLLERS, **queues.FAULTS}
 DRAWN = tuple(name for name in FAULTS if name not in {**parking.FAULTS, **queues.FAULTS})
 """What lives are drawn from. Without scripts that park and without a queue, the other faults are none."""
 
@@ -35,6 +36,7 @@ def heal(u: Universe) -> None:
         u.boxes[uid] = u.boxes[uid]._replace(procs=freed)
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
+    u.signals = frozenset()
     u.queue = replace(u.queue, known=True)
     if u.spec.suspend:
         u.change_spec(suspend=False)

@@ -158,8 +158,8 @@ MUTANTS = (
     one(
         "restarts in a row do not wait",
         "gangctl/core/lifecycle/gathering.py",
-        "_level(gang, settlement) or _back_off(gang, refreshed, settlement)\n",
-        "_level(gang, settlement)\n",
+        " or _back_off(gang, refreshed, settlement)\n",
+        "\n",
     ),
     one(
         "the first restart waits",

@@ -150,6 +150,7 @@ STRIKING = (
     "a worker is killed",
     "another controller leads",
     "a node is lost",
+    "a node shows a signal",
     "a member is cut off",
     "the directory is not mounted",
     "a worker finishes",

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import NeverSucceeds, Roles
-from gangctl.api.status import Status
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.brake import LEAST
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
+from tests.simulation import signals
 from tests.simulation.values import CHILD, Box, Ended, Leader, seconds
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
         return f"{box.pod} was late"
     if pod.uid not in leader.looked:
         return f"its watch did not show {pod.uid}"
-    return _of_pod(pod) or (f"{box.node} is lost" if box.node in u.lost or u.ghost.excused == old.attempt else "")
+    shown = signals.against(u, leader, box, at_restart=new.phase is not GangPhase.RUNNING)
+    lost = box.node in u.lost or u.ghost.excused == old.attempt
+    return _of_pod(pod) or shown or (f"{box.node} is lost" if lost else "")
 
 
 def _of_pods(u: Universe, old: Status, member: str) -> str | tuple[Pod, Box]:
@@ -169,7 +172,8 @@ def _of_member(u: Universe, leader: Leader, old: Status, member: str) -> str:
     if isinstance(found, str):
         return found
     pod, box = found
-    return _of_pod(pod) or _of_node(u, leader, box) or _of_worker(u, leader, box, old.attempt)
+    node = _of_node(u, leader, box) or signals.against(u, leader, box, at_restart=False)
+    return _of_pod(pod) or node or _of_worker(u, leader, box, old.attempt)
 
 
 def _of_pod(pod: Pod) -> str:

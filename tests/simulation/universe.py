@@ -25,7 +25,7 @@ from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup
-from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, seconds
+from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Signal, seconds
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -45,6 +45,7 @@ class Universe:
     generation: int = 1
     version: int = 0
     lost: frozenset[str] = frozenset()
+    signals: frozenset[Signal] = frozenset()
     disk: Disk = field(default_factory=Disk)
     ghost: Ghost = field(default_factory=Ghost)
     changes: Counter[Change] = field(default_factory=Counter, compare=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Heard, Pod
+from gangctl.core.facts.world import Heard, NodeAnswer, Pod
 from gangctl.core.lifecycle.plan import Action, Plan
 from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
@@ -142,6 +142,27 @@ class Box(NamedTuple):
         return not (self.cut_off or self.mute or self.deaf)
 
 
+class Signal(NamedTuple):
+    """Something that a node shows."""
+
+    node: str
+    answer: NodeAnswer
+    at: int
+    """When it came."""
+    skew: int
+    """How far the wall clocks were set then."""
+    dated: bool
+    """Whether that is written."""
+
+
+class Seen(NamedTuple):
+    """The same, as a controller sees it."""
+
+    signal: Signal
+    since: float
+    """In seconds by its own clock; 0 = it isn't known."""
+
+
 class Leader(NamedTuple):
     """A controller process: all that it has in memory."""
 
@@ -161,6 +182,7 @@ class Leader(NamedTuple):
     """The same with the times at which it saw them change."""
     lost: frozenset[tuple[str, int]]
     """Nodes that don't answer, and since when it sees that."""
+    signals: frozenset[Seen]
     synced: tuple[int, ...]
     """When its watches of the gang, of pods and of nodes last delivered."""
     heard: tuple[Heard, ...] = ()

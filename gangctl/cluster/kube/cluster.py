@@ -17,6 +17,7 @@ from gangctl.cluster.kube.client import Client, Rejected
 from gangctl.cluster.kube.events.recorder import EventRecorder
 from gangctl.cluster.kube.gang_writer import GangWriter
 from gangctl.cluster.kube.kueue.queues import Queues
+from gangctl.cluster.kube.nodes.table import SignalTable
 from gangctl.cluster.kube.pod.admission import PodAdmission
 from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.contact import ContactUpdater
@@ -29,7 +30,7 @@ from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -55,7 +56,9 @@ class KubeCluster:
         self._ca = ca
         self._authenticator = authenticator
         self._changed: Callable[[str], None] = lambda _uid: None
-        self._informers = Informers(client, settings.watch_namespaces, settings.selector)
+        self._informers = Informers(
+            client, settings.watch_namespaces, settings.selector, SignalTable(settings.node_signals)
+        )
         self._gang_writer = GangWriter(client, self._informers.gangs)
         self._pod_writer = PodWriter(client, self._informers.pods, self._build, self._unplaced)
         self._pod_admission = PodAdmission(self._dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed)
@@ -151,6 +154,10 @@ class KubeCluster:
         """
         since = max(self._informers.synced_since, self.leading_since)
         return {name: max(at, since) for name, at in self._informers.lost.items()}
+
+    def nodes(self) -> Mapping[str, NodeState]:
+        """What nodes show beside that they answer; see the port."""
+        return self._informers.node_states.states
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Why the API server rejects pods of this gang, in its words; see the port."""

@@ -36,7 +36,7 @@ from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import command, ignored
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -102,6 +102,10 @@ class LocalCluster:
 
     def lost_nodes(self) -> Mapping[str, float]:
         """None: this machine is the only node."""
+        return {}
+
+    def nodes(self) -> Mapping[str, NodeState]:
+        """None: this machine shows nothing."""
         return {}
 
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:

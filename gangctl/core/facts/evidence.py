@@ -34,6 +34,8 @@ class Strength(IntEnum):
 STRENGTHS: Final[dict[str, Strength]] = {
     Reason.DEVICE_LOST: Strength.DEVICE,
     Reason.NODE_LOST: Strength.NODE,
+    Reason.NODE_UNHEALTHY: Strength.NODE,
+    Reason.NODE_DRAINED: Strength.DISRUPTION,
     Reason.EVICTED: Strength.DISRUPTION,
     Reason.PREEMPTED: Strength.DISRUPTION,
     Reason.DISRUPTED: Strength.DISRUPTION,

@@ -32,6 +32,8 @@ from gangsidecar.wire import Level, Phase, Report
 
 _ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
 """Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
+_FOLLOWING: Final = VAGUE_REASONS | {Reason.NODE_DRAINED}
+"""What may follow from a fault of the same strength: a node is being drained since another pod there is evicted."""
 START_SECONDS: Final = 60.0
 """A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
 
@@ -52,7 +54,7 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
     ]
     found += _of_replaced(gang)
     return tuple(
-        sorted(found, key=lambda fault: (-fault.strength, fault.reason in VAGUE_REASONS, fault.time, fault.member))
+        sorted(found, key=lambda fault: (-fault.strength, fault.reason in _FOLLOWING, fault.time, fault.member))
     )
 
 
@@ -65,8 +67,8 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
         return False
     if gang.is_fresh(fault.member):
         return True  # Its pod is younger than the attempt that failed.
-    if fault.strength <= Strength.END or fault.strength is Strength.DEVICE:
-        return False  # A device doesn't fall ill by waiting.
+    if fault.strength <= Strength.END or fault.reason in {Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}:
+        return False  # Neither a device nor a node falls ill by waiting.
     if fault.level is Level.CONTAINER:
         return False  # Only ends before the incident are found.
     report = gang.report(fault.member)
@@ -151,7 +153,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 message=fitness.GONE,
             )
         return
-    if not pod.is_sound or pod.node in gang.observed.lost_nodes:
+    if not pod.is_sound or pod.node in gang.observed.lost_nodes or pod.node in gang.observed.nodes:
         yield from _of_pod(gang, pod)
     if not running:
         yield from ends_of_container(gang, pod)
@@ -197,6 +199,8 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         yield replace(fault(_ENDINGS.get(pod.reason, Reason.POD_FAILED), defect.message), level=Level.POD)
     elif defect is not None:
         yield fault(Reason(defect.reason), defect.message)
+    elif (left := fitness.of_node(gang, pod)) is not None:
+        yield fault(Reason(left.reason), left.message)
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:

@@ -1,7 +1,8 @@
 """Fitness: whether a member's pod can go on, and whether the member is ready for the attempt.
 
-    unfit(m) = the pod is gone, or m has a twin, or a device is unhealthy, or the node is lost, or the pod is being
-               deleted or has ended, or its supervisor did not connect in time, was told to end, is stuck or done
+    unfit(m) = the pod is gone, or m has a twin, or a device is unhealthy, or the node is lost or to be left, or the pod
+               is being deleted or has ended, or its supervisor did not connect in time, was told to end, is stuck or
+               done
     ready(m) = m is connected, and its pod said Ready(attempt), and not unfit(m)
 
 What makes a pod unfit is a fault where it happens to a member that runs (``faults.py``), and leads to a new pod
@@ -17,14 +18,14 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import silence
+from gangctl.core.facts import nodes, silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.starts import told
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeAnswer, Pod
 from gangsidecar.wire import Phase, Report
 
-NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.STUCK})
+NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.NODE_UNHEALTHY, Reason.STUCK})
 """Evidence against the node itself."""
 GONE: Final = "its pod is gone from the cluster"
 
@@ -148,13 +149,30 @@ def has_twin(gang: Gang, member: str) -> bool:
     return (member, gang.incarnation(member)) in gang.unseen
 
 
+def of_node(gang: Gang, pod: Pod) -> Defect | None:
+    """What the pod's node shows for which the pod leaves it at once; None if it may stay."""
+    signal = nodes.leaves(gang, pod)
+    if signal is not None:
+        reason = Reason.NODE_DRAINED if signal.answer is NodeAnswer.DRAIN else Reason.NODE_UNHEALTHY
+        return Defect(reason, f"its node {pod.node} shows {signal.what}", against_node=True)
+    if pod.node in nodes.drained(gang):
+        return Defect(Reason.NODE_DRAINED, f"its node {pod.node} is being drained")
+    return None
+
+
+def _of_node_at_restart(gang: Gang, pod: Pod) -> Defect | None:
+    """The same where the gang restarts anyway. The node may be the only one that there is, so it isn't ruled out."""
+    signal = nodes.leaves_at_restart(gang, pod) if gang.status.phase is GangPhase.GATHERING else None
+    return None if signal is None else Defect(Reason.NODE_UNHEALTHY, f"its node {pod.node} shows {signal.what}")
+
+
 def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
-    if pod.is_sound and pod.node not in gang.observed.lost_nodes:
+    if pod.is_sound and pod.node not in gang.observed.lost_nodes and pod.node not in gang.observed.nodes:
         return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     if sick is not None:
         return _defect(Reason.DEVICE_LOST, f"device {sick.name} ({sick.resource}) is unhealthy")
-    return unusable(gang, pod)
+    return unusable(gang, pod) or of_node(gang, pod) or _of_node_at_restart(gang, pod)
 
 
 def _of_silence(gang: Gang, pod: Pod) -> Defect | None:

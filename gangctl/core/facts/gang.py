@@ -164,10 +164,10 @@ class Gang:
     def conspicuous(self) -> frozenset[str]:
         """The members that anything may be wrong with. The others have neither a fault nor a defect.
 
-        They are passed over: their pods are sound, their nodes answer, and their supervisors have nothing to tell, but,
-        while Running, that they run the attempt. Or their pods were never there.
+        They are passed over: their pods are sound, their nodes answer and show nothing, and their supervisors have
+        nothing to tell, but, while Running, that they run the attempt. Or their pods were never there.
         """
-        lost, heard = self.observed.lost_nodes, self.heard_by_member
+        lost, nodes, heard = self.observed.lost_nodes, self.observed.nodes, self.heard_by_member
         running, attempt = self.status.phase is GangPhase.RUNNING, self.status.attempt
         inconspicuous = [
             name
@@ -176,6 +176,7 @@ class Gang:
             and (one := heard.get(name)) is not None
             and one.is_quiet
             and (not lost or pod.node not in lost)
+            and (not nodes or pod.node not in nodes)
             and (not running or one.running == attempt)
         ]
         found = self.members.keys() - inconspicuous

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -103,6 +104,38 @@ class Pod:
         disrupted = any(kind == "DisruptionTarget" for kind, _, _ in self.conditions)
         well = all(device.health == "Healthy" for device in self.devices)
         object.__setattr__(self, "is_sound", well and not ends and not disrupted)
+
+
+class NodeAnswer(StrEnum):
+    """What is done about a signal that a node shows, the strongest first."""
+
+    LEAVE = "Leave"
+    """The node is at fault: the gang's pods leave it at once, as after any fault."""
+    DRAIN = "Drain"
+    """The node is about to go: the gang's pods leave it at once, after all ranks have had time to save."""
+    LEAVE_AT_RESTART = "LeaveAtRestart"
+    """The gang's pods leave it when the gang restarts for another reason."""
+    NOTE = "Note"
+    """The status tells of it."""
+
+
+class NodeSignal(NamedTuple):
+    """A condition, taint or label which says that something is wrong with a node."""
+
+    answer: NodeAnswer
+    what: str
+    """As it is written at the node: ``condition XIDErrors=True``."""
+    since: float
+    """When it came, as far as this controller knows; 0 if it may be of any age."""
+
+
+class NodeState(NamedTuple):
+    """What a node shows beside that it answers."""
+
+    signals: tuple[NodeSignal, ...] = ()
+    """The strongest answer first."""
+    cordoned: bool = False
+    """It takes no new pods (``spec.unschedulable``)."""
 
 
 class Part(NamedTuple):
@@ -222,6 +255,8 @@ class Observed:
     """At most one a pod UID."""
     lost_nodes: Mapping[str, float] = field(default_factory=dict)
     """Nodes that don't answer, and since when this leader's own fresh watch has shown them so."""
+    nodes: Mapping[str, NodeState] = field(default_factory=dict)
+    """Nodes that show anything beside that they answer."""
     scanned: Scanned | None = None
     """The newest answer to a Scan."""
     listening_since: float = 0.0

@@ -29,7 +29,16 @@ from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.lifecycle.starting import start
 from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import checkpoints, failed_starts, pods, replacement, requests, restart_backoff, scheduling
+from gangctl.core.policy import (
+    checkpoints,
+    coalescing,
+    failed_starts,
+    pods,
+    replacement,
+    requests,
+    restart_backoff,
+    scheduling,
+)
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.rules import verdict
@@ -74,11 +83,21 @@ def gathering(gang: Gang) -> Plan:
         because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     if settlement is not None:
-        more = _level(gang, settlement) or _back_off(gang, refreshed, settlement)
+        more = _level(gang, settlement) or _coalesce(gang, settlement) or _back_off(gang, refreshed, settlement)
         if more is not None:
             return more
     complete = {place: member for place, member in assignment.items() if member is not None}
     return start(gang, refreshed, settlement, complete)
+
+
+def _coalesce(gang: Gang, settlement: Settlement) -> Plan | None:
+    """The plan that lets the attempt wait for more disruptions; None if it needn't."""
+    until = coalescing.waits_until(gang, settlement.cause)
+    if until is None:
+        return None
+    seconds = gang.spec.recovery.coalesce_seconds
+    because = f"attempt {gang.status.attempt} waits until {seconds} s after the first disruption, for others to join it"
+    return wait(gang, because, [until], pods.actions(gang, gang.status))
 
 
 def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:

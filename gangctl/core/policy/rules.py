@@ -19,6 +19,8 @@ UNCHARGED_REASONS: Final = frozenset(
         Reason.PREEMPTED,
         Reason.DISRUPTED,
         Reason.NODE_LOST,
+        Reason.NODE_UNHEALTHY,
+        Reason.NODE_DRAINED,
         Reason.POD_DELETED,
         Reason.RESTART_REQUESTED,
     }

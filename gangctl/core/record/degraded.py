@@ -15,6 +15,7 @@ from gangctl.api.gangjob import Launch, Role
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
+from gangctl.core.facts import nodes
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import counts_since, silent
@@ -41,7 +42,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         return _deaf(gang) or _together(gang)
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
-    return _silence(gang) or _ignored(gang) or _flags(gang) or _preloads(gang)
+    return _silence(gang) or _ignored(gang) or _flags(gang) or _preloads(gang) or _nodes(gang)
 
 
 def is_news(gang: Gang, warned: Warned | None) -> bool:
@@ -165,6 +166,15 @@ def _fits(progress: Progress, start: int) -> bool:
 def _preloads(gang: Gang) -> Warned | None:
     text = not_preloaded(gang)
     return (Reason.PRELOAD_FAILED, text) if text else None
+
+
+def _nodes(gang: Gang) -> Warned | None:
+    """What nodes show for which nothing is done now."""
+    found = nodes.noted(gang)
+    if not found:
+        return None
+    told = listed([f"the node of {member} shows {signal.what}" for member, signal in sorted(found)])
+    return Reason.NODE_SUSPECT, f"{told}; nothing is restarted because of it"
 
 
 def _flags(gang: Gang) -> Warned | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gangctl.api.names import pod_labels, pod_name
+from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
+from gangctl.cluster.kube.watch.projections import nodes
+
+NODES: Final = nodes(SignalTable(default_rows()))
 
 UID = "6f1f0f4e-53f8-4d55-9d0c-5d6f3d4e0001"
 

@@ -95,6 +95,26 @@ async def test_a_silent_or_deleted_node_is_lost_and_its_gangs_are_notified() -> 
         await until_async("the node is back", lambda: not one.cluster.lost_nodes())
 
 
+async def test_what_a_node_comes_to_show_is_told_to_the_gangs_on_it() -> None:
+    quiet = node(ready="True", spec={})
+    async with live_cluster(
+        GANG, ("nodes", quiet), ("nodes", node("n2")), ("pods", pod(spec={"nodeName": "n1"}))
+    ) as one:
+        assert not one.cluster.nodes()
+        one.notified.clear()
+        taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+        await one.api.put("nodes", node("n2", spec={"unschedulable": True}))
+        await one.api.put("nodes", node(spec={"taints": taints}))
+        await until_async("both are shown", lambda: set(one.cluster.nodes()) == {"n1", "n2"})
+        (signal,) = one.cluster.nodes()["n1"].signals
+        assert (signal.answer, signal.what) == ("Drain", "taint karpenter.sh/disrupted:NoSchedule")
+        assert signal.since == pytest.approx(time.time(), abs=5)
+        assert one.cluster.nodes()["n2"].cordoned
+        assert one.notified == [UID], "the gang of the pod on n1, once"
+        await one.api.put("nodes", quiet)
+        await until_async("it is over", lambda: set(one.cluster.nodes()) == {"n2"})
+
+
 async def test_an_unknown_node_is_lost_some_time_after_its_pod_was_scheduled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

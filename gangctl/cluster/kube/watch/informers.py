@@ -19,8 +19,10 @@ from gangctl.api.names import LABEL_UID
 from gangctl.cluster import clock
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
+from gangctl.cluster.kube.nodes.states import NodeStates
+from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
 from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
-from gangctl.cluster.kube.watch.projections import GANGS, NODES, PODS, KubeGang, KubeNode, KubePod
+from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubeGang, KubeNode, KubePod, nodes
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.cluster.sightings import first_seen, seen_again
 
@@ -54,8 +56,21 @@ class WatchHealth:
 class Informers:
     """The reflectors of the three kinds, and lookups in them."""
 
-    def __init__(self, client: Client, namespaces: Sequence[str] = (), selector: str = "") -> None:
-        """``namespaces``: the only ones to watch; none = all namespaces. ``selector``: of the labels of gangs."""
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str] = (),
+        selector: str = "",
+        signals: SignalTable | None = None,
+    ) -> None:
+        """List nothing yet.
+
+        Args:
+            client: makes the requests.
+            namespaces: the only ones to watch; none = all namespaces.
+            selector: of the labels of gangs.
+            signals: what of nodes counts; the default rows if it is not given.
+        """
         self.gangs: NamespacedCopy[KubeGang] = NamespacedCopy(
             namespaces,
             lambda one: Reflector(
@@ -65,7 +80,7 @@ class Informers:
         self.pods: NamespacedCopy[KubePod] = NamespacedCopy(
             namespaces, lambda one: Reflector(client, paths.pods(one), PODS, self._pod_changed, selector=LABEL_UID)
         )
-        self.nodes = Reflector(client, paths.NODES, NODES, self._node_changed)
+        self.nodes = Reflector(client, paths.NODES, nodes(signals or SignalTable(default_rows())), self._node_changed)
         self._reflectors: Mapping[str, tuple[_AnyReflector, ...]] = {
             "gangjobs": tuple(self.gangs.reflectors.values()),
             "pods": tuple(self.pods.reflectors.values()),
@@ -80,6 +95,7 @@ class Informers:
         """The nodes that take pods: the same object as long as they are the same."""
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
+        self.node_states = NodeStates()
         self._changed: Callable[[str], None] = lambda _uid: None
         self._appeared: dict[str, float] = {}
         """UID of a gang -> when it was first seen, as the clock has elapsed."""
@@ -246,16 +262,25 @@ class Informers:
                 pods[uid] = _as_seen(self.pods.items[uid], None, None)
         self._sorted.clear()
         self.lost = dict.fromkeys(self.lost, clock.now())
+        self.node_states.clear()
+        for node in self._nodes_by_name.values():
+            self._node_seen(node)
 
     def _node_changed(self, old: KubeNode | None, new: KubeNode | None) -> None:
         if new is not None:
             self._nodes_by_name[new.name] = new
             self._deleted.discard(new.name)
+            if self._node_seen(new):
+                self._notify_on({new.name})
         elif old is not None and old.name in self._nodes_by_name and self._nodes_by_name[old.name].uid == old.uid:
             del self._nodes_by_name[old.name]
             self._deleted.add(old.name)
+            self.node_states.gone(old.name)
         if self.has_synced:
             self._update_nodes()
+
+    def _node_seen(self, node: KubeNode) -> bool:
+        return self.node_states.seen(node.name, node.shown, clock.now(), cordoned=node.cordoned)
 
     def _update_nodes(self) -> None:
         schedulable = tuple([node for node in self._nodes_by_name.values() if node.schedulable and not node.lost])
@@ -272,8 +297,10 @@ class Informers:
         gone = {name for name, at in missing.items() if name in self._deleted or now - at > UNSEEN_SECONDS}
         lost = gone | {node.name for node in self._nodes_by_name.values() if node.lost}
         before, self.lost = self.lost, {name: self.lost.get(name, now) for name in lost}
-        differ = before.keys() ^ lost
-        for uid in {one.gang for one in self.pods.items.values() if one.pod.node in differ}:
+        self._notify_on(before.keys() ^ lost)
+
+    def _notify_on(self, nodes: frozenset[str] | set[str]) -> None:
+        for uid in {one.gang for one in self.pods.items.values() if one.pod.node in nodes}:
             self._notify(uid)
 
 

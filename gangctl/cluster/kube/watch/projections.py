@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gangctl.api.compact import read_compact
@@ -24,6 +25,7 @@ from gangctl.api.names import (
     member_name,
 )
 from gangctl.api.version import KIND
+from gangctl.cluster.kube.nodes.table import Shown, SignalTable
 from gangctl.cluster.kube.watch import containers
 from gangctl.cluster.kube.watch.containers import seconds
 from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
@@ -103,6 +105,9 @@ class KubeNode:
     """Whether it can restart all containers of a pod at once."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    shown: tuple[Shown, ...] = ()
+    """What others say of it, the strongest answer first."""
     resource_version: str = field(default="", compare=False)
 
 
@@ -195,7 +200,7 @@ def _devices(status: RawPodStatus) -> tuple[Device, ...]:
     return tuple(found.values())
 
 
-def _node(raw: RawNode) -> KubeNode:
+def _node(signals: SignalTable, raw: RawNode) -> KubeNode:
     ready = next((one.status for one in raw.status.conditions if one.type == "Ready"), "")
     return KubeNode(
         uid=raw.metadata.uid,
@@ -205,6 +210,12 @@ def _node(raw: RawNode) -> KubeNode:
         restarts_all=RESTARTS_ALL in raw.status.declared_features,
         labels=raw.metadata.labels,
         taints=tuple(Taint(one.key, one.value, one.effect) for one in raw.spec.taints),
+        cordoned=raw.spec.unschedulable,
+        shown=signals.shown(
+            ((one.type, one.status, one.reason, seconds(one.last_transition_time)) for one in raw.status.conditions),
+            ((one.key, one.effect) for one in raw.spec.taints),
+            raw.metadata.labels,
+        ),
         resource_version=raw.metadata.resource_version,
     )
 
@@ -238,5 +249,9 @@ def _too_deep(raw: dict[str, Any]) -> str:
 
 
 PODS: Final = Decoder(RawPod, _pod)
-NODES: Final = Decoder(RawNode, _node)
 GANGS: Final = Decoder(dict[str, Any], _gang)
+
+
+def nodes(signals: SignalTable) -> Decoder[KubeNode]:
+    """Reads nodes, with the signals that they show, as far as the table knows them."""
+    return Decoder(RawNode, partial(_node, signals))

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.watch.projections import NODES, KubeNode
+from gangctl.cluster.kube.watch.projections import KubeNode
 from gangctl.cluster.kube.watch.reflector import Reflector
 from tests.cluster.kube.fakeapi import FakeApi, serving
-from tests.cluster.kube.objects import node
+from tests.cluster.kube.objects import NODES, node
 from tests.wait import until_async
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import GANGS, NODES
-from tests.cluster.kube.objects import UID, gang, node
+from gangctl.cluster.kube.watch.projections import GANGS
+from tests.cluster.kube.objects import NODES, UID, gang, node
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch import reflector
-from gangctl.cluster.kube.watch.projections import NODES, KubeNode
+from gangctl.cluster.kube.watch.projections import KubeNode
 from gangctl.cluster.kube.watch.reflector import Reflector
+from tests.cluster.kube.objects import NODES
 from tests.wait import until_async
 
 

@@ -1,0 +1,1 @@
+"""What others say of nodes: the table of signals, and which of them a node shows."""

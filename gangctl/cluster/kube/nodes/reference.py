@@ -1,0 +1,73 @@
+"""The reference of node signals, as Markdown, made from the table.
+
+``python -m gangctl.cluster.kube.nodes.reference`` prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from gangctl.cluster.kube.nodes.table import Row, default_rows
+
+_INTRODUCTION: Final = """\
+<!-- Made by `python -m gangctl.cluster.kube.nodes.reference` from signals.yaml beside it. Change that. -->
+
+# Node signals
+
+Health agents, cloud providers and autoscalers write at a node what is wrong with it, or that it is about to go: as a
+condition, a taint or a label. This table says what a gang with pods on the node does about it.
+
+- **Leave**: all its pods on the node are replaced, and the new ones keep off it for `recovery.avoidNodeSeconds`. The
+  other workers restart in place. The reason is `NodeUnhealthy`, and the budget is not charged.
+- **Drain**: the same, but all ranks have `recovery.plannedStopGracePeriodSeconds` to save a last checkpoint. The reason
+  is `NodeDrained`.
+- **LeaveAtRestart**: its pods leave the node when the gang restarts for another reason. Until then the condition
+  Degraded tells of it, with the reason `NodeSuspect`.
+- **Note**: the condition Degraded tells of it.
+- **Off**: nothing.
+
+What counts:
+
+- **Only news count.** What a node showed before the pod was scheduled there, or before the attempt began, restarts
+  nothing: an agent that replays its history, or a controller that starts anew, moves no pod. The condition
+  Degraded tells of it. The time of a taint or a label isn't written, so a controller that starts anew takes those that
+  it finds for old.
+- **That a signal is absent says nothing**, and a cordon alone is no signal. A node that is cordoned while a pod of the
+  gang is evicted from it is being drained: [all members on it move in one
+  restart](../tasks/platforms.md#autoscalers-and-drains).
+- A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`.
+- Change the table with the chart's value `nodeSignals`: a row with the name of another replaces it, others are added.
+
+```yaml
+nodeSignals:
+- {name: aks-xid, condition: {type: XIDErrors}, answer: LeaveAtRestart}
+- {name: gpu-lamp, condition: {type: GpuLampRed}, answer: Leave}
+- {name: maintenance, label: {key: example.com/maintenance, values: [soon, now]}, answer: Drain}
+```
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    head = "| name | signal | answer | set by | means | source |\n| --- | --- | --- | --- | --- | --- |\n"
+    return _INTRODUCTION + head + "".join(map(_line, default_rows()))
+
+
+def _line(row: Row) -> str:
+    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.set_by} | {row.means} | {row.source} |\n"
+
+
+def _signal(row: Row) -> str:
+    if row.condition is not None:
+        return f"condition `{row.condition.type}={row.condition.status}`"
+    if row.taint is not None:
+        return f"taint `{row.taint.key}{f':{row.taint.effect}' if row.taint.effect else ''}`"
+    assert row.label is not None
+    values = row.label.values or row.label.not_values
+    return f"label `{row.label.key}` {'' if row.label.values else 'not '}{', '.join(f'`{one}`' for one in values)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

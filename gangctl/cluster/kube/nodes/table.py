@@ -1,0 +1,162 @@
+"""The table of signals: which conditions, taints and labels of nodes count, and what is done about each.
+
+``signals.yaml`` has the default rows with their sources. The chart's value ``nodeSignals`` adds rows, or replaces those
+of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic.alias_generators import to_camel
+
+from gangctl.api.escaping import escaped
+from gangctl.core.facts.world import NodeAnswer
+
+MAX_ROWS: Final = 200
+MAX_WORDS: Final = 160
+"""Characters of what a node says that are shown."""
+
+Name = Annotated[str, Field(min_length=1, max_length=316)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class ConditionRow(_Part):
+    """A condition with this status."""
+
+    type: Name
+    status: Literal["True", "False", "Unknown"] = "True"
+
+
+class TaintRow(_Part):
+    """A taint with this key, and with this effect if one is given."""
+
+    key: Name
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class LabelRow(_Part):
+    """A label with one of these values, or with a value that isn't one of these."""
+
+    key: Name
+    values: tuple[str, ...] = ()
+    not_values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> LabelRow:
+        if bool(self.values) is bool(self.not_values):
+            raise ValueError("a label needs values or notValues")
+        return self
+
+
+class Row(_Part):
+    """What an agent writes at a node, and what is done about it."""
+
+    name: Name
+    condition: ConditionRow | None = None
+    taint: TaintRow | None = None
+    label: LabelRow | None = None
+    answer: NodeAnswer | Literal["Off"]
+    set_by: str = ""
+    means: str = ""
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Row:
+        if sum(one is not None for one in (self.condition, self.taint, self.label)) != 1:
+            raise ValueError(f"row {self.name!r} needs one of condition, taint and label")
+        return self
+
+
+class Shown(NamedTuple):
+    """What a node shows that the table knows."""
+
+    name: str
+    """Of the row."""
+    answer: NodeAnswer
+    what: str
+    time: float | None
+    """When it came, as its writer says, in seconds since the epoch; None where that isn't written."""
+
+
+_ROWS: Final = TypeAdapter(Annotated[tuple[Row, ...], Field(max_length=MAX_ROWS)])
+_ORDER: Final = list(NodeAnswer)
+
+
+class SignalTable:
+    """The rows, so that those of a node are found at once."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """``rows``: no two of the same name. Those with the answer Off are left out."""
+        self._conditions: dict[tuple[str, str], tuple[str, NodeAnswer]] = {}
+        self._taints: list[tuple[str, TaintRow, NodeAnswer]] = []
+        self._labels: list[tuple[str, LabelRow, NodeAnswer]] = []
+        for row in rows:
+            if not isinstance(row.answer, NodeAnswer):
+                continue
+            if row.condition is not None:
+                self._conditions[row.condition.type, row.condition.status] = (row.name, row.answer)
+            elif row.taint is not None:
+                self._taints.append((row.name, row.taint, row.answer))
+            elif row.label is not None:
+                self._labels.append((row.name, row.label, row.answer))
+
+    def shown(
+        self,
+        conditions: Iterable[tuple[str, str, str, float]],
+        taints: Iterable[tuple[str, str]],
+        labels: Mapping[str, str],
+    ) -> tuple[Shown, ...]:
+        """What a node shows, the strongest answer first.
+
+        Args:
+            conditions: (type, status, reason, when it changed in seconds since the epoch, 0 if that isn't said).
+            taints: (key, effect).
+            labels: of the node.
+        """
+        found = [
+            Shown(*row, _words(f"condition {kind}={status}", reason), at or None)
+            for kind, status, reason, at in conditions
+            if (row := self._conditions.get((kind, status))) is not None
+        ]
+        found += [
+            Shown(name, answer, _words(f"taint {key}:{effect}"), None)
+            for key, effect in taints
+            for name, row, answer in self._taints
+            if row.key == key and row.effect in {"", effect}
+        ]
+        found += [
+            Shown(name, answer, _words(f"label {row.key}={value}"), None)
+            for name, row, answer in self._labels
+            if (value := labels.get(row.key)) is not None
+            and (value in row.values if row.values else value not in row.not_values)
+        ]
+        return tuple(sorted(found, key=lambda one: (_ORDER.index(one.answer), one.what)))
+
+
+@cache
+def default_rows() -> tuple[Row, ...]:
+    """The rows of the package."""
+    return _ROWS.validate_python(yaml.safe_load(files(__package__).joinpath("signals.yaml").read_text("utf-8")))
+
+
+def rows_with(changes: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """The default rows with these added; one that has the name of another replaces it.
+
+    Raises:
+        ValueError: they can't be read.
+    """
+    changed = _ROWS.validate_python(changes)
+    return tuple({row.name: row for row in (*default_rows(), *changed)}.values())
+
+
+def _words(what: str, reason: str = "") -> str:
+    return escaped(f"{what} ({reason})" if reason else what)[:MAX_WORDS]

@@ -1,0 +1,17 @@
+"""Coalescing: disruptions that come soon after each other are one restart, if the user gives them the time.
+
+The rule: an attempt that a disruption has begun starts no sooner than ``coalesceSeconds`` after it. A fault never
+waits, nor does a restart by hand.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.incident import Cause
+from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.gang import Gang
+
+
+def waits_until(gang: Gang, cause: Cause) -> float | None:
+    """When the attempt that gathers may start; None if it needn't wait."""
+    until = gang.status.incidents[0].time + gang.spec.recovery.coalesce_seconds
+    return until if strength(cause) is Strength.DISRUPTION and gang.now < until else None
