@@ -68,6 +68,9 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
         u.ghost = u.ghost._replace(trunk=(), gone_unheard=False)
         return
     line, unheard = _line(u, new, point)
+    if (point.tier, point.step) in u.ghost.hidden and line is not None:
+        u.ghost = u.ghost._replace(trunk=line, was_restored=True, gone_unheard=unheard)
+    _hide(u, leader, point)
     rejected = {entry.marker for entry in new.rejected_steps if (entry.tier, entry.step) == (point.tier, point.step)}
     marker = u.disk.marker(point.tier, point.step)
     if marker is not None:
@@ -81,6 +84,13 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
         best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
     require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
     u.ghost = u.ghost._replace(trunk=trunk, was_restored=True, gone_unheard=unheard)
+
+
+def _hide(u: Universe, leader: Leader, point: RestorePoint) -> None:
+    """Remember which newer steps the controller could not know of: docs/limits.md has it."""
+    shown = {(one.tier, one.step) for one in (() if leader.scanned is None else leader.scanned.found)}
+    newer = {(one.tier, one.step) for one in u.disk.markers if one.step > point.step}
+    u.ghost = u.ghost._replace(hidden=u.ghost.hidden | (newer - shown))
 
 
 def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, bool]:

@@ -255,5 +255,7 @@ class Ghost(NamedTuple):
     """An attempt was started from a step."""
     was_whole: bool = False
     """A step was once complete for every rank."""
+    hidden: frozenset[tuple[str, int]] = frozenset()
+    """Tier and step that lay in a directory which was away when the gang went back behind them: they may come back."""
     gone_unheard: bool = False
     """A part of the restore point is gone, and the pod that could have told is gone as well."""
