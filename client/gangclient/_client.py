@@ -14,10 +14,10 @@ from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Option
 from gangclient._backlog import Backlog, log_refusal
 from gangclient._http import PATIENCE, PAUSE, Body, GangError, UnixConnection, ask_until, call
 from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
+from gangclient._stacks import offer_stacks
 
 DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
-TIER_UNKNOWN = "TierUnknown"
 Path = Union[str, "os.PathLike[str]"]
 _BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
 _log = logging.getLogger("gangclient")
@@ -44,11 +44,11 @@ class Event(NamedTuple):
 
 
 def connect(rank: Optional[int] = None) -> Client:
-    """The client of this process, from its environment. It opens nothing yet, so the process may fork afterwards.
+    """The client of this process, from its environment. It opens no connection, so the process may fork afterwards.
 
-    Args:
-        rank: the rank of this process, where its launcher doesn't set RANK.
+    ``rank``: where the launcher doesn't set RANK. If the gang hangs, its incident gets the stacks of this process.
     """
+    offer_stacks()
     return Client(os.environ.get("GANG_SOCKET", ""), _integer("GANG_ATTEMPT"), rank)
 
 
@@ -278,7 +278,7 @@ class Client:
         try:
             answer = self._backlog.tell("/v1/checkpoints", body, deadline)
         except GangError as refusal:
-            if refusal.reason == TIER_UNKNOWN and not self._saved and self.restore is None:
+            if refusal.reason == "TierUnknown" and not self._saved and self.restore is None:
                 raise
             log_refusal(refusal)
             return False

@@ -10,7 +10,7 @@ import os
 import signal
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Deque, Optional, Set, get_args
+from typing import TYPE_CHECKING, Deque, Iterator, Optional, Set, get_args
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -38,6 +38,8 @@ LOOK_AGAIN_MS = 50
 FIRST_KILL_AGAIN_MS = 5
 LAST_KILL_AGAIN_MS = 1_000
 """SIGKILL is repeated after waits that double from the first to the last."""
+STACKS_MARGIN_MS = 200
+"""So long before its time a helper that takes stacks ends by itself, unless the kernel holds it up."""
 FIRST_LOOK_AGAIN_MS = 2
 LAST_LOOK_AGAIN_MS = 64
 """A process that has parked may have children that still end: waits between two looks, which double as well."""
@@ -146,6 +148,8 @@ class Driver:
             self._workers.signal(effect.signum, effect.local_rank)
         elif isinstance(effect, machine.Refuse):
             self._workers.refuse(effect.local_rank, effect.why)
+        elif isinstance(effect, machine.TakeStacks):
+            self._take_stacks(effect)
         elif isinstance(effect, machine.Park):
             self._workers.park(effect)
             self._look_again(FIRST_LOOK_AGAIN_MS)
@@ -176,6 +180,11 @@ class Driver:
         processes.kill_tree(self._helpers.pids, self._parked)
         self._loop.at(now_ms() + self._kill_again_ms, self._kill)
         self._kill_again_ms = min(2 * self._kill_again_ms, LAST_KILL_AGAIN_MS)
+
+    def _take_stacks(self, effect: machine.TakeStacks) -> None:
+        without = self._helpers.pids | self._parked
+        work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS)
+        self._helpers.stream(work, effect.by_ms, lambda text: self._feed(machine.StacksTaken(effect.attempt, text)))
 
     def _reap(self) -> None:
         for pid, status in processes.reap():
@@ -302,3 +311,9 @@ class Driver:
         if taken and not self._workers.is_writing:
             return True
         return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)
+
+
+def _stacks(of: int, without: Set[int], until_ms: int) -> Iterator[str]:
+    from gangsidecar.supervisor import stacks  # noqa: PLC0415 - memory: only a helper needs it, and few do
+
+    return stacks.take(of, without, until_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import Callable, Optional
+from typing import Callable, Iterable, Optional
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -29,24 +29,32 @@ class ForkedHelpers:
 
     def start(self, work: Callable[[], str], by_ms: int, then: Then) -> None:
         """Do the work in a child; ``then`` gets its answer, or None if there is none by that time."""
+        self._start(lambda: (work(),), by_ms, lambda text, late: then(None if late else text or None))
+
+    def stream(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str], None]) -> None:
+        """Do the work in a child, piece by piece; ``then`` gets those that are there by that time."""
+        self._start(work, by_ms, lambda text, _late: then(text))
+
+    def _start(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str, bool], None]) -> None:
+        """``then`` gets what the child has said, and whether its time was over."""
         try:
             pid, pipe = fork(partial(_answer, work))
         except OSError as error:
             log("error", "no helper process can be started", reason=error)
-            then(None)
+            then("", False)  # noqa: FBT003 - its signature
             return
         self.pids.add(pid)
         pieces: list[bytes] = []
         waiting = True
 
-        def end(answer: str | None) -> None:
+        def end(*, late: bool) -> None:
             nonlocal waiting
             waiting = False
             self._loop.forget(pipe)
             os.close(pipe)
             if pid in self.pids:  # not reaped, so the pid is still its own
                 processes.send([pid], signal.SIGKILL)
-            then(answer)
+            then(b"".join(pieces).decode("utf-8", errors="replace"), late)
 
         def read(_mask: int) -> None:
             try:
@@ -55,17 +63,18 @@ class ForkedHelpers:
                 return
             pieces.append(piece)
             if not piece or sum(map(len, pieces)) > wire.MAX_BYTES:
-                end(b"".join(pieces).decode("utf-8", errors="replace") or None)
+                end(late=False)
 
         def late() -> None:
             if waiting:
-                end(None)
+                end(late=True)
 
         self._loop.watch(pipe, READ, read)
         self._loop.at(by_ms, late)
 
 
-def _answer(work: Callable[[], str], out: int) -> None:
-    data = work().encode()
-    while data:
-        data = data[os.write(out, data) :]
+def _answer(work: Callable[[], Iterable[str]], out: int) -> None:
+    for piece in work():
+        data = piece.encode()
+        while data:
+            data = data[os.write(out, data) :]

@@ -146,6 +146,16 @@ class WarmStart:
 
 
 @dataclass(frozen=True)
+class Stacks:
+    """What the processes of a worker that hung were doing just before its stop. From revision 5."""
+
+    attempt: int
+    """Of that worker."""
+    text: str
+    """Lines of printable ASCII."""
+
+
+@dataclass(frozen=True)
 class Request:
     """A framework asks for a restart of the gang."""
 
@@ -206,6 +216,8 @@ class Report:
     """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
     warm_start: Optional[WarmStart] = None
     """Of the newest worker; absent if it has no other way to start than to execute its command. From revision 4."""
+    stacks: Optional[Stacks] = None
+    """Of the worker that was stopped last, if a directive asked for them. From revision 5."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +242,8 @@ class Directive:
     """End (with 0) after this long without a controller and without a live worker."""
     fencing: int = 0
     """The number of these values of ``grace_ms`` and ``isolation_ms``. From revision 3."""
+    stacks: bool = False
+    """The worker hangs by this member's fault: report its stacks, taken before anything ends it. From revision 5."""
     run: Optional[Run] = None
 
     @property

@@ -17,16 +17,17 @@ CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 4
+REVISION = 5
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
 4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
+5: with ``Report.stacks`` and ``Directive.stacks``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE = 2, 3, 4
+_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS = 2, 3, 4, 5
 
 
 def revision_of(header: str) -> int:
@@ -48,6 +49,8 @@ def in_revision(report: Report, revision: int) -> Report:
         told = known.progress
         told = None if told is None or told.uncounted else replace(told, every=None)
         known = replace(known, warm_start=None, killed_ms=None, progress=told)
+    if revision < _WITH_STACKS:
+        known = replace(known, stacks=None)
     return report if known == report else known
 
 
@@ -61,4 +64,6 @@ def for_sidecar(message: Union[Directive, Ping, Scan], revision: int) -> Union[D
             known = replace(known, fencing=0)
     if revision < _WITH_SOURCE and isinstance(known, Directive) and known.run is not None:
         known = replace(known, run=replace(known.run, source=None))
+    if revision < _WITH_STACKS and isinstance(known, Directive):
+        known = replace(known, stacks=False)
     return message if known == message else known

@@ -13,6 +13,7 @@ Invariant: **a worker of attempt N starts at most once in a session, and no two 
 
 So the machine never goes back. In each state at most one timer is next (``stop.py``)::
 
+    stacks are taken    the stop goes on when they are there, or at  stop.since + min(STACKS_MS, grace_ms / 2)
     a stop is announced SIGTERM at    stop.since + min(NOTICE_MS, grace_ms / 2), or when no reader is left
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
@@ -64,7 +65,9 @@ from gangsidecar.supervisor.machine.events import (
     Signal,
     SignalOne,
     Spawn,
+    StacksTaken,
     Started,
+    TakeStacks,
     Terminate,
     Tick,
     TreeGone,
@@ -96,9 +99,11 @@ __all__ = [
     "Signal",
     "SignalOne",
     "Spawn",
+    "StacksTaken",
     "Started",
     "State",
     "Stop",
+    "TakeStacks",
     "Terminate",
     "Tick",
     "TreeGone",

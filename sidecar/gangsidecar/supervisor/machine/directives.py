@@ -178,6 +178,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         parked=(),
         looking=False,
         readers=0,
+        stacks=None,
         progress_sent_at=None,
     )
     return spawned, (*needless, Spawn(attempt, run, parked), Save())

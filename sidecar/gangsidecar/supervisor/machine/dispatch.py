@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine import directives, framework, parking, worker
+from gangsidecar.supervisor.machine import directives, framework, parking, stop, worker
 from gangsidecar.supervisor.machine.events import (
     Effects,
     Event,
@@ -15,12 +15,12 @@ from gangsidecar.supervisor.machine.events import (
     PortsFound,
     RestoreMissing,
     RestoreSeen,
+    StacksTaken,
     Started,
     Terminate,
     TreeGone,
 )
 from gangsidecar.supervisor.machine.state import Result, State
-from gangsidecar.supervisor.machine.stop import next_timer
 from gangsidecar.wire import Phase
 
 _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
@@ -28,6 +28,7 @@ _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
     PortsFound: directives.ports_found,
     RestoreSeen: directives.restore_seen,
     RestoreMissing: directives.restore_missing,
+    StacksTaken: stop.stacks_taken,
     Started: worker.started,
     Exited: worker.exited,
     TreeGone: worker.tree_gone,
@@ -53,11 +54,11 @@ def step(state: State, now_ms: int, event: Event) -> Result:
     """
     effects: Effects = ()
     if not isinstance(event, (Exited, TreeGone)):
-        timer = next_timer(state)
+        timer = stop.next_timer(state)
         while timer is not None and timer[0] <= now_ms:
             state, more = timer[1](state, now_ms)
             effects += more
-            timer = next_timer(state)
+            timer = stop.next_timer(state)
     handler = _HANDLERS.get(type(event))
     if handler is None or state.phase is Phase.DONE:
         return state, effects
@@ -67,5 +68,5 @@ def step(state: State, now_ms: int, event: Event) -> Result:
 
 def deadline(state: State) -> Optional[int]:
     """When a Tick is wanted next; None = never."""
-    timer = next_timer(state)
+    timer = stop.next_timer(state)
     return None if timer is None else timer[0]

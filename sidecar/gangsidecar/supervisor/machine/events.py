@@ -90,6 +90,14 @@ class RestoreMissing:
 
 
 @dataclass(frozen=True)
+class StacksTaken:
+    """The answer to TakeStacks: what is known by its time, maybe nothing."""
+
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Terminate:
     """SIGTERM reached the supervisor: its pod is to end."""
 
@@ -111,6 +119,7 @@ Event = Union[
     PortsFound,
     RestoreSeen,
     RestoreMissing,
+    StacksTaken,
     Terminate,
     Tick,
 ]
@@ -152,6 +161,14 @@ class Signal:
 
     signum: int
     spared: Tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TakeStacks:
+    """Take the stacks of the worker's processes, but not of parked ones. The answer is StacksTaken, by this time."""
+
+    attempt: int
+    by_ms: int
 
 
 @dataclass(frozen=True)
@@ -208,5 +225,7 @@ class Quit:
     """End with exit code 0, after the last report could be sent."""
 
 
-Effect = Union[Spawn, LookForRestore, FindPorts, Signal, SignalOne, Park, Refuse, Kill, KillTree, Save, Send, Quit]
+Effect = Union[
+    Spawn, LookForRestore, FindPorts, TakeStacks, Signal, SignalOne, Park, Refuse, Kill, KillTree, Save, Send, Quit
+]
 Effects = Tuple[Effect, ...]

@@ -76,7 +76,8 @@ def watching(state: State, now_ms: int, event: wire.Watching) -> Result:
     if not _is_current(state, event.attempt):
         return state, ()
     state = replace(state, readers=event.readers)
-    is_waiting = state.stop is not None and state.stop.killed_at is None and state.stop.signal_at is not None
+    stop = state.stop
+    is_waiting = stop is not None and stop.killed_at is None and stop.signal_at is not None and not stop.taking
     return signal_tree(state, now_ms) if is_waiting and not state.readers else (state, ())
 
 

@@ -26,6 +26,8 @@ class Stop:
     """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
     parking: Tuple[int, ...] = ()
     """The local ranks that were told to park. They get no SIGTERM."""
+    taking: bool = False
+    """The stacks of the worker are being taken: it knows nothing of the stop yet. ``signal_at`` is when that ends."""
     leftover: bool = False
     """Each spawned process has parked or ended: only what they left behind holds Ready up."""
     of_parked: bool = False
@@ -77,6 +79,8 @@ class State:
     """Between LookForRestore and its answer."""
     warm_start: Optional[wire.WarmStart] = None
     """How the newest worker was started."""
+    stacks: Optional[wire.Stacks] = None
+    """Of the worker that was stopped last."""
     missing_step: Optional[int] = None
     missing_attempt: int = 0
     missing_folder: bool = False
@@ -161,6 +165,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,
         warm_start=state.warm_start,
+        stacks=state.stacks,
     )
 
 

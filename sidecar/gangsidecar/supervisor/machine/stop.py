@@ -1,9 +1,11 @@
 """Timers, and what each does: Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
 
-A stop must never wait longer than the shortest grace that a directive has given it. Where the framework wants to hear
-of a directive's stop first, SIGTERM waits until it has acted, within the grace::
+A stop must never wait longer than the shortest grace that a directive has given it. Of a worker that hangs the stacks
+are taken first, if the directive asks for them; and where the framework wants to hear of a directive's stop first,
+SIGTERM waits until it has acted, both within the grace::
 
-    SIGTERM at   min(when no reader is left, stop.since + min(NOTICE_MS, grace / 2))
+    told at      stop.since, or min(when the stacks are taken, stop.since + min(STACKS_MS, grace / 2))
+    SIGTERM at   min(when no reader is left, told at + min(NOTICE_MS, what is left of the grace / 2))
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine.events import KillTree, Park, Quit, Save, Send, Signal
+from gangsidecar.supervisor.machine.events import (
+    Effects,
+    KillTree,
+    Park,
+    Quit,
+    Save,
+    Send,
+    Signal,
+    StacksTaken,
+    TakeStacks,
+)
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter, lease_ends
 from gangsidecar.wire import Phase, Verb
 
@@ -22,6 +34,8 @@ STUCK_MS = 10_000
 TERMINATE_MS = 2_000
 """How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
 
+STACKS_MS = 1_500
+"""How long a stop waits for the stacks of a worker that hangs."""
 NOTICE_MS = 500
 """How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
 PARKED_MS = 600_000
@@ -38,7 +52,8 @@ def next_timer(state: State) -> Optional[Timer]:
     if stop is not None:
         if stop.killed_at is None:
             is_announced = stop.signal_at is not None and stop.signal_at < stop.kill_at
-            return (stop.signal_at or 0, signal_tree) if is_announced else (stop.kill_at, _kill)
+            then = _tell if stop.taking else signal_tree
+            return (stop.signal_at or 0, then) if is_announced else (stop.kill_at, _kill)
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
         times = [] if state.terminated_at is None else [state.terminated_at + TERMINATE_MS]
@@ -69,23 +84,47 @@ def begin_stop(state: State, now_ms: int) -> Result:
 
 
 def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
-    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment.
-
-    Hold tells the processes that can park to do so; in a pod that is to end, nothing will go on.
-    """
+    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment."""
     begun, effects = begin_stop(state, now_ms)
     stop = begun.stop
     if stop is None or stop.killed_at is not None:
         return begun, effects
+    by_ms = now_ms + min(STACKS_MS, (stop.kill_at - now_ms) // 2)
+    if directive.stacks and by_ms > now_ms:
+        return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (TakeStacks(state.ran, by_ms),)
+    return _tell(begun, now_ms)
+
+
+def stacks_taken(state: State, now_ms: int, event: StacksTaken) -> Result:
+    """Report the stacks, and go on with the stop that waits for them. They may come when it has gone on."""
+    if event.attempt != state.ran:
+        return state, ()
+    effects: Effects = ()
+    if event.text:
+        state, effects = replace(state, stacks=wire.Stacks(event.attempt, event.text)), (Send(),)
+    if state.stop is None or not state.stop.taking or state.stop.killed_at is not None:
+        return state, effects
+    state, more = _tell(state, now_ms)
+    return state, (*more, *effects)
+
+
+def _tell(state: State, now_ms: int) -> Result:
+    """Tell the worker of the stop.
+
+    Hold tells the processes that can park to do so; in a pod that is to end, nothing will go on.
+    """
+    stop, directive = state.stop, state.directive
+    if stop is None or directive is None:
+        return state, ()
     goes_on = directive.verb is Verb.HOLD and state.terminated_at is None
     asked = tuple(one for one, _ in state.mains if one in state.parkable) if goes_on else ()
-    stop = replace(stop, parking=asked)
+    stop = replace(stop, taking=False, signal_at=None, parking=asked)
     park = Park(state.ran, asked, stop.kill_at - now_ms, directive.reason, directive.planned)
     effects = (park,) if asked else ()
     if state.readers:
         stop = replace(stop, signal_at=now_ms + min(NOTICE_MS, (stop.kill_at - now_ms) // 2))
-        return replace(begun, stop=stop), effects
-    return replace(begun, stop=stop), (*effects, Signal(int(SIGTERM), asked))
+        return replace(state, stop=stop), effects
+    return replace(state, stop=stop), (*effects, Signal(int(SIGTERM), asked))
 
 
 def signal_tree(state: State, _now_ms: int) -> Result:

@@ -1,0 +1,273 @@
+"""The stacks of a worker that hangs, with real processes: what is told, who is left in peace, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gangclient
+import pytest
+from gangclient import _stacks
+
+from gangsidecar import wire
+from gangsidecar.supervisor import stacks
+from gangsidecar.wire import Phase, Report, Verb
+from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, shell, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLIENT = Path(gangclient.__file__).parents[1]
+HUNG = """
+import os, signal, sys, threading
+import gangclient
+gang = gangclient.connect()
+
+def all_reduce():
+    lock = threading.Lock()
+    lock.acquire()
+    open(os.environ["DIR"] + "/pids", "a").write(f"{os.getpid()}\\n")
+    lock.acquire()
+
+"""
+MAXIMUM_SECONDS = 2.0
+"""What the issue allows. A stop itself takes milliseconds, a look at most 1.5 s."""
+
+
+def hang(member: Member, *command: str, offers: bool = True, processes: int = 1) -> Report:
+    """Let the worker train, and stop it for a hang as soon as it has noted its pid. Returns the report of Ready."""
+    member.start(*command)
+    socket = {"GANG_SOCKET": "/no/where"} if offers else {}
+    member.run(member.hold(1), *[{"PYTHONPATH": str(CLIENT), **socket}] * processes)
+    wait_for(lambda: len(member.workers()) == processes)
+    return member.hold(2, stacks=True)
+
+
+def told(report: Report) -> str:
+    assert report.stacks is not None
+    assert report.stacks.attempt == 1
+    assert report.stop_ms is not None
+    return report.stacks.text
+
+
+def script(member: Member, code: str) -> tuple[str, str]:
+    member.file("train.py").write_text(code)
+    return sys.executable, str(member.file("train.py"))
+
+
+@pytest.fixture
+def py_spy(member: Member, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for py-spy on the worker's PATH."""
+    program = member.file("bin") / "py-spy"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+def test_both_sides_mean_the_same_signal_and_file() -> None:
+    assert (_stacks.SIGNAL, _stacks.FILE) == (stacks.SIGNAL, stacks.FILE)
+
+
+def test_a_script_that_connects_tells_the_function_it_hangs_in(member: Member) -> None:
+    idle = "for _ in range(3):\n    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    report = hang(member, *script(member, HUNG + idle + "all_reduce()\n"))
+    lines = told(report).splitlines()
+    assert lines[0].startswith(f"process {member.workers()[0]} (python")
+    assert lines[1] == "  Python:"
+    assert lines[2].startswith("    all_reduce (")
+    assert lines[2].endswith("train.py:10)")
+    assert lines[3].startswith("    <module> (")
+    assert "  Python, another thread, 3 times:" in lines
+    assert any(line.startswith(f"  thread {member.workers()[0]} (") for line in lines)
+    assert [(end.signal, end.stopped) for end in report.ends] == [(15, True)], "and then it was stopped as ever"
+
+
+def test_the_stop_takes_little_longer(member: Member) -> None:
+    report = hang(member, *script(member, HUNG + "all_reduce()\n"))
+    assert report.stop_ms is not None
+    assert report.stop_ms < MAXIMUM_SECONDS * 1_000
+
+
+def test_a_process_that_is_stopped_is_told_as_such(member: Member) -> None:
+    member.start(*shell("exec sleep 1000"))
+    member.run(member.hold(1))
+    pid = member.workers()[0]
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: "T (stopped)" in Path(f"/proc/{pid}/status").read_text())
+    report = member.hold(2, stacks=True)
+    assert f"  thread {pid} (sleep): stopped by a signal" in told(report)
+    assert [end.signal for end in report.ends] == [15]
+
+
+def test_a_stopped_script_is_not_asked_and_not_waited_for(member: Member) -> None:
+    member.start(*script(member, HUNG + "all_reduce()\n"))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    os.kill(member.workers()[0], signal.SIGSTOP)
+    report = member.hold(2, stacks=True)
+    assert "stopped by a signal" in told(report)
+    assert report.stop_ms is not None
+    assert report.stop_ms < stacks.OWN_MS
+
+
+def test_a_script_that_ignores_sigterm_is_looked_at_and_killed_when_its_grace_is_over(member: Member) -> None:
+    ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    member.start(*script(member, HUNG + ignores + "all_reduce()\n"))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    member.workers()
+    report = member.hold(2, stacks=True, grace_ms=3_000)
+    assert "    all_reduce (" in told(report)
+    assert report.killed_ms is not None
+    assert 3_000 <= report.killed_ms < 3_500, "the look is a part of the grace"
+
+
+def test_a_program_that_offers_nothing_gets_no_signal_but_sigterm(member: Member) -> None:
+    report = hang(member, *shell("exec sleep 1000"))
+    assert [end.signal for end in report.ends] == [15]
+    assert "(sleep): sleeping" in told(report)
+    assert "Python" not in told(report)
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "signal.signal(59, lambda *_: open(os.environ['DIR'] + '/asked', 'w'))",  # its own use of the signal
+        "os.memfd_create('gang-stacks')",  # a file, but the signal would kill it
+        "signal.signal(59, signal.SIG_IGN); os.memfd_create('gang-stacks')",
+    ],
+)
+def test_half_an_offer_is_none(member: Member, offer: str) -> None:
+    code = HUNG + f"keep = {offer}\n" if "; " not in offer else HUNG + offer.replace("; ", "\nkeep = ") + "\n"
+    report = hang(member, *script(member, code + "all_reduce()\n"), offers=False)
+    assert "Python: unknown; let the script call gangclient.connect()" in told(report)
+    assert [end.signal for end in report.ends] == [15]
+    assert not member.file("asked").exists()
+
+
+def test_a_script_that_takes_no_signal_is_waited_for_a_moment_only(member: Member) -> None:
+    blocks = "signal.pthread_sigmask(signal.SIG_BLOCK, {59})\n"
+    report = hang(member, *script(member, HUNG + blocks + "all_reduce()\n"))
+    assert "Python: unknown" in told(report)
+    assert report.stop_ms is not None
+    assert report.stop_ms >= stacks.OWN_MS
+    assert report.stop_ms < MAXIMUM_SECONDS * 1_000
+
+
+def test_what_a_script_has_forked_tells_its_own_stacks(member: Member) -> None:
+    forks = """
+def load():
+    all_reduce()
+
+if os.fork() == 0:
+    load()
+all_reduce()
+"""
+    member.start(*script(member, HUNG + forks))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    parent, child = sorted(wait_for(lambda: len(member.workers()) == 2 and member.workers()))
+    first, second = told(member.hold(2, stacks=True)).split("\nprocess ")
+    assert first.startswith(f"process {parent} ")
+    assert second.startswith(f"{child} ")
+    assert "    load (" in second
+    assert "    load (" not in first
+
+
+def test_sixty_processes_are_told_within_the_limit_of_a_message(member: Member) -> None:
+    report = hang(member, *shell("exec sleep 1000"), processes=60)
+    text = told(report)
+    assert len(text) <= wire.MAX_STRING
+    assert text.count("process ") >= 8
+    assert text.splitlines()[-1].endswith("more processes") or text.count("(sleep): ") == 60
+
+
+def test_a_script_cannot_make_the_text_larger_or_move_a_cursor(member: Member) -> None:
+    evil = """
+sys.setrecursionlimit(5000)
+exec("def \u00e9(n):\\n    return \u00e9(n - 1) if n else all_reduce()")
+def deeper(n):
+    return deeper(n - 1) if n else \u00e9(0)
+open("/proc/self/comm", "w").write("a\\x1b[2Jb\\nc")
+for _ in range(90):
+    threading.Thread(target=deeper, args=(90,), daemon=True).start()
+deeper(200)
+"""
+    member.start(*script(member, HUNG + evil))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    wait_for(lambda: len(member.workers()) == 91)
+    text = told(member.hold(2, stacks=True))
+    assert len(text) <= wire.MAX_STRING
+    assert text.replace("\n", "").isprintable()
+    assert text.isascii()
+    assert text.startswith(f"process {member.workers()[0]} (a?[2Jb?c)\n  Python:\n")
+    assert "\n  thread " in text, "what the kernel tells has its share"
+
+
+def test_py_spy_is_asked_where_the_script_offers_nothing(member: Member, py_spy: Path) -> None:
+    py_spy.write_text(
+        """#!/bin/sh
+echo "$@" > "$DIR/asked"
+cat <<'.'
+Process 7: python train.py
+Python v3.11.2 (/usr/bin/python3.11)
+
+Thread 8 (idle): "loader"
+    get (queue.py:171)
+Thread 7 (idle): "MainThread"
+    all_reduce (dist.py:12)
+    <module> (train.py:3)
+.
+"""
+    )
+    py_spy.chmod(0o755)
+    report = hang(member, *script(member, HUNG + "all_reduce()\n"), offers=False)
+    pid = member.workers()[0]
+    assert told(report).splitlines()[1:6] == [
+        "  Python:",
+        "    all_reduce (dist.py:12)",
+        "    <module> (train.py:3)",
+        "  Python, another thread:",
+        "    get (queue.py:171)",
+    ]
+    assert member.file("asked").read_text() == f"dump --nonblocking --pid {pid}\n"
+
+
+def test_a_py_spy_that_hangs_is_not_waited_for_and_does_not_stay(member: Member, py_spy: Path) -> None:
+    py_spy.write_text('#!/bin/sh\necho $$ > "$DIR/spy"\nexec sleep 1000\n')
+    py_spy.chmod(0o755)
+    report = hang(member, *script(member, HUNG + "all_reduce()\n"), offers=False)
+    assert "Python: unknown" in told(report)
+    assert report.stop_ms is not None
+    assert report.stop_ms < MAXIMUM_SECONDS * 1_000
+    assert not is_alive(int(member.file("spy").read_text()))
+
+
+def test_a_helper_that_hangs_costs_its_time_and_the_rest_of_the_text(member: Member, py_spy: Path) -> None:
+    py_spy.write_text('#!/bin/sh\necho $$ > "$DIR/spy"\nexec sleep 1000\n')
+    py_spy.chmod(0o755)
+    member.start(*script(member, HUNG + "all_reduce()\n"))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT)})
+    member.workers()
+    began = time.monotonic()
+    member.sidecar.send(member.directive(2, Verb.HOLD, stacks=True))
+    (helper,) = wait_for(lambda: member.file("spy").exists() and helpers(member.pid))
+    os.kill(helper, signal.SIGSTOP)
+    report = member.sidecar.until(lambda one: one.phase is Phase.READY)
+    assert time.monotonic() - began < MAXIMUM_SECONDS
+    assert told(report).startswith(f"process {member.workers()[0]} ("), "what it had said is kept"
+    assert "thread" not in told(report)
+    wait_for(lambda: not is_alive(helper))
+
+
+def test_an_ordinary_stop_looks_at_nothing(member: Member) -> None:
+    member.start(*script(member, HUNG + "all_reduce()\n"))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    member.workers()
+    assert member.hold(2).stacks is None
+
+
+def test_the_next_worker_starts_without_the_stacks_of_the_last(member: Member) -> None:
+    report = hang(member, *shell("exec sleep 1000"))
+    assert member.run(report).stacks is None
