@@ -19,6 +19,7 @@ from gangctl.api.incident import (
     KeptSignal,
     LedgerEntry,
     PhaseMilliseconds,
+    Stacks,
     WarmStart,
 )
 from gangctl.api.model import Model
@@ -166,6 +167,7 @@ class IncidentChanges(TypedDict, total=False):
     milliseconds: PhaseMilliseconds
     warm_start: WarmStart | None
     kept_signal: KeptSignal | None
+    stacks: Stacks | None
     restored_step: int | None
     lost_steps: int | None
     lost_seconds: float | None
@@ -217,6 +219,13 @@ class PhaseMillisecondsChanges(TypedDict, total=False):
     barrier: int | None
     start: int | None
     first_step: int | None
+
+
+class StacksChanges(TypedDict, total=False):
+    """Fields of Stacks."""
+
+    member: str
+    text: str
 
 
 class WarmStartChanges(TypedDict, total=False):
@@ -476,6 +485,10 @@ def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> Ledger
 
 @overload
 def changed(value: PhaseMilliseconds, **changes: Unpack[PhaseMillisecondsChanges]) -> PhaseMilliseconds: ...
+
+
+@overload
+def changed(value: Stacks, **changes: Unpack[StacksChanges]) -> Stacks: ...
 
 
 @overload

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gangctl.api.model import Label, Model, Name, Sentence, Timestamp
+from gangctl.api.model import Label, Lines, Model, Name, Sentence, Timestamp
 from gangctl.api.policy import Action
 
 
@@ -128,6 +128,16 @@ class KeptSignal(Model):
     """Milliseconds from the begin of its stop to SIGKILL."""
 
 
+class Stacks(Model):
+    """What the processes of a hung member were doing, just before they were stopped."""
+
+    member: Label
+    """Name of the member."""
+    text: Lines = ""
+    """For each process its Python stacks, innermost frame first, and what each thread waits for in the kernel, as far
+    as the pod lets its supervisor look."""
+
+
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
@@ -158,6 +168,8 @@ class Incident(Model):
     it is unknown."""
     kept_signal: KeptSignal | None = None
     """Workers that kept SIGTERM for themselves; absent if all ended in time."""
+    stacks: Stacks | None = None
+    """Stacks of the member at fault, if the gang hung. Only the newest two that were taken are kept."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None

@@ -155,6 +155,10 @@ def _shown(limit: int) -> Callable[[Any], Any]:
     return lambda value: _cut(escaped(value), limit) if isinstance(value, str) else value
 
 
+def _lines(limit: int) -> Callable[[Any], Any]:
+    return lambda value: _cut("\n".join(map(escaped, value.split("\n"))), limit) if isinstance(value, str) else value
+
+
 def _exact(limit: int) -> Callable[[Any], Any]:
     """For text that is used and compared: unchanged except that it can be encoded."""
 
@@ -189,6 +193,8 @@ Name = Annotated[str, BeforeValidator(_shown(253)), Field(max_length=253)]
 """A Kubernetes name or address in a status, cut and escaped like a Label."""
 Sentence = Annotated[str, BeforeValidator(_shown(SENTENCE)), Field(max_length=SENTENCE)]
 """A message for people in a status, cut and escaped like a Label."""
+Lines = Annotated[str, BeforeValidator(_lines(8192)), Field(max_length=8192)]
+"""Lines for people in a status, each escaped like a Label, and cut together."""
 Text = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
 """A path or a marker that a member reported. It is compared and used unchanged, and never cut, because reports have the
 same limit. It must be escaped when it is shown."""

@@ -152,5 +152,8 @@ def _facts(target: Target, found: GangView) -> list[str]:
     how = starts(status.incidents[0]) if status.incidents else ""
     if how:
         facts.append(f"last restart: {clean(how[0].lower() + how[1:])}")
+    hung = tables.hung(found.job)
+    if hung:
+        facts.append(hung)
     facts.append(f"logs: {clean(target.logs_hint(found.job.metadata.name))}")
     return facts

@@ -20,6 +20,7 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import warned_of
+from gangctl.core.record.stacks import innermost
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",
@@ -145,6 +146,15 @@ def trace_hint(job: GangJob) -> str:
     return clean(
         f"{command_name()} trace {job.metadata.name} --incident {last} shows where the time of the last incident went"
     )
+
+
+def hung(job: GangJob) -> str:
+    """Where the member at fault hung, and how to see all of it; empty if the last incident has no stacks."""
+    stacks = job.status.incidents[0].stacks if job.status.incidents else None
+    where = "" if stacks is None else innermost(stacks)
+    if stacks is None or not where:
+        return ""
+    return clean(f"hung: {stacks.member} in {where}; {command_name()} trace {job.metadata.name} shows all stacks")
 
 
 def phases(incident: Incident) -> dict[str, int | None]:

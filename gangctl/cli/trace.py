@@ -106,6 +106,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
         *(Text(line) for line in _links(job, incident, spans[0], base)),
         Text(),
         *timeline(spans, now, Canvas(out.width, blocks=_can_encode(stream))),
+        *(Text(line) for line in _stacks(incident)),
     ]
     with out.capture() as captured:
         for one in sentences:
@@ -128,6 +129,13 @@ def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]
     if base:
         found.append(clean(f"Jaeger: {_url(base, root)}"))
     return found
+
+
+def _stacks(incident: Incident) -> list[str]:
+    if incident.stacks is None:
+        return []
+    title = f"What the processes of {clean(incident.stacks.member)} were doing before they were stopped:"
+    return ["", title, *map(clean, incident.stacks.text.splitlines())]
 
 
 def _document(job: GangJob, incident: Incident | None, base: str, now: float) -> dict[str, Any]:

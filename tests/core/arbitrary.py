@@ -14,7 +14,20 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.world import Device, Heard, NodeAnswer, NodeSignal, NodeState, Observed, Pod, StartFailure
-from gangsidecar.wire import Checkpoint, End, Found, Level, Loaded, Phase, Progress, Report, Request, Scanned, WarmStart
+from gangsidecar.wire import (
+    Checkpoint,
+    End,
+    Found,
+    Level,
+    Loaded,
+    Phase,
+    Progress,
+    Report,
+    Request,
+    Scanned,
+    Stacks,
+    WarmStart,
+)
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times
 from tests.core.world import MANIFEST
 
@@ -202,6 +215,7 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
             uncounted=st.booleans(),
         ),
         loaded=st.none() | st.builds(Loaded, some, age, age, rank),
+        stacks=st.none() | st.builds(Stacks, some, text),
         warm_start=st.none() | st.builds(WarmStart, some, anything, anything, text, anything, text),
         request=st.none()
         | st.builds(Request, some, age, st.just("NaN"), rank, st.sampled_from(list(Level)), st.booleans()),

@@ -18,6 +18,7 @@ from gangctl.api.incident import (
     KeptSignal,
     LedgerEntry,
     PhaseMilliseconds,
+    Stacks,
     WarmStart,
 )
 from gangctl.api.reasons import Reason
@@ -114,6 +115,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
             PhaseMilliseconds,
             **dict.fromkeys(("detect", "stop", "replace", "barrier", "start", "first_step"), took),
         ),
+        stacks=st.none() | of(Stacks, member=members, text=st.just("process 7 (python)\n  thread 7\x1b[2J\n")),
         kept_signal=st.none() | of(KeptSignal, member=members, members=some, milliseconds=some),
         restored_step=st.none() | steps,
         lost_steps=st.none() | some,

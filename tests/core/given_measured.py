@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangsidecar.wire import Loaded, Progress, WarmStart
+from gangsidecar.wire import Loaded, Progress, Stacks, WarmStart
 from tests.core.given import run
 from tests.core.world import World
 
@@ -28,6 +28,12 @@ def not_imported(world: World, member: str, modules: str) -> None:
     told = world.heard[world.newest(member)].report.warm_start
     assert told is not None
     world.again(member, warm_start=replace(told, not_imported=modules))
+
+
+def took_stacks(world: World, member: str, where: str) -> None:
+    """Its supervisor has taken the stacks of the worker that it stops."""
+    text = f"process 7 (python)\n  Python:\n    {where}\n  thread 7 (python): sleeping\n"
+    world.again(member, stacks=Stacks(world.job.status.attempt - 1, text))
 
 
 def warm(world: World, member: str, how: str) -> None:

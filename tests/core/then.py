@@ -10,6 +10,7 @@ from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
 from gangctl.core.record.goodput import goodput
+from gangctl.core.record.stacks import innermost
 from gangctl.telemetry.spans import incident_spans, is_complete
 from gangsidecar.wire import Directive
 from tests.core.world import World
@@ -71,6 +72,7 @@ def changes(before: Status, after: Status) -> list[str]:
         seconds = "" if incident.lost_seconds is None else f" ({incident.lost_seconds:g} s of training)"
         lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}{seconds}")
         lines += _kept_signal(incident, before.incidents[:1])
+        lines += _stacks(incident, before.incidents[:1])
         links = [one.attempt for one in after.incidents if one.trace_id == incident.linked_trace_id]
         if links and before.attempt != after.attempt:
             lines.append(f"it followed incident {links[0]} at once")
@@ -124,6 +126,13 @@ def _kept_signal(incident: Incident, before: tuple[Incident, ...]) -> list[str]:
     return [f"{kept.member} kept the signal for {kept.milliseconds} ms, {kept.members} in all"]
 
 
+def _stacks(incident: Incident, before: tuple[Incident, ...]) -> list[str]:
+    stacks = incident.stacks
+    if stacks is None or any(one.stacks == stacks for one in before):
+        return []
+    return [f"{stacks.member} hung in {innermost(stacks)}"]
+
+
 def _isolates(fencing: Fencing | None) -> bool:
     return fencing is not None and (fencing.isolation_seconds, fencing.longest_isolation_seconds) != (None, None)
 
@@ -152,6 +161,7 @@ def _words(said: Directive | None) -> str:
         return "nothing"
     planned = ", planned" if said.planned else ""
     text = f"{said.verb.value} {said.attempt}, {said.grace_ms // 1000} s of grace{planned}"
+    text += ", its stacks are wanted" if said.stacks else ""
     if said.run is not None:
         restore = f", restore step {said.run.restore.step}" if said.run.restore else ""
         ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)

@@ -7,11 +7,12 @@ doesn't: how long a worker may run without a controller is told as the status ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
-from gangctl.api.status import ENDED, GangPhase
+from gangctl.api.reasons import Reason
+from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, is_planned, stop_grace
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.numbering import Numbering, numbered
@@ -68,7 +69,8 @@ class Directives:
         if status.phase in _FINISHING:
             return _directive(job, report, Verb.FINISH, status.message)
         if status.phase in _HOLDING:
-            return _directive(job, report, Verb.HOLD, status.message)
+            told = _directive(job, report, Verb.HOLD, status.message)
+            return replace(told, stacks=_hangs(status, report))
         place = self.places.get(report.member)
         if place is None:
             return _directive(job, report, Verb.HOLD, "it is a spare")
@@ -84,6 +86,14 @@ class Directives:
             source=_source(job),
         )
         return _directive(job, report, Verb.RUN, status.message, run)
+
+
+def _hangs(status: Status, report: Report) -> bool:
+    """Whether this pod is at fault for the incident that is open, and that a hang has opened."""
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.settled or last.attempt != status.attempt or last.cause.reason != Reason.HANG:
+        return False
+    return (last.cause.member, last.cause.incarnation) == (report.member, report.incarnation)
 
 
 def _source(job: GangJob) -> Source | None:

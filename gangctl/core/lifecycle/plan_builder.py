@@ -22,6 +22,7 @@ from gangctl.core.record import finishes
 from gangctl.core.record.conditions import conditions
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import told_of
+from gangctl.core.record.stacks import with_stacks
 from gangctl.core.record.summary import summarised
 
 
@@ -40,7 +41,7 @@ def write(
     refused = admission.refusal(gang, status)
     if refused and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
-    status = summarised(gang, changed(status, message=because))
+    status = with_stacks(gang, summarised(gang, changed(status, message=because)))
     generation = gang.job.metadata.generation
     warned = degraded(gang, status.phase)
     told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)

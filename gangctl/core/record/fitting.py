@@ -3,10 +3,10 @@
     size(status) <= LARGEST
 
 The rule: each list has its own bound where it is filled. Should all of them be full at once, the status gives up first
-what it only tells, then what only helps: earlier incidents, sentences that are told twice, host files, the names of the
-pods that are waited for (they are waited for as one then), the uncharged past, nodes to avoid. Rejected steps come
-last, the lowest first: the newest step that isn't rejected is what a restart tries. What the barrier, the budget and
-the incarnations need is never given up.
+what it only tells, then what only helps: stacks, earlier incidents, sentences that are told twice, host files, the
+names of the pods that are waited for (they are waited for as one then), the uncharged past, nodes to avoid. Rejected
+steps come last, the lowest first: the newest step that isn't rejected is what a restart tries. What the barrier, the
+budget and the incarnations need is never given up.
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ def fitted(status: Status) -> Status:
 def size(status: Status) -> int:
     """Bytes of its JSON, as it is stored."""
     return len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
+
+
+def _without_earlier_stacks(status: Status) -> Status:
+    new, old = status.incidents[:1], status.incidents[1:]
+    return changed(status, incidents=(*new, *(changed(one, stacks=None) for one in old)))
+
+
+def _without_stacks(status: Status) -> Status:
+    return changed(status, incidents=tuple(changed(one, stacks=None) for one in status.incidents))
 
 
 def _without_members(status: Status) -> Status:
@@ -100,6 +109,8 @@ def _avoiding_few(status: Status) -> Status:
 
 
 _STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
+    _without_earlier_stacks,
+    _without_stacks,
     _without_members,
     _in_short,
     _fewer,
