@@ -286,6 +286,17 @@ class TestRevisions:
         assert wire.for_sidecar(told, 3) == replace(told, run=replace(run, source=None))
         assert wire.decode(wire.encode(told)) == told
 
+    def test_an_older_peer_neither_asks_for_stacks_nor_gets_them(self) -> None:
+        told = report(stacks=wire.Stacks(3, "process 7 (python)\n"))
+        assert wire.in_revision(told, 5) is told
+        assert wire.in_revision(told, 4) == report()
+        hold = wire.Directive("g", "p", 4, wire.Verb.HOLD, stacks=True)
+        assert wire.for_sidecar(hold, 5) is hold
+        assert wire.for_sidecar(hold, 4) == replace(hold, stacks=False)
+        assert "stacks" not in wire.encode(wire.for_sidecar(hold, 4))
+        assert wire.decode(wire.encode(hold)) == hold
+        assert wire.decode(wire.encode(told)) == told
+
     def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
         old = report(progress=Progress(3, 7, 1))
         assert wire.in_revision(old, 1) is old

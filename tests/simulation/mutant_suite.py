@@ -41,6 +41,7 @@ from tests.sidecar.machine import (
     test_parked_searched,
     test_parking,
     test_run,
+    test_stacks,
     test_timers,
 )
 from tests.simulation import (
@@ -82,6 +83,7 @@ TESTS = {
         test_parked_searched,
         test_parking,
         test_run,
+        test_stacks,
         test_timers,
     ),
 }

@@ -53,6 +53,18 @@ MUTANTS = (
         "    return replace(state, stop=stop), ()\n",
     ),
     one(
+        "the grace of a stop begins anew when the stacks are taken",
+        STOP,
+        "signal_at=None, parking=asked)",
+        "signal_at=None, parking=asked, kill_at=stop.kill_at + now_ms - stop.since)",
+    ),
+    one(
+        "a process is signalled while its stacks are being taken",
+        FRAMEWORK,
+        " and not stop.taking\n",
+        "\n",
+    ),
+    one(
         "a member that is cut off trains on without end",
         STOP,
         "        times += [] if lease is None else [lease]\n",

@@ -156,7 +156,7 @@ MUTANTS = (
     one(
         "a process that can park gets SIGTERM as well",
         STOP,
-        "    return replace(begun, stop=stop), (*effects, Signal(int(SIGTERM), asked))\n",
-        "    return replace(begun, stop=stop), (*effects, Signal(int(SIGTERM)))\n",
+        "    return replace(state, stop=stop), (*effects, Signal(int(SIGTERM), asked))\n",
+        "    return replace(state, stop=stop), (*effects, Signal(int(SIGTERM)))\n",
     ),
 )

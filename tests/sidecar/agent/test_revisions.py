@@ -27,6 +27,7 @@ MEASURED = replace(
     progress=wire.Progress(1, 7, 5, first_step=7, first_age_ms=5, first_ms=90),
     warm_start=wire.WarmStart(1, 3, 1, "a thread", 300 << 20, "no_such (ModuleNotFoundError)"),
     killed_ms=3000,
+    stacks=wire.Stacks(1, "process 7 (python)\n"),
 )
 
 
@@ -52,6 +53,7 @@ async def test_an_older_controller_gets_no_field_that_it_doesnt_know(directory: 
             assert (told.progress.step, told.progress.first_ms) == (7, None)
             assert told.warm_start is None
             assert told.killed_ms is None
+            assert told.stacks is None
 
 
 @pytest.mark.parametrize("revision", ["3", "4", "5"])
@@ -64,6 +66,7 @@ async def test_starts_and_kills_are_told_from_revision_4_on(directory: Path, rev
             known = revision != "3"
             assert told.warm_start == (MEASURED.warm_start if known else None)
             assert told.killed_ms == (MEASURED.killed_ms if known else None)
+            assert told.stacks == (MEASURED.stacks if revision == "5" else None)
 
 
 async def test_a_controller_gets_everything_after_its_upgrade(directory: Path) -> None:

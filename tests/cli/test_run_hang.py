@@ -1,0 +1,69 @@
+"""`gangctl run` with a worker that hangs: the status says where, and the restart waits little for that."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+
+from tests.cli.here import Here, manifest
+
+SCRIPT = """
+import os, signal, sys, threading
+import gangclient
+
+def wait_for_peer():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+gang = gangclient.connect()
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for step in range(1, 4 if os.environ["RANK"] == "1" else 9):
+    gang.progress(step)
+if os.environ["GANG_ATTEMPT"] == "1":
+    if "frozen" in sys.argv:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGSTOP)).start()  # When the steps are reported.
+    wait_for_peer()
+"""
+PROGRESS = {"timeoutSeconds": 1, "startupTimeoutSeconds": 60, "onHang": "Restart"}
+GRACE_MS = 2_000
+"""As in :func:`tests.cli.here.manifest`."""
+
+
+@pytest.mark.parametrize("how", ["heeds", "deaf"])
+def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how: str) -> None:
+    folder.write(manifest((sys.executable, "-c", SCRIPT, how), 2, progress=PROGRESS))
+    run = folder.run()
+    assert run.wait() == 0, run.said
+    (incident,) = folder.job.status.incidents
+    assert (incident.cause.reason, incident.cause.member) == ("Hang", "worker-1")
+    shown = folder.gangctl("status", "g").stdout
+    assert "hung: worker-1 in wait_for_peer (<string>:8); " in shown
+    whole = yaml.safe_load(folder.gangctl("status", "g", "-o", "yaml").stdout)["status"]["incidents"][0]["stacks"]
+    assert whole["member"] == "worker-1"
+    lines = whole["text"].splitlines()
+    assert "    wait_for_peer (<string>:8)" in lines
+    assert "    <module> (<string>:18)" in lines
+    drawn = folder.gangctl("trace", "g").stdout
+    assert "What the processes of worker-1 were doing before they were stopped:" in drawn
+    assert set(lines) <= set(drawn.splitlines())
+    stop = incident.milliseconds.stop
+    assert stop is not None
+    if how == "deaf":
+        assert stop >= GRACE_MS, "the look is a part of the grace"
+        assert stop < GRACE_MS + 1_000
+    else:
+        assert stop < 2_000
+
+
+def test_a_worker_that_a_signal_has_stopped_is_told_as_such(folder: Here) -> None:
+    folder.write(manifest((sys.executable, "-c", SCRIPT, "frozen"), 2, progress=PROGRESS))
+    run = folder.run()
+    assert run.wait() == 0, run.said
+    (incident,) = folder.job.status.incidents
+    assert incident.stacks is not None
+    assert "stopped by a signal" in incident.stacks.text
+    assert "hung: worker-1 in thread " in folder.gangctl("status", "g").stdout
