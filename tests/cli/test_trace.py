@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Stacks
 from gangctl.cli.text import took
 from gangctl.cli.trace import show
 from gangctl.telemetry.spans import incident_spans
@@ -114,6 +115,21 @@ def test_an_incident_from_before_this_release_is_drawn_as_well() -> None:
     text = drawn(job(old))
     assert "first_step" in text
     assert "MEMBER" not in text.split("\n\n")[1]
+
+
+def test_stacks_are_drawn_whole_and_can_not_change_the_terminal() -> None:
+    frame = f"    all_reduce (/{'long/' * 40}dist.py:12)"
+    text = f"process 7 (python)\n  Python:\n{frame}\n[red]\x1b[2J\u202e"
+    gang = job(incident(stacks={"member": "worker-1", "text": text}))
+    raw = gang.status.incidents[0].model_copy(update={"stacks": Stacks.model_construct(member="世界\u202e", text=text)})
+    for one in (gang.status.incidents[0], raw):
+        lines = drawn(
+            gang.model_copy(update={"status": gang.status.model_copy(update={"incidents": (one,)})})
+        ).splitlines()
+        assert lines[-4:] == ["process 7 (python)", "  Python:", frame, "[red]\\x1b[2J\\u202e"]
+        assert lines[-5].startswith("What the processes of ")
+        assert not {"\x1b", "\u202e"} & set(lines[-5])
+    assert "What the processes" not in drawn(CASES["killed"])
 
 
 def test_a_clock_behind_the_controllers_gives_no_negative_times() -> None:

@@ -13,6 +13,17 @@ from tests.core.scenario import sentence
 from tests.core.test_bounds import fullest
 from tests.core.world import World
 
+SHELL_AND_PYTHON = """\
+process 7 (sh)
+  thread 7 (sh): sleeping
+      do_wait+0x1
+process 8 (python)
+  Python:
+    f (a.py:2)
+    g (a.py:9)
+  thread 8 (python): sleeping
+"""
+
 
 def hung() -> World:
     """Attempt 1 hangs, and attempt 2 gathers."""
@@ -88,11 +99,7 @@ def test_stacks_are_given_up_before_anything_else_and_the_newest_last() -> None:
     [
         ("", ""),
         ("process 7 (sh)\n  thread 7 (sh): sleeping in do_wait\n", "thread 7 (sh): sleeping in do_wait"),
-        (
-            "process 7 (sh)\n  thread 7 (sh): sleeping\n      do_wait+0x1\n"
-            "process 8 (python)\n  Python:\n    f (a.py:2)\n    g (a.py:9)\n  thread 8 (python): sleeping\n",
-            "f (a.py:2)",
-        ),
+        (SHELL_AND_PYTHON, "f (a.py:2)"),
         ("whatever", ""),
     ],
 )

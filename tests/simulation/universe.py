@@ -221,8 +221,6 @@ class Universe:
                 self.boxes[uid] = box._replace(inbox=(*box.inbox, effect))
             case machine.FindPorts(attempt):
                 return [machine.PortsFound(attempt, (29400, 29401))]
-            case machine.TakeStacks():
-                pass  # Their time passes: no answer comes.
             case machine.Signal():
                 self.boxes[uid] = box._replace(procs=parking.signalled(box, effect))
             case machine.Park():

@@ -222,7 +222,7 @@ def _execute(command: List[str], out: int) -> None:
     """Become this program, which ends with its parent."""
     os.dup2(out, 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - no shell is what is wanted
 
 
 def _of_py_spy(text: str) -> List[Section]:

@@ -7,19 +7,15 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 import gangclient
-import pytest
 from gangclient import _stacks
-
 from gangsidecar import wire
 from gangsidecar.supervisor import stacks
 from gangsidecar.wire import Phase, Report, Verb
 from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, shell, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CLIENT = Path(gangclient.__file__).parents[1]
 HUNG = """
