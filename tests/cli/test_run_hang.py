@@ -13,12 +13,18 @@ SCRIPT = """
 import os, signal, sys, threading
 import gangclient
 
+lock = threading.Lock()
+lock.acquire()
+
 def wait_for_peer():
-    lock = threading.Lock()
-    lock.acquire()
     lock.acquire()
 
+def leave():
+    threading.Event().wait()
+
 gang = gangclient.connect()
+if "aborts" in sys.argv:
+    gang.on_stop(lambda stop: lock.release())
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for step in range(1, 4 if os.environ["RANK"] == "1" else 9):
@@ -27,13 +33,14 @@ if os.environ["GANG_ATTEMPT"] == "1":
     if "frozen" in sys.argv:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGSTOP)).start()  # When the steps are reported.
     wait_for_peer()
+    leave()
 """
 PROGRESS = {"timeoutSeconds": 1, "startupTimeoutSeconds": 60, "onHang": "Restart"}
 GRACE_MS = 2_000
 """As in :func:`tests.cli.here.manifest`."""
 
 
-@pytest.mark.parametrize("how", ["heeds", "deaf"])
+@pytest.mark.parametrize("how", ["heeds", "deaf", "aborts"])
 def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how: str) -> None:
     folder.write(manifest((sys.executable, "-c", SCRIPT, how), 2, progress=PROGRESS))
     run = folder.run()
@@ -41,12 +48,12 @@ def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how:
     (incident,) = folder.job.status.incidents
     assert (incident.cause.reason, incident.cause.member) == ("Hang", "worker-1")
     shown = folder.gangctl("status", "g").stdout
-    assert "hung: worker-1 in wait_for_peer (<string>:8); " in shown
+    assert "hung: worker-1 in wait_for_peer (<string>:9); " in shown
     whole = yaml.safe_load(folder.gangctl("status", "g", "-o", "yaml").stdout)["status"]["incidents"][0]["stacks"]
     assert whole["member"] == "worker-1"
     lines = whole["text"].splitlines()
-    assert "    wait_for_peer (<string>:8)" in lines
-    assert "    <module> (<string>:18)" in lines
+    assert "    wait_for_peer (<string>:9)" in lines
+    assert "    <module> (<string>:24)" in lines
     drawn = folder.gangctl("trace", "g").stdout
     assert "What the processes of worker-1 were doing before they were stopped:" in drawn
     assert set(lines) <= set(drawn.splitlines())

@@ -21,15 +21,17 @@ def with_stacks(gang: Gang, status: Status) -> Status:
     if last is None or last.attempt != status.attempt or last.stacks is not None:
         return status
     reports = (heard.report for heard in gang.heard.values())
-    told = next((one for one in reports if one.stacks is not None and one.stacks.attempt == last.attempt - 1), None)
-    if told is None or told.stacks is None:
+    found = ((one.member, one.stacks) for one in reports if one.stacks is not None and one.stacks.text)
+    told = next(((member, stacks) for member, stacks in found if stacks.attempt == last.attempt - 1), None)
+    if told is None:
         return status
+    member, stacks = told
     earlier, left = [], EARLIER
     for one in status.incidents[1:]:
         earlier.append(changed(one, stacks=None) if one.stacks is not None and left <= 0 else one)
         left -= one.stacks is not None
     return changed(
-        status, incidents=(changed(last, stacks=Stacks(member=told.member, text=told.stacks.text)), *earlier)
+        status, incidents=(changed(last, stacks=Stacks(member=member, text=stacks.text)), *earlier)
     )
 
 

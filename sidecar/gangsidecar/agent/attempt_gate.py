@@ -123,9 +123,15 @@ def state_of(gate: AttemptGate, attempt: int) -> AttemptState:
 
 
 def stop_notice(gate: AttemptGate, now_ms: int) -> StopNotice | None:
-    """The stop that the worker should know of; None while it may run on, and where there is no worker."""
+    """The stop that the worker should know of; None while it may run on, and where there is no worker.
+
+    What it does about the stop must not change its stacks: it is told when they are taken.
+    """
     directive, attempt = gate.directive, live_attempt(gate)
     if directive is None or attempt is None or not is_ending(gate):
+        return None
+    taken = None if gate.report is None else gate.report.stacks
+    if directive.stacks and (taken is None or taken.attempt != attempt):
         return None
     left = max(0, gate.directive_at_ms + directive.grace_ms - now_ms)
     return StopNotice(attempt, directive.reason, directive.planned, left)

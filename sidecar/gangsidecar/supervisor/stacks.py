@@ -37,8 +37,8 @@ LEAST = 1_000
 """Characters of one process, while there is room."""
 OWN_MS = 300
 """How long a process gets to write its stacks: without an answer it can take no signal."""
-SETTLED_MS = 20
-"""When it has written nothing for so long, it has written all."""
+SETTLED_MS, BUSY_MS = 20, 100
+"""When it has written nothing for so long, it has written all; the latter if it has threads that run meanwhile."""
 PY_SPY = "py-spy"
 PY_SPY_MS = 700
 MAIN, OTHER = "Python", "Python, another thread"
@@ -69,7 +69,7 @@ class Thread:
 
     def __init__(self, folder: str) -> None:
         self.name = _name(folder)
-        self.state = (_read(f"{folder}/stat").rpartition(")")[2].split() or ["?"])[0]
+        self.state = _state(folder)
         where = _read(f"{folder}/wchan")
         call = (_read(f"{folder}/syscall").split() or ["?"])[0]
         self.doing = _STATES.get(self.state, f"state {self.state}")
@@ -152,8 +152,9 @@ def _own(pid: int, until_ms: int) -> List[Section]:
     try:
         before = size = os.fstat(file).st_size
         os.kill(pid, SIGNAL)
-        until, grown = min(until_ms, now_ms() + OWN_MS), 0
-        while now_ms() < until and not (grown and now_ms() - grown > SETTLED_MS):
+        grown = now_ms()
+        until = min(until_ms, grown + OWN_MS)
+        while now_ms() < until and (size == before or not _is_settled(pid, now_ms() - grown)):
             time.sleep(_POLL_SECONDS)
             now = os.fstat(file).st_size
             if now != size:
@@ -164,6 +165,17 @@ def _own(pid: int, until_ms: int) -> List[Section]:
         return []
     finally:
         os.close(file)
+
+
+def _is_settled(pid: int, quiet_ms: int) -> bool:
+    """Whether no thread of it can be in the middle of writing: it would run, or wait for a processor."""
+    if not SETTLED_MS < quiet_ms < BUSY_MS:
+        return quiet_ms >= BUSY_MS
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")[:_MOST_THREADS]
+    except OSError:
+        return True
+    return all(_state(f"/proc/{pid}/task/{task}") != "R" for task in tasks)
 
 
 def _catches(pid: int) -> bool:
@@ -234,6 +246,10 @@ def _of_py_spy(text: str) -> List[Section]:
         elif line.startswith("    ") and found:
             found[-1][1].append(line.strip())
     return sorted(((title, tuple(frames)) for title, frames in found), key=lambda one: one[0] != MAIN)
+
+
+def _state(folder: str) -> str:
+    return (_read(f"{folder}/stat").rpartition(")")[2].split() or ["?"])[0]
 
 
 def _name(folder: str) -> str:

@@ -152,7 +152,7 @@ class Stacks:
     attempt: int
     """Of that worker."""
     text: str
-    """Lines of printable ASCII."""
+    """Lines of printable ASCII; empty if nothing was found in time."""
 
 
 @dataclass(frozen=True)

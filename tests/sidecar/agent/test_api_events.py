@@ -67,6 +67,17 @@ async def test_the_stream_sends_run_and_stop(directory: Path) -> None:
         assert (await events.next())[1]["attempt"] == 4
 
 
+async def test_a_stop_is_sent_when_the_stacks_of_the_worker_are_taken(directory: Path) -> None:
+    async with training(directory) as here, stream(here) as events:
+        await events.next()
+        await here.direct(replace(HOLD, attempt=4, stacks=True, grace_ms=15_000))
+        await here.report(attempt=4, phase=wire.Phase.STOPPING, stacks=wire.Stacks(2, "of another worker"))
+        assert "stopping" not in (await call(here, "GET", "/v1/attempt"))[1]
+        await here.report(attempt=4, phase=wire.Phase.STOPPING, stacks=wire.Stacks(3, ""))
+        name, data = await events.next()
+        assert (name, data["attempt"]) == ("stop", 3)
+
+
 async def test_a_late_reader_of_the_stream_gets_the_current_stop(directory: Path) -> None:
     async with training(directory) as here:
         await here.direct(replace(HOLD, attempt=4, planned=True, grace_ms=120_000))

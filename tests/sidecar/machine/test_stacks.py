@@ -45,8 +45,8 @@ def test_the_worker_hears_of_the_stop_when_its_stacks_are_there() -> None:
 def test_the_stop_goes_on_without_stacks_when_their_time_is_over() -> None:
     driver = hung()
     assert driver.feed(Tick(), after=1_499) == []
-    assert driver.feed(Tick(), after=1) == [Signal(15)]
-    assert driver.report.stacks is None
+    assert driver.feed(Tick(), after=1) == [Signal(15), Send()]
+    assert driver.report.stacks == Stacks(1, ""), "so the sidecar knows it"
 
 
 def test_stacks_that_come_late_are_reported_and_signal_nothing_twice() -> None:
@@ -61,13 +61,13 @@ def test_stacks_that_come_late_are_reported_and_signal_nothing_twice() -> None:
 
 def test_no_stacks_at_all_are_no_reason_to_wait() -> None:
     driver = hung()
-    assert driver.feed(StacksTaken(1, "")) == [Signal(15)]
-    assert driver.report.stacks is None
+    assert driver.feed(StacksTaken(1, "")) == [Signal(15), Send()]
+    assert driver.report.stacks == Stacks(1, "")
 
 
 def test_half_of_a_short_grace_is_left_for_the_stop() -> None:
     driver = hung(grace_ms=1_000)
-    assert driver.feed(Tick(), after=500) == [Signal(15)]
+    assert driver.feed(Tick(), after=500) == [Signal(15), Send()]
     assert driver.feed(Tick(), after=500) == [KillTree()]
 
 
@@ -121,7 +121,7 @@ def test_stacks_of_an_older_worker_are_told_no_more_when_the_next_one_runs() -> 
 def test_the_kubelets_sigterm_meanwhile_stops_the_worker_no_later() -> None:
     driver = hung()
     driver.feed(Terminate(), after=100)
-    assert driver.feed(Tick(), after=1_400) == [Signal(15)]
+    assert driver.feed(Tick(), after=1_400) == [Signal(15), Send()]
 
 
 def test_a_hold_without_the_wish_takes_nothing() -> None:

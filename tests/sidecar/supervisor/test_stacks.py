@@ -13,8 +13,10 @@ import pytest
 import gangclient
 from gangclient import _stacks
 from gangsidecar import wire
+from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import stacks
 from gangsidecar.wire import Phase, Report, Verb
+from tests.pythons import every
 from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, shell, wait_for
 
 CLIENT = Path(gangclient.__file__).parents[1]
@@ -82,6 +84,15 @@ def test_a_script_that_connects_tells_the_function_it_hangs_in(member: Member) -
     assert [(end.signal, end.stopped) for end in report.ends] == [(15, True)], "and then it was stopped as ever"
 
 
+@pytest.mark.parametrize("python", [path for minor, path in every().items() if minor >= 8], ids=lambda p: Path(p).name)
+def test_every_python_tells_it(member: Member, python: str) -> None:
+    member.python = python
+    report = hang(member, python, script(member, HUNG + "all_reduce()\n")[1])
+    lines = told(report).splitlines()
+    assert lines[1] == "  Python:"
+    assert lines[2].startswith("    all_reduce (")
+
+
 def test_the_stop_takes_little_longer(member: Member) -> None:
     report = hang(member, *script(member, HUNG + "all_reduce()\n"))
     assert report.stop_ms is not None
@@ -99,14 +110,16 @@ def test_a_process_that_is_stopped_is_told_as_such(member: Member) -> None:
     assert [end.signal for end in report.ends] == [15]
 
 
-def test_a_stopped_script_is_not_asked_and_not_waited_for(member: Member) -> None:
+def test_a_script_that_is_stopped_is_not_asked(member: Member) -> None:
     member.start(*script(member, HUNG + "all_reduce()\n"))
     member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
-    os.kill(member.workers()[0], signal.SIGSTOP)
-    report = member.hold(2, stacks=True)
-    assert "stopped by a signal" in told(report)
-    assert report.stop_ms is not None
-    assert report.stop_ms < stacks.OWN_MS
+    (pid,) = member.workers()
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: "T (stopped)" in Path(f"/proc/{pid}/status").read_text())
+    text = "".join(stacks.take(member.pid, set(), now_ms() + 1_000))
+    assert f"  thread {pid} (python" in text
+    assert "stopped by a signal" in text
+    assert "ShdPnd:\t0000000000000000\n" in Path(f"/proc/{pid}/status").read_text(), "no signal waits for it"
 
 
 def test_a_script_that_ignores_sigterm_is_looked_at_and_killed_when_its_grace_is_over(member: Member) -> None:
@@ -237,7 +250,7 @@ def test_a_py_spy_that_hangs_is_not_waited_for_and_does_not_stay(member: Member,
     assert "Python: unknown" in told(report)
     assert report.stop_ms is not None
     assert report.stop_ms < MAXIMUM_SECONDS * 1_000
-    assert not is_alive(int(member.file("spy").read_text()))
+    wait_for(lambda: not is_alive(int(member.file("spy").read_text())))
 
 
 def test_a_helper_that_hangs_costs_its_time_and_the_rest_of_the_text(member: Member, py_spy: Path) -> None:

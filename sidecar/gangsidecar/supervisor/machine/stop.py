@@ -52,7 +52,7 @@ def next_timer(state: State) -> Optional[Timer]:
     if stop is not None:
         if stop.killed_at is None:
             is_announced = stop.signal_at is not None and stop.signal_at < stop.kill_at
-            then = _tell if stop.taking else signal_tree
+            then = _without_stacks if stop.taking else signal_tree
             return (stop.signal_at or 0, then) if is_announced else (stop.kill_at, _kill)
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
@@ -99,13 +99,16 @@ def stacks_taken(state: State, now_ms: int, event: StacksTaken) -> Result:
     """Report the stacks, and go on with the stop that waits for them. They may come when it has gone on."""
     if event.attempt != state.ran:
         return state, ()
-    effects: Effects = ()
-    if event.text:
-        state, effects = replace(state, stacks=wire.Stacks(event.attempt, event.text)), (Send(),)
+    state = replace(state, stacks=wire.Stacks(event.attempt, event.text))
     if state.stop is None or not state.stop.taking or state.stop.killed_at is not None:
-        return state, effects
-    state, more = _tell(state, now_ms)
-    return state, (*more, *effects)
+        return state, (Send(),)
+    state, effects = _tell(state, now_ms)
+    return state, (*effects, Send())
+
+
+def _without_stacks(state: State, now_ms: int) -> Result:
+    """The time for them is over."""
+    return stacks_taken(state, now_ms, StacksTaken(state.ran, ""))
 
 
 def _tell(state: State, now_ms: int) -> Result:
