@@ -30,9 +30,7 @@ def with_stacks(gang: Gang, status: Status) -> Status:
     for one in status.incidents[1:]:
         earlier.append(changed(one, stacks=None) if one.stacks is not None and left <= 0 else one)
         left -= one.stacks is not None
-    return changed(
-        status, incidents=(changed(last, stacks=Stacks(member=member, text=stacks.text)), *earlier)
-    )
+    return changed(status, incidents=(changed(last, stacks=Stacks(member=member, text=stacks.text)), *earlier))
 
 
 def innermost(stacks: Stacks) -> str:

@@ -21,7 +21,7 @@ import select
 import signal
 import time
 from functools import partial
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import processes
@@ -58,6 +58,8 @@ _STATES = {
 _TAKES_SIGNALS = frozenset("RS")
 _PYTHON = re.compile(r"python[0-9.]*t?|pypy[0-9.]*")
 _FRAME = re.compile(r'  File "(.*)", line (\S+) in (.*)')
+_MARK = "      ...\n"
+"""Where lines are left out."""
 _UNKNOWN = "  Python: unknown; let the script call gangclient.connect(), or add py-spy to the image\n"
 
 Section = Tuple[str, Tuple[str, ...]]
@@ -122,7 +124,7 @@ def _kernel(threads: Dict[int, Thread]) -> Iterator[str]:
     for (doing, frames), tasks in alike.items():
         others = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
         yield f"  thread {tasks[0]} ({threads[tasks[0]].name}){others}: {doing}\n"
-        yield from (f"      {frame}\n" for frame in frames[:_MOST_FRAMES])
+        yield from _lines(frames, "      ")
 
 
 def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
@@ -140,7 +142,7 @@ def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
     lines = []
     for (title, frames), count in alike.items():
         lines.append(f"  {title}{f', {count} times' if count > 1 else ''}:\n")
-        lines += [f"    {frame}\n" for frame in frames[:_MOST_FRAMES]]
+        lines += _lines(frames, "    ")
     return "".join(lines)
 
 
@@ -278,9 +280,13 @@ def _plain(text: str) -> str:
     return "".join(letter if letter == "\n" or " " <= letter <= "~" else "?" for letter in shown)
 
 
+def _lines(frames: Sequence[str], indent: str) -> Iterator[str]:
+    yield from (f"{indent}{frame}\n" for frame in frames[:_MOST_FRAMES])
+    yield from [_MARK] if len(frames) > _MOST_FRAMES else []
+
+
 def _cut(text: str, limit: int) -> str:
     """As many whole lines as fit, and a mark where some don't."""
     if len(text) <= limit:
         return text
-    mark = "    ...\n"
-    return text[: text.rfind("\n", 0, max(0, limit - len(mark))) + 1] + mark
+    return text[: text.rfind("\n", 0, max(0, limit - len(_MARK))) + 1] + _MARK

@@ -12,6 +12,8 @@ import pytest
 
 import gangclient
 from gangclient import _stacks
+from gangctl.api.incident import Stacks
+from gangctl.core.record.stacks import innermost
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import stacks
@@ -212,6 +214,8 @@ deeper(200)
     assert text.isascii()
     assert text.startswith(f"process {member.workers()[0]} (a?[2Jb?c)\n  Python:\n")
     assert "\n  thread " in text, "what the kernel tells has its share"
+    assert "\n      ...\n" in text, "and what is left out is marked"
+    assert innermost(Stacks(member="worker-0", text=text)) == text.splitlines()[2].strip()
 
 
 def test_py_spy_is_asked_where_the_script_offers_nothing(member: Member, py_spy: Path) -> None:

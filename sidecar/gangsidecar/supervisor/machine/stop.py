@@ -16,7 +16,6 @@ from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine.events import (
-    Effects,
     KillTree,
     Park,
     Quit,
