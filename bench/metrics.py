@@ -109,6 +109,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             stale=dict,
             status_write_failures=dict,
             watches=lambda: watches,
+            guard=dict,
             events=dict,
             spans=dict,
             brake=BrakeState,

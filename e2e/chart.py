@@ -36,6 +36,7 @@ FULL: dict[str, Any] = {
     "commonLabels": {"cost-center": "42", "app.kubernetes.io/name": "another"},
     "serviceAccount": {"name": "restarter", "annotations": {"a": "b"}},
     "audience": "example.org",
+    "deviceGuard": {"enabled": True},
     "kueue": {"enabled": True},
     "leaderElection": {"leaseDurationSeconds": 60, "renewDeadlineSeconds": 40, "retryPeriodSeconds": 5},
     "hub": {

@@ -61,6 +61,15 @@ def test_the_controller_has_rights_on_kueues_objects_only_if_it_is_to_use_them(h
     }
 
 
+def test_the_controller_may_evict_pods_only_with_the_device_guard(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"deviceGuard": {"enabled": True}, "watchNamespaces": ["inference"]}))
+    assert rights == {
+        EVERYWHERE: _listed(CLUSTER),
+        "inference": _listed(GANGS | {"/pods/eviction": "create"}),
+        NAMESPACE: _listed(OWN),
+    }
+
+
 def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_a_token(helm: Helm) -> None:
     rights = _rights(helm.rendered({"metrics": {"secure": False}}))
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"authorization.k8s.io/subjectaccessreviews create"}

@@ -71,6 +71,7 @@ def measured(job: GangJob) -> Metrics:
         stale=dict,
         status_write_failures=dict,
         watches=lambda: watches,
+        guard=dict,
         events=dict,
         spans=dict,
         brake=BrakeState,

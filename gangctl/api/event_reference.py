@@ -32,8 +32,9 @@ about ten seconds (a minute if the server does not answer), then drops the Event
 an Event, and neither do the Events of other namespaces. Events that a leader decided on just before it ended may be
 missing: the next leader continues from the status and does not repeat them.
 
-- `regarding` is the GangJob. `related` is the pod that the Event is about, if any: the pod of that incarnation. It may
-  already be gone; then it has no UID.
+- `regarding` is the GangJob, or the pod for `{Reason.DEVICE_GUARD_EVICTED}` and `{Reason.DEVICE_GUARD_REFUSED}`.
+  `related` is the pod that an Event of a gang is about, if any: the pod of that incarnation. It may already be gone;
+  then it has no UID.
 - `reason` and `type` are listed below. They are stable, so you can alert on them.
 - `action` is what the controller does.
 - `note` is the message. If it belongs to an incident, it ends with ` (trace ID)`, and the annotation

@@ -120,6 +120,14 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Check the node, and `gangctl restart` to leave it if the table of node signals says so.",
             is_warning=True,
         ),
+        Reason.DEVICE_GUARD_EVICTED: Told(
+            "EvictPod", "Check the device on the node that the note names. Its owner replaces the pod.", is_warning=True
+        ),
+        Reason.DEVICE_GUARD_REFUSED: Told(
+            "EvictPod",
+            "Check the PodDisruptionBudget or the other obstacle that the note names, or delete the pod yourself.",
+            is_warning=True,
+        ),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",
             "Make a step available and run `gangctl restart`, or choose with `--from-step` or `--from-beginning`.",

@@ -14,6 +14,9 @@ LABEL_ROLE: Final = "gangctl.io/role"
 LABEL_INDEX: Final = "gangctl.io/index"
 LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 
+LABEL_DEVICE_GUARD: Final = "gangctl.io/device-guard"
+"""On a pod that is no gang's: ``true`` if it is to be evicted when a device that it holds is unhealthy."""
+
 SIDECAR: Final = "gangctl"
 """In a pod: name of the sidecar's container."""
 

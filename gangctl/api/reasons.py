@@ -121,6 +121,11 @@ class Reason(StrEnum):
     """The worker's command has torchrun flags that override the environment and break restarts of the gang."""
     PRELOAD_FAILED = "PreloadFailed"
     """A template could not import a module that `start.preload.modules` names. Workers are forked without it."""
+    DEVICE_GUARD_EVICTED = "DeviceGuardEvicted"
+    """A pod that is no gang's held an unhealthy device, and the device guard evicted it."""
+    DEVICE_GUARD_REFUSED = "DeviceGuardRefused"
+    """A pod that is no gang's holds an unhealthy device, and its eviction is refused, for example by a
+    PodDisruptionBudget. The controller tries again, up to a minute apart."""
     CAUSE_CORRECTED = "CauseCorrected"
     """Stronger evidence arrived soon after a restart. The incident was corrected, and its charge refunded if it had
     been charged."""

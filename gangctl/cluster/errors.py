@@ -14,6 +14,10 @@ class Retryable(ClusterError):  # noqa: N818 - it names what the caller does nex
     """Seconds that the API server asks to wait before that."""
 
 
+class Held(Retryable):
+    """A PodDisruptionBudget allows no eviction of this pod now."""
+
+
 class Conflict(ClusterError):  # noqa: N818 - as above
     """Another process wrote first. The reads are fresh when this is raised: decide again."""
 

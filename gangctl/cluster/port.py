@@ -72,8 +72,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class GangIdentity:
-    """Which gang it is, as its metadata has it."""
+class Identity:
+    """Which gang or pod it is, as its metadata has it."""
 
     uid: str
     namespace: str
@@ -84,9 +84,17 @@ class GangIdentity:
 class UnreadableGang:
     """A gang that is stored, and that this release can't read."""
 
-    metadata: GangIdentity
+    metadata: Identity
     why: str
     """What is wrong with it, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPod:
+    """A pod that is no gang's."""
+
+    metadata: Identity
+    """UID, namespace and name of the pod."""
 
 
 class Cluster(Protocol):

@@ -27,6 +27,7 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.leases.election import BootClock, Election
 from gangctl.cluster.kube.leases.lease import KubeLease
 from gangctl.controller import file_descriptors, flags, metrics
+from gangctl.controller.device_guard import DeviceGuard
 from gangctl.controller.flags import Options
 from gangctl.controller.garbage import Garbage
 from gangctl.controller.health import Health
@@ -118,6 +119,7 @@ class Controller:
         self._hub = Hub(
             self._cluster.authenticate, lambda job: Directives(job).of, self._wake, self._wake_later, self._leader
         )
+        self._guard = DeviceGuard(self._cluster.guarded)
         self._garbage = Garbage(self._hub.connections)
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(
@@ -129,6 +131,7 @@ class Controller:
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.status_write_failures,
                 watches=lambda: self._cluster.watches,
+                guard=lambda: self._guard.counts,
                 events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
@@ -211,6 +214,8 @@ class Controller:
                 tasks.create_task(self._loop.run())
                 tasks.create_task(self._tracer.run())
                 tasks.create_task(self._hub.keep_alive())
+                if self._options.settings.device_guard:
+                    tasks.create_task(self._guard.run())
                 await asyncio.get_running_loop().create_future()
             finally:
                 # First of all: this process must not send directives any more.

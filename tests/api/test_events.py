@@ -22,6 +22,8 @@ STABLE = {
         "Braked",
         "BudgetExhausted",
         "DeadlineExceeded",
+        "DeviceGuardEvicted",
+        "DeviceGuardRefused",
         "FailedByRule",
         "GangRecreated",
         "GangsFailTogether",

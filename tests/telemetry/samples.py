@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.informers import WatchHealth
+from gangctl.controller.device_guard import RESULTS
 from gangctl.controller.refusals import RefusalLog
 from gangctl.controller.reports import StaleReason
 from gangctl.controller.shares import Owner
@@ -31,6 +32,7 @@ class FakeSources:
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
     brake: BrakeState | None = field(default_factory=BrakeState)
     unreadable: int | None = 0
+    guard: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
@@ -50,6 +52,7 @@ class FakeSources:
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
+                guard=lambda: self.guard,
                 events=lambda: self.events,
                 brake=lambda: self.brake,
                 unreadable=lambda: self.unreadable,

@@ -110,6 +110,12 @@ registry: nodes would take the image from a public one, where anyone might own t
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
   verbs: [get, create, deletecollection]
+{{- if .Values.deviceGuard.enabled }}
+# Of pods with the label gangctl.io/device-guard. An eviction respects PodDisruptionBudgets.
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+{{- end }}
 {{- if .Values.kueue.enabled }}
 # The Workload of a gang that waits in a queue.
 - apiGroups: [kueue.x-k8s.io]

@@ -17,7 +17,7 @@ from typing import Final, Self
 import aiohttp
 
 from gangctl import __version__
-from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
+from gangctl.cluster.errors import ClusterError, Conflict, Held, Retryable, Terminal
 from gangctl.cluster.kube import credentials
 from gangctl.cluster.kube.content import lines, read
 from gangctl.cluster.kube.credentials import Credentials
@@ -131,7 +131,8 @@ class Client:
             Expired: 410.
             TooLarge: the answer has more than ``most`` bytes.
             Unknown: the network failed or nothing came in time; what was asked may have been done.
-            Retryable: 429, 5xx, or the guard says no.
+            Held: 429, a disruption budget allows no eviction.
+            Retryable: another 429, 5xx, or the guard says no.
             Terminal: any other refusal, with the API server's own message.
         """
         headers = {} if body is None else {"Content-Type": content_type}
@@ -264,7 +265,7 @@ class Client:
 
 def status_error(status: int, body: bytes, request: str) -> ClusterError:
     """The error for a ``Status`` of the API server; ``request`` names the request, for people."""
-    reason, message = _reason_and_message(body)
+    reason, message, budget = _parts(body)
     message = message or f"HTTP status {status}"
     text = f"the API server refused {request}: {message}"
     match status, reason:
@@ -276,6 +277,8 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
             return Conflict(text)
         case 410, _:
             return ResourceExpired(text)
+        case 429, _ if budget:
+            return Held(f"{message} {budget}")
         case ((408 | 429), _):
             return Retryable(f"the API server wants a retry of {request}: {message}")
         case _ if status >= 500:  # noqa: PLR2004
@@ -284,15 +287,20 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
             return Rejected(text, message)
 
 
-def _reason_and_message(body: bytes) -> tuple[str, str]:
-    """Reason and message of a Status; of another body (a proxy's page) its beginning as the message."""
+def _parts(body: bytes) -> tuple[str, str, str]:
+    """Reason, message and disruption budget of a Status; of a proxy's page its beginning as the message."""
     try:
         parsed = json.loads(body)
     except ValueError:
-        return "", " ".join(body[:300].decode(errors="replace").split())
+        return "", " ".join(body[:300].decode(errors="replace").split()), ""
     if not isinstance(parsed, dict):
-        return "", ""
-    return str(parsed.get("reason") or ""), str(parsed.get("message") or "")
+        return "", "", ""
+    details = parsed.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = causes if isinstance(causes, list) else []
+    named = [one for one in found if isinstance(one, dict) and one.get("reason") == "DisruptionBudget"]
+    budget = str(named[0].get("message") or named[0]["reason"]) if named else ""
+    return str(parsed.get("reason") or ""), str(parsed.get("message") or ""), budget
 
 
 def _seconds(retry_after: str) -> float:

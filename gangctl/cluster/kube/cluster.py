@@ -23,12 +23,13 @@ from gangctl.cluster.kube.pod.builder import build
 from gangctl.cluster.kube.pod.contact import ContactUpdater
 from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
 from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
+from gangctl.cluster.kube.pod.guarded import GuardedPods
 from gangctl.cluster.kube.pod.pod_group import PodGroups
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
-from gangctl.cluster.port import GangIdentity, MemberIdentity, Refusal, UnreadableGang
+from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import NodeState, Pod
 from gangctl.core.lifecycle.plan import Event
@@ -68,6 +69,8 @@ class KubeCluster:
         self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod, settings.url)
         self._eligible_nodes = EligibleNodes()
         self._recorder = EventRecorder(client)
+        self.guarded = GuardedPods(client, settings.watch_namespaces, self._record_of_pod)
+        """The pods of the device guard; none are watched if it is off."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
 
     @property
@@ -83,7 +86,7 @@ class KubeCluster:
     @property
     def watches(self) -> tuple[WatchHealth, ...]:
         """How fresh each watch is."""
-        return self._informers.watches
+        return (*self._informers.watches, *((self.guarded.health,) if self._settings.device_guard else ()))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -137,7 +140,7 @@ class KubeCluster:
         stored = self._informers.stored(uid)
         if stored is None or not stored.unreadable:
             return None
-        return UnreadableGang(GangIdentity(uid, stored.namespace, stored.name), stored.unreadable)
+        return UnreadableGang(Identity(uid, stored.namespace, stored.name), stored.unreadable)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods that the gang owns."""
@@ -195,6 +198,8 @@ class KubeCluster:
             tasks.create_task(self._service_address.run())
             if self._settings.kueue:
                 tasks.create_task(self._queues.run())
+            if self._settings.device_guard:
+                tasks.create_task(self.guarded.run())
             tasks.create_task(self._contact_updater.run(self._ca, lambda: self._service_address.address))
 
     async def refresh(self) -> None:
@@ -243,6 +248,9 @@ class KubeCluster:
         """
         uid = next((one.uid for one in self._informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
         self._recorder.record(gang, event, uid)
+
+    def _record_of_pod(self, pod: PlainPod, event: Event) -> None:
+        self._recorder.record(pod, event, "")
 
     async def _dry_run(self, job: GangJob, role: str) -> str:
         return await self._pod_groups.dry_run(job) or await self._pod_writer.dry_run(job, role)

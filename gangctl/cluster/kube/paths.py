@@ -30,6 +30,11 @@ def pod(namespace: str, name: str) -> str:
     return f"{pods(namespace)}/{name}"
 
 
+def eviction(namespace: str, name: str) -> str:
+    """Where the eviction of a pod is requested."""
+    return f"{pod(namespace, name)}/eviction"
+
+
 def service(namespace: str, name: str) -> str:
     """One Service."""
     return f"{_in('/api/v1', namespace, 'services')}/{name}"

@@ -38,6 +38,8 @@ class KubeSettings:
     """Which conditions, taints and labels of nodes count, and what is done about each."""
     kueue: bool = False
     """Whether gangs that name a queue of Kueue wait for it."""
+    device_guard: bool = False
+    """Whether pods that are no gang's are evicted from unhealthy devices, if their label asks for it."""
     url: str
     """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``. It is told in a file, since another
     controller may take over the gang."""

@@ -52,6 +52,8 @@ class Sources:
     """By outcome."""
     events: Callable[[], Mapping[str, int]]
     """By outcome."""
+    guard: Callable[[], Mapping[str, int]]
+    """Requests of the device guard to evict a pod, by result."""
     brake: Callable[[], BrakeState | None]
     """The last count of all members; None while this process does not lead."""
     unreadable: Callable[[], int | None]
@@ -101,6 +103,12 @@ class SourceMetrics:
             sources.status_write_failures(),
         )
         yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
+        yield _counter(
+            "gangctl_device_guard_evictions",
+            "Requests of the device guard to evict a pod that is no gang's, by result.",
+            "result",
+            sources.guard(),
+        )
         yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         yield from _braking(sources.brake())
         unreadable = GaugeMetricFamily(

@@ -28,7 +28,7 @@ Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?"
-    r"(?P<status>/status)?"
+    r"(?P<below>/status|/eviction)?"
 )
 
 
@@ -70,6 +70,8 @@ class FakeApi:
     """Version, plural, type and object of each event."""
     forgotten: int = 0
     """History up to this version is lost."""
+    held: str = ""
+    """Why a disruption budget allows no eviction; empty = it allows each."""
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(101))
     _version: int = 100
     _told: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -167,7 +169,7 @@ class FakeApi:
         match = _PATH.fullmatch(request.path)
         assert match is not None, request.path
         plural, namespace, name = match["plural"], match["namespace"] or "", match["name"]
-        if request.method == "POST":
+        if request.method == "POST" and match["below"] != "/eviction":
             return await self._create(request, plural, namespace)
         if name is None and request.method == "DELETE":
             return await self._delete_collection(request, plural, namespace)
@@ -178,6 +180,8 @@ class FakeApi:
             return status(404, "NotFound", f'{plural} "{name}" not found')
         if request.method == "GET":
             return web.json_response(stored)
+        if match["below"] == "/eviction":
+            return await self._evict(request, stored)
         return await self._change(request, stored, (plural, namespace, name))
 
     async def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
@@ -248,6 +252,19 @@ class FakeApi:
         if "dryRun" in request.query:
             return web.json_response(value, status=201)
         return web.json_response(await self.put(plural, value), status=201)
+
+    async def _evict(self, request: web.Request, stored: Object) -> web.Response:
+        wanted, metadata = await request.json(), stored["metadata"]
+        if wanted["deleteOptions"]["preconditions"]["uid"] != metadata["uid"]:
+            return status(409, "Conflict", "Precondition failed: UID in precondition")
+        if self.held:
+            causes = [{"reason": "DisruptionBudget", "message": self.held}]
+            body = {"kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests"}
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            return web.json_response({**body, "message": message, "details": {"causes": causes}}, status=429)
+        ending = {**stored, "metadata": {**metadata, "deletionTimestamp": "2026-11-23T10:00:00Z"}}
+        await self.put("pods", ending)
+        return web.json_response({"kind": "Status", "status": "Success"}, status=201)
 
     async def _change(self, request: web.Request, stored: Object, key: tuple[str, str, str]) -> web.Response:
         wanted, metadata = await request.json(), stored["metadata"]

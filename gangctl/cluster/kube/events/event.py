@@ -1,4 +1,4 @@
-"""The Event object of events.k8s.io/v1 for one event of a gang. Pure.
+"""The Event object of events.k8s.io/v1 for one event of a gang, or of a pod that is no gang's. Pure.
 
 The rule: the object's name is a hash of its content (type, reason, note, pod), so recording the same event twice makes
 one object, whichever process records it and however many answers are lost. A note must never contain anything that
@@ -16,7 +16,7 @@ from gangctl.api.events import action
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.names import ANNOTATION_TRACE_ID
-from gangctl.cluster.port import UnreadableGang
+from gangctl.cluster.port import PlainPod, UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 
 REPORTING_CONTROLLER: Final = "gangctl.io/gangctl"
@@ -27,12 +27,18 @@ NOTE_BYTES: Final = 1024
 
 
 def event_object(
-    about: GangJob | UnreadableGang, event: Event, *, pod_uid: str, now: float, instance: str, left_out: int = 0
+    about: GangJob | UnreadableGang | PlainPod,
+    event: Event,
+    *,
+    pod_uid: str,
+    now: float,
+    instance: str,
+    left_out: int = 0,
 ) -> dict[str, Any]:
     """The Event as JSON values.
 
     Args:
-        about: The gang that the event is about.
+        about: The gang or pod that the event is about.
         event: What happened.
         pod_uid: UID of the pod that the event is about; empty if that pod is gone.
         now: Time of the event, in seconds since the epoch.
@@ -40,6 +46,7 @@ def event_object(
         left_out: Number of events with the same reason that were not sent before this one.
     """
     gang = about.metadata
+    version, kind = ("v1", "Pod") if isinstance(about, PlainPod) else (API_VERSION, KIND)
     related = _related(gang.namespace, event, pod_uid)
     trace = f" (trace {event.trace_id})" if event.trace_id else ""
     text = event.message.removesuffix(trace)
@@ -58,8 +65,8 @@ def event_object(
         "action": action(event.reason),
         "note": _note(text, more + trace),
         "regarding": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
+            "apiVersion": version,
+            "kind": kind,
             "name": gang.name,
             "namespace": gang.namespace,
             "uid": gang.uid,

@@ -27,7 +27,7 @@ from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NoAn
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.cluster.kube.events.queue import NamespaceQueues
 from gangctl.cluster.kube.events.spam_filter import EventSpamFilter
-from gangctl.cluster.port import UnreadableGang
+from gangctl.cluster.port import PlainPod, UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 
 log = logging.getLogger(__name__)
@@ -97,15 +97,15 @@ class EventRecorder:
         self._spam_filter = EventSpamFilter()
         self._left_out: Counter[tuple[str, str]] = Counter()
 
-    def record(self, gang: GangJob | UnreadableGang, event: Event, pod_uid: str) -> None:
+    def record(self, about: GangJob | UnreadableGang | PlainPod, event: Event, pod_uid: str) -> None:
         """Queue the event. ``pod_uid``: UID of the pod that it is about; empty if that pod is gone.
 
         Raises:
             Retryable: too many events wait.
         """
-        now, kind = time.time(), (gang.metadata.uid, event.reason)
-        left_out, log_fields = self._left_out[kind], _log_fields(gang, event)
-        body = event_object(gang, event, pod_uid=pod_uid, now=now, instance=self._instance, left_out=left_out)
+        now, kind = time.time(), (about.metadata.uid, event.reason)
+        left_out, log_fields = self._left_out[kind], _log_fields(about, event)
+        body = event_object(about, event, pod_uid=pod_uid, now=now, instance=self._instance, left_out=left_out)
         name = body["metadata"]["name"]
         cached = self._cache.get(name)
         if cached is not None:
@@ -116,12 +116,12 @@ class EventRecorder:
                 return
         if not self._spam_filter.allow(kind, time.monotonic()):
             if cached is None:  # A repeat is in the count that the next one sends.
-                self._leave_out(gang, event, kind)
+                self._leave_out(about, event, kind)
             return
         if cached is None:
             cached = _CachedEvent(body, log_fields, now)
         try:
-            self._queues.put(gang.metadata.namespace, cached)
+            self._queues.put(about.metadata.namespace, cached)
         except Retryable:
             self.counts.lost += 1
             raise
@@ -173,17 +173,20 @@ class EventRecorder:
             name = event.body["metadata"]["name"]
             if not (event.stored or event.queued) and self._cache.get(name) is event:
                 del self._cache[name]  # It was never stored, so the next occurrence is the first.
-            log.warning("an event of gang %s was lost: %s", event.log_fields["gang"], error, extra=event.log_fields)
+            about = event.log_fields.get("gang") or event.log_fields.get("pod")
+            what = "gang" if "gang" in event.log_fields else "pod"
+            log.warning("an event of %s %s was lost: %s", what, about, error, extra=event.log_fields)
 
-    def _leave_out(self, gang: GangJob | UnreadableGang, event: Event, kind: tuple[str, str]) -> None:
+    def _leave_out(self, about: GangJob | UnreadableGang | PlainPod, event: Event, kind: tuple[str, str]) -> None:
         self.counts.left_out += 1
         self._left_out[kind] += 1
         if len(self._left_out) > CACHED_EVENTS:
             del self._left_out[next(iter(self._left_out))]
         if self._left_out[kind] == 1:
             log.warning(
-                "gang %s: too many %s events at once; some are not sent. The status and this log have all of them",
-                gang.metadata.name,
+                "%s %s: too many %s events at once; some are not sent. The status and this log have all of them",
+                _what(about),
+                about.metadata.name,
                 event.reason,
             )
 
@@ -220,11 +223,15 @@ class EventRecorder:
         await self._send(event)
 
 
-def _log_fields(gang: GangJob | UnreadableGang, event: Event) -> dict[str, Any]:
-    """The fields of every log entry about a gang."""
-    fields: dict[str, Any] = {"namespace": gang.metadata.namespace, "gang": gang.metadata.name}
-    if isinstance(gang, GangJob):
-        fields["attempt"] = gang.status.attempt
+def _what(about: GangJob | UnreadableGang | PlainPod) -> str:
+    return "pod" if isinstance(about, PlainPod) else "gang"
+
+
+def _log_fields(about: GangJob | UnreadableGang | PlainPod, event: Event) -> dict[str, Any]:
+    """The fields of every log entry about a gang or pod."""
+    fields: dict[str, Any] = {"namespace": about.metadata.namespace, _what(about): about.metadata.name}
+    if isinstance(about, GangJob):
+        fields["attempt"] = about.status.attempt
     return fields | ({"traceID": event.trace_id} if event.trace_id else {})
 
 

@@ -46,7 +46,7 @@ class WatchHealth:
     """How fresh the objects of one kind are, in seconds."""
 
     kind: str
-    """gangjobs, pods or nodes."""
+    """gangjobs, pods, nodes, or guardedpods."""
     broken: float
     """For how long the watch has been broken; 0 while it works."""
     silent: float

@@ -32,6 +32,7 @@ from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
 from gangctl.cluster.kube.watch.schema import RawCondition, RawMetadata, RawNode, RawPod, RawPodStatus
 from gangctl.core.facts.text import listed
 from gangctl.core.facts.world import Device, Pod
+from gangctl.core.policy.device_guard import GuardedPod
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
@@ -81,6 +82,24 @@ class KubePod:
     def uid(self) -> str:
         """UID of the pod."""
         return self.pod.uid
+
+
+@dataclass(frozen=True, slots=True)
+class KubeGuardedPod:
+    """A pod that is no gang's, with the label of the device guard."""
+
+    pod: GuardedPod
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def uid(self) -> str:
+        """UID of the pod."""
+        return self.pod.uid
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod."""
+        return self.pod.namespace
 
 
 class Taint(NamedTuple):
@@ -177,6 +196,19 @@ def _pod(raw: RawPod) -> KubePod:
     )
 
 
+def _guarded_pod(raw: RawPod) -> KubeGuardedPod:
+    metadata = raw.metadata
+    pod = GuardedPod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        node=raw.spec.node_name,
+        devices=_devices(raw.status),
+        ending=metadata.deletion_timestamp is not None or containers.is_terminated(raw),
+    )
+    return KubeGuardedPod(pod, metadata.resource_version)
+
+
 def _contact(annotations: Mapping[str, str]) -> HubContact | None:
     if ANNOTATION_HUB_CA not in annotations:
         return None
@@ -249,6 +281,7 @@ def _too_deep(raw: dict[str, Any]) -> str:
 
 
 PODS: Final = Decoder(RawPod, _pod)
+GUARDED_PODS: Final = Decoder(RawPod, _guarded_pod)
 GANGS: Final = Decoder(dict[str, Any], _gang)
 
 

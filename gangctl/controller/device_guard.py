@@ -1,0 +1,145 @@
+"""The loop of the device guard: it asks :mod:`gangctl.core.policy.device_guard` whom to evict, and requests that.
+
+The rule: it runs beside the gangs' loop while this process leads, and one request at a time. Nothing is evicted while
+the watch is broken. A refusal is told once for each pod and fault, in an Event of the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol
+
+from gangctl.cluster import clock
+from gangctl.cluster.errors import ClusterError, Held, Retryable
+from gangctl.cluster.kube.client import NoAnswer
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle import guarding
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy import device_guard
+from gangctl.core.policy.device_guard import GuardedPod, Memory
+
+log = logging.getLogger(__name__)
+
+RESULTS: Final = ("evicted", "held", "gone", "failed")
+"""Of requests, for the metric."""
+BROKEN_SECONDS: Final = 1.0
+"""How often a broken watch is looked at."""
+
+
+class GuardedPods(Protocol):
+    """The guarded pods of a cluster."""
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at each change; the loop clears it."""
+
+    @property
+    def pods(self) -> tuple[GuardedPod, ...]:
+        """All of them."""
+
+    @property
+    def fresh(self) -> float | None:
+        """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+
+    async def evict(self, pod: GuardedPod) -> bool:
+        """Request the eviction of a pod; return whether it was there.
+
+        Raises:
+            ClusterError: it was refused.
+        """
+
+    def tell(self, pod: GuardedPod, event: Event) -> None:
+        """Record an Event of the pod.
+
+        Raises:
+            ClusterError: too many Events wait.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What became of one request."""
+
+    result: str
+    why: str = ""
+    """Why the pod was not evicted."""
+    after: float = 0.0
+    """Seconds that the API server asks to wait."""
+    is_known: bool = True
+    """Whether it is certain that the pod was not evicted."""
+
+
+class DeviceGuard:
+    """The device guard of one process."""
+
+    def __init__(self, cluster: GuardedPods) -> None:
+        self.counts = dict.fromkeys(RESULTS, 0)
+        """Requests by result, since the process began."""
+        self._cluster = cluster
+        self._waiting: dict[str, str] = {}
+
+    async def run(self) -> NoReturn:
+        """Guard for one term: until cancelled."""
+        memory = Memory(begun=clock.now())
+        while True:
+            self._cluster.changed.clear()
+            memory, seconds = await self._round(memory)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._cluster.changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _round(self, memory: Memory) -> tuple[Memory, float | None]:
+        """Evict whom to evict now; return what to remember, and the seconds until the next round."""
+        fresh = self._cluster.fresh
+        if fresh is None:
+            return memory, BROKEN_SECONDS
+        pods, now = self._cluster.pods, clock.now()
+        memory = device_guard.seen(memory, pods, now)
+        verdict = device_guard.decide(memory, pods, now, fresh)
+        for pod in pods:
+            why = verdict.waiting.get(pod.uid, "")
+            if why and self._waiting.get(pod.uid) != why:
+                log.info("pod %s/%s holds an unhealthy device and is not evicted yet: %s", pod.namespace, pod.name, why)
+        self._waiting = dict(verdict.waiting)
+        for pod, device in verdict.evict:
+            memory = await self._evict(memory, pod, device)
+        if verdict.evict:
+            return memory, 0.0
+        return memory, None if verdict.look_again_at is None else max(0.0, verdict.look_again_at - clock.now())
+
+    async def _evict(self, memory: Memory, pod: GuardedPod, device: Device) -> Memory:
+        answer = await self._answer(pod)
+        self.counts[answer.result] += 1
+        now = clock.now()
+        if answer.result == "evicted":
+            self._tell(pod, guarding.evicted(pod, device))
+            return device_guard.evicted(memory, pod, now)
+        if answer.why and answer.is_known:
+            self._tell(pod, guarding.refused(memory, pod, device, answer.why))
+        return device_guard.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
+
+    async def _answer(self, pod: GuardedPod) -> _Answer:
+        try:
+            return _Answer("evicted" if await self._cluster.evict(pod) else "gone")
+        except Held as error:
+            return _Answer("held", str(error), error.after)
+        except NoAnswer as error:
+            log.warning("pod %s/%s may not be evicted, so this is tried again: %s", pod.namespace, pod.name, error)
+            return _Answer("failed", str(error), is_known=False)
+        except Retryable as error:
+            return _Answer("failed", str(error), error.after)
+        except ClusterError as error:
+            return _Answer("failed", str(error))
+
+    def _tell(self, pod: GuardedPod, event: Event | None) -> None:
+        if event is None:
+            return
+        log.warning("pod %s/%s: %s", pod.namespace, pod.name, event.message)
+        try:
+            self._cluster.tell(pod, event)
+        except ClusterError as error:
+            log.warning("the Event of pod %s/%s is not sent: %s", pod.namespace, pod.name, error)

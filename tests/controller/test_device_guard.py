@@ -1,0 +1,160 @@
+"""The device guard in a whole controller on a fake API server, with shorter times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gangctl.core.policy import device_guard
+from tests.cluster.kube.fakeapi import FakeApi, serving, status
+from tests.cluster.kube.objects import pod as pod_of_a_gang
+from tests.controller.replicas import Replica, replica
+from tests.wait import until_async
+
+ON = ("--device-guard", "true")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_guard, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(device_guard, "WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(device_guard, "FIRST_WAIT_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving() as (found, _):
+        yield found
+
+
+def pod(name: str, uid: str = "", health: str = "Unhealthy", **labels: str) -> dict[str, Any]:
+    resources = [{"name": "example.com/gpu", "resources": [{"resourceID": "gpu-7", "health": health}]}]
+    running = {"name": "m", "state": {"running": {}}, "allocatedResourcesStatus": resources}
+    labels = {"gangctl.io/device-guard": "true", **{key.replace("_", "-"): value for key, value in labels.items()}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": uid or name, "labels": labels},
+        "spec": {"nodeName": "n1", "containers": [{"name": "m"}]},
+        "status": {"phase": "Running", "containerStatuses": [running]},
+    }
+
+
+def evictions(api: FakeApi) -> list[str]:
+    """The names of the pods whose eviction was requested."""
+    return [path.split("/")[-2] for method, path, _ in api.requests if method == "POST" and path.endswith("/eviction")]
+
+
+def notes(api: FakeApi) -> dict[str, list[str]]:
+    """The notes of Events by the name of the pod."""
+    found: dict[str, list[str]] = {}
+    for (plural, *_), one in api.objects.items():
+        if plural == "events" and one["regarding"]["kind"] == "Pod":
+            found.setdefault(one["regarding"]["name"], []).append(f"{one['reason']}: {one['note']}")
+    return found
+
+
+async def evicted_after(api: FakeApi, one: Replica, name: str) -> None:
+    await one.until_it_leads()
+    await until_async(f"{name} is evicted", lambda: name in evictions(api))
+
+
+async def test_a_guarded_pod_with_an_unhealthy_device_is_evicted_once_and_no_other_pod_is(api: FakeApi) -> None:
+    plain = pod("plain")
+    del plain["metadata"]["labels"]
+    member = pod_of_a_gang()
+    member["status"] = pod("x")["status"]
+    member["metadata"]["labels"]["gangctl.io/device-guard"] = "true"
+    for found in (plain, member, pod("healthy", health="Healthy"), pod("sick"), pod("later")):
+        await api.put("pods", found)
+    async with replica(api, "one", *ON) as one:
+        await evicted_after(api, one, "later")
+        await until_async("both Events are stored", lambda: notes(api).keys() == {"sick", "later"})
+        async with replica(api, "two", *ON) as two:
+            await two.until_ready()
+            one.ended.set()
+            await two.until_it_leads()
+            await api.put("pods", pod("last"))
+            await evicted_after(api, two, "last")
+    assert sorted(evictions(api)) == ["last", "later", "sick"]
+    (note,) = notes(api)["sick"]
+    assert note == (
+        "DeviceGuardEvicted: Device gpu-7 (example.com/gpu) on node n1 is unhealthy. The pod was evicted; its owner "
+        "replaces it."
+    )
+
+
+async def test_a_budget_that_holds_is_told_once_and_asked_again(api: FakeApi) -> None:
+    api.held = "The disruption budget inference needs 2 healthy pods and has 2 currently"
+    await api.put("pods", pod("sick"))
+    async with replica(api, "one", *ON) as one:
+        await one.until_it_leads()
+        await until_async("it is asked three times", lambda: len(evictions(api)) >= 3)
+        assert "deletionTimestamp" not in api.objects["pods", "default", "sick"]["metadata"]
+        api.held = ""
+        await until_async("it is evicted", lambda: len(notes(api).get("sick", [])) == 2)
+    held, evicted = notes(api)["sick"]
+    assert held.startswith("DeviceGuardRefused: ")
+    assert held.endswith(
+        "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget inference needs 2 "
+        "healthy pods and has 2 currently"
+    )
+    assert evicted.startswith("DeviceGuardEvicted: ")
+
+
+async def test_the_next_pod_of_the_same_name_is_never_evicted_for_the_last_one(api: FakeApi) -> None:
+    await api.put("pods", pod("server-0", uid="old"))
+    bodies: list[dict[str, Any]] = []
+
+    async def replaced_before(request: web.Request) -> web.StreamResponse | None:
+        """The pod is deleted and created anew just before the request arrives, which the watch can't have shown."""
+        if request.path.endswith("/eviction") and not bodies:
+            bodies.append(json.loads(await request.read()))
+            await api.remove("pods", "default", "server-0")
+            await api.put("pods", pod("server-0", uid="new", health="Healthy"))
+        return None
+
+    api.faults.append(replaced_before)
+    async with replica(api, "one", *ON) as one:
+        await evicted_after(api, one, "server-0")
+        await api.put("pods", pod("other"))
+        await evicted_after(api, one, "other")
+    assert bodies[0]["deleteOptions"]["preconditions"] == {"uid": "old"}
+    assert "deletionTimestamp" not in api.objects["pods", "default", "server-0"]["metadata"]
+    assert evictions(api) == ["server-0", "other"]
+    assert notes(api).keys() == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda: status(403, "Forbidden", "a webhook says no"), "a webhook says no"),
+        (lambda: status(500, "InternalError", "This pod has more than one PodDisruptionBudget"), "more than one"),
+        (lambda: web.Response(status=429, text="Too many requests, please try again later."), "Too many requests"),
+    ],
+)
+async def test_an_eviction_that_fails_is_told_with_the_reason_and_does_not_stop_others(
+    api: FakeApi, answer: Any, said: str
+) -> None:
+    async def refuse(request: web.Request) -> web.StreamResponse | None:
+        return answer() if request.path.endswith("/a/eviction") else None
+
+    api.faults.append(refuse)
+    for name in ("a", "b"):
+        await api.put("pods", pod(name))
+    async with replica(api, "one", *ON) as one:
+        await evicted_after(api, one, "b")
+        await until_async("it is told", lambda: notes(api).keys() == {"a", "b"})
+    (note,) = notes(api)["a"]
+    assert said in note
+
+
+async def test_without_the_flag_no_such_pod_is_even_listed(api: FakeApi) -> None:
+    await api.put("pods", pod("sick"))
+    async with replica(api, "one") as one:
+        await one.until_it_leads()
+    assert evictions(api) == []
+    assert not [query for _, _, query in api.requests if "device-guard" in query.get("labelSelector", "")]
