@@ -61,6 +61,7 @@ _FRAME = re.compile(r'  File "(.*)", line (\S+) in (.*)')
 _MARK = "      ...\n"
 """Where lines are left out."""
 _UNKNOWN = "  Python: unknown; let the script call gangclient.connect(), or add py-spy to the image\n"
+_UNABLE = "  Python: unknown; no thread of it can take a signal, and there is no py-spy that may look\n"
 
 Section = Tuple[str, Tuple[str, ...]]
 """A title, and frames, innermost first."""
@@ -135,7 +136,7 @@ def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
     if not sections and is_python:
         sections = _py_spy(pid, until_ms)
     if not sections:
-        return _UNKNOWN if is_python else ""
+        return (_UNKNOWN if is_able else _UNABLE) if is_python else ""
     alike: Dict[Section, int] = {}
     for section in sections:
         alike[section] = alike.get(section, 0) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -112,6 +113,25 @@ def test_a_process_that_is_stopped_is_told_as_such(member: Member) -> None:
     assert [end.signal for end in report.ends] == [15]
 
 
+def test_a_script_that_the_kernel_blocks_is_told_with_its_place_and_not_asked(member: Member) -> None:
+    spawns = """
+os.mkfifo(os.environ["DIR"] + "/fifo")
+open(os.environ["DIR"] + "/pids", "a").write(f"{os.getpid()}\\n")
+actions = [(os.POSIX_SPAWN_OPEN, 0, os.environ["DIR"] + "/fifo", os.O_RDONLY, 0)]
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions)  # It waits for its child, which waits for a writer.
+"""
+    member.start(*script(member, HUNG + spawns))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    (pid,) = member.workers()
+    wait_for(lambda: "D (disk sleep)" in Path(f"/proc/{pid}/status").read_text())
+    report = member.hold(2, stacks=True, grace_ms=1_000)
+    first, second = told(report).split("\nprocess ")
+    assert re.search(rf"\n  thread {pid} \(python.*\): blocked \(state D\)( in \w+)?", first)
+    assert "Python: unknown; no thread of it can take a signal" in first
+    assert ": sleeping" in second
+    assert [end.signal for end in report.ends] == [9]
+
+
 def test_a_script_that_is_stopped_is_not_asked(member: Member) -> None:
     member.start(*script(member, HUNG + "all_reduce()\n"))
     member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
@@ -121,6 +141,7 @@ def test_a_script_that_is_stopped_is_not_asked(member: Member) -> None:
     text = "".join(stacks.take(member.pid, set(), now_ms() + 1_000))
     assert f"  thread {pid} (python" in text
     assert "stopped by a signal" in text
+    assert "Python: unknown; no thread of it can take a signal" in text
     assert "ShdPnd:\t0000000000000000\n" in Path(f"/proc/{pid}/status").read_text(), "no signal waits for it"
 
 
