@@ -26,6 +26,8 @@ RESULTS: Final = ("evicted", "held", "gone", "failed")
 """Of requests, for the metric."""
 BROKEN_SECONDS: Final = 1.0
 """How often a broken watch is looked at."""
+GATHERING_SECONDS: Final = 0.5
+"""Changes that come within this time of each other cause one round."""
 
 
 class GuardedPods(Protocol):
@@ -90,7 +92,8 @@ class DeviceGuard:
                 async with asyncio.timeout(seconds):
                     await self._cluster.changed.wait()
             except TimeoutError:
-                pass
+                continue
+            await asyncio.sleep(GATHERING_SECONDS)
 
     async def _round(self, memory: Memory) -> tuple[Memory, float | None]:
         """Evict whom to evict now; return what to remember, and the seconds until the next round."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from gangctl.cluster import clock
+from gangctl.cluster.kube.client import NoAnswer
+from gangctl.controller import device_guard as controller_guard
+from gangctl.controller.device_guard import DeviceGuard
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy import device_guard
+from gangctl.core.policy.device_guard import GuardedPod
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.objects import pod as pod_of_a_gang
 from tests.controller.replicas import Replica, replica
@@ -96,6 +106,7 @@ async def test_a_budget_that_holds_is_told_once_and_asked_again(api: FakeApi) ->
         assert "deletionTimestamp" not in api.objects["pods", "default", "sick"]["metadata"]
         api.held = ""
         await until_async("it is evicted", lambda: len(notes(api).get("sick", [])) == 2)
+    assert not [one for (plural, *_), one in api.objects.items() if plural == "events" and "series" in one]
     held, evicted = notes(api)["sick"]
     assert held.startswith("DeviceGuardRefused: ")
     assert held.endswith(
@@ -158,3 +169,66 @@ async def test_without_the_flag_no_such_pod_is_even_listed(api: FakeApi) -> None
         await one.until_it_leads()
     assert evictions(api) == []
     assert not [query for _, _, query in api.requests if "device-guard" in query.get("labelSelector", "")]
+
+
+class Pods:
+    """Guarded pods with a watch that can break, and an API server that may not answer."""
+
+    def __init__(self, *names: str) -> None:
+        unhealthy = (Device("gpu", "gpu-7", "Unhealthy"),)
+        self.pods = tuple(GuardedPod(name, "default", name, "n1", unhealthy) for name in names)
+        self.changed = asyncio.Event()
+        self.is_broken = self.answers = False
+        self.looks = 0
+        self.requests: list[tuple[str, float]] = []
+        self.told: list[str] = []
+        self._began = clock.now()
+
+    @property
+    def fresh(self) -> float | None:
+        self.looks += 1
+        return None if self.is_broken else self._began
+
+    async def evict(self, pod: GuardedPod) -> bool:
+        self.requests.append((pod.uid, time.monotonic()))
+        if not self.answers:
+            raise NoAnswer("the API server did not answer")
+        return True
+
+    def tell(self, pod: GuardedPod, event: Event) -> None:
+        self.told.append(f"{pod.name} {event.reason}")
+
+
+@asynccontextmanager
+async def guarding(pods: Pods) -> AsyncIterator[DeviceGuard]:
+    guard = DeviceGuard(pods)
+    task = asyncio.create_task(guard.run())
+    try:
+        yield guard
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_nothing_is_evicted_while_the_watch_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_guard, "BROKEN_SECONDS", 0.1)
+    pods = Pods("a")
+    pods.is_broken = pods.answers = True
+    async with guarding(pods) as guard:
+        await until_async("it has looked for more than a window and a settled device", lambda: pods.looks >= 10)
+        assert pods.requests == []
+        pods.is_broken = False
+        await until_async("it is evicted", lambda: guard.counts["evicted"] == 1)
+    assert pods.told == ["a DeviceGuardEvicted"]
+
+
+async def test_an_eviction_that_got_no_answer_counts_for_the_rate_and_is_told_by_none() -> None:
+    pods = Pods("a", "b", "c")
+    async with guarding(pods) as guard:
+        await until_async("the third is asked for", lambda: "c" in dict(pods.requests))
+        pods.answers = True
+        await until_async("all are evicted", lambda: guard.counts["evicted"] == 3)
+    at = dict(reversed(pods.requests))
+    assert at["c"] - at["a"] >= 0.29, "a window later"
+    assert set(pods.told) == {f"{name} DeviceGuardEvicted" for name in "abc"}

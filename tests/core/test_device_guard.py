@@ -174,6 +174,33 @@ def test_a_node_loses_two_pods_a_minute_those_first_that_have_been_unhealthy_the
     assert world.gone == ["c", "a", "other", "b", "d"]
 
 
+def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_faults() -> None:
+    world = World(memory=Memory(START))
+    world.put(*(pod(name) for name in "abc"))
+    for name in "cba":
+        world.health(name, "Unhealthy")
+        world.wait(1)
+    world.wait(WINDOW_SECONDS)
+    assert world.gone == ["c", "b"]
+    assert {at for at, *_ in world.evictions} == {START + WINDOW_SECONDS}
+
+
+def test_pods_whose_evictions_get_no_answer_do_not_keep_others_waiting_without_end() -> None:
+    memory = Memory(START - WINDOW_SECONDS)
+    pods = tuple(pod(name, health="Unhealthy") for name in "abc")
+    memory = device_guard.seen(memory, pods, START)
+    asked: list[str] = []
+    now = START + SETTLE_SECONDS
+    for _ in range(2):
+        verdict = device_guard.decide(memory, pods, now, START)
+        for one, _ in verdict.evict:
+            asked.append(one.uid)
+            memory = device_guard.refused(memory, one, now, counts=True)
+        now += WINDOW_SECONDS
+        memory = device_guard.seen(memory, pods, now)
+    assert asked == ["a", "b", "c", "a"]
+
+
 def test_a_cluster_whose_devices_are_all_unhealthy_loses_ten_pods_a_minute() -> None:
     world = World()
     world.put(*(pod(f"p{number:03}", f"n{number}", "Unhealthy") for number in range(35)))

@@ -6,11 +6,11 @@
                   and  |evictions on the node of p in the last WINDOW_SECONDS| < NODE_EVICTIONS
                   and  |evictions in the last WINDOW_SECONDS| < CLUSTER_EVICTIONS
 
-``fresh``: since when the watch has shown every change; ``begun``: when this leader began to guard. Those that have been
-unhealthy the longest come first. What must not happen: a pod is evicted because its device flaps, because a device is
-Unknown (that is what the kubelet tells of a plugin that restarts), or twice; a plugin that calls all devices unhealthy,
-or a controller that crashes again and again, empties the cluster faster than the rates. A new leader doesn't know what
-the last one evicted, so it evicts nothing for one window.
+``fresh``: since when the watch has shown every change; ``begun``: when this leader began to guard. Those that were
+refused the least come first, then those that have been unhealthy the longest. What must not happen: a pod is evicted
+because its device flaps, because a device is Unknown (that is what the kubelet tells of a plugin that restarts), or
+twice; a plugin that calls all devices unhealthy, or a controller that crashes again and again, empties the cluster
+faster than the rates. A new leader doesn't know what the last one evicted, so it evicts nothing for one window.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Memory:
     """What one leader has seen and done. Times are in seconds on the clock of its term."""
 
     begun: float
-    since: Mapping[tuple[str, Device], float] = field(default_factory=dict)
-    """UID of a pod and its unhealthy device -> since when."""
+    since: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """UID of a pod, resource and name of its unhealthy device -> since when."""
     done: frozenset[str] = frozenset()
     """UIDs of pods that were evicted and may still be seen."""
     evictions: tuple[tuple[float, str], ...] = ()
@@ -84,8 +84,8 @@ class Verdict:
 def seen(memory: Memory, pods: Iterable[GuardedPod], now: float) -> Memory:
     """Remember since when devices have been unhealthy; forget pods, faults and evictions that are past."""
     known = tuple(pods)
-    sick = {(pod.uid, device) for pod in known for device in pod.devices if device.health == UNHEALTHY}
-    uids = {uid for uid, _ in sick}
+    sick = {_key(pod, one) for pod in known for one in pod.devices if one.health == UNHEALTHY}
+    uids = {uid for uid, *_ in sick}
     return replace(
         memory,
         since={one: memory.since.get(one, now) for one in sick},
@@ -154,14 +154,19 @@ def decide(memory: Memory, pods: Iterable[GuardedPod], now: float, fresh: float)
 
 
 def _sick(memory: Memory, pods: Iterable[GuardedPod]) -> list[tuple[float, GuardedPod, Device]]:
-    """The pods that may be evicted, with the device and since when it has been unhealthy: the longest first."""
+    """The pods that may be evicted in their order, with the device and since when it has been unhealthy."""
     found = []
+    times = {uid: one.times for uid, one in memory.refusals.items()}
     for pod in pods:
-        devices = [(memory.since[pod.uid, one], one) for one in pod.devices if one.health == UNHEALTHY]
+        devices = [(memory.since[_key(pod, one)], one) for one in pod.devices if one.health == UNHEALTHY]
         if devices and not pod.ending and pod.uid not in memory.done:
             since, device = min(devices, key=lambda one: (one[0], one[1].name))
             found.append((since, pod, device))
-    return sorted(found, key=lambda one: (one[0], one[1].uid))
+    return sorted(found, key=lambda one: (times.get(one[1].uid, 0), one[0], one[1].uid))
+
+
+def _key(pod: GuardedPod, device: Device) -> tuple[str, str, str]:
+    return pod.uid, device.resource, device.name
 
 
 def _freed(memory: Memory) -> float:
