@@ -47,7 +47,8 @@ def world_with_little_wrong(data: st.DataObject, job: GangJob) -> Observed:
     heard: list[Heard] = []
     for at, member in enumerate(gang.members):
         number = gang.incarnation(member)
-        pod = Pod(f"g-{member}-{number}", f"u{at}", member, number, "node-a", START, START, START)
+        node = "node-a" if at % 2 else "node-b"  # The drawn worlds have something to say of node-a.
+        pod = Pod(f"g-{member}-{number}", f"u{at}", member, number, node, START, START, START)
         one = Heard(Report(job.metadata.uid, member, number, pod.uid, "s", 1, job.status.attempt, phase), START)
         if member in strange:
             pod = almost(data, pod, strange[member], {"name", "uid", "member", "incarnation"})

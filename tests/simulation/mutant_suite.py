@@ -27,6 +27,7 @@ from tests.core import (
     test_brake,
     test_checkpoint_oracle,
     test_failed_starts,
+    test_node_signals,
     test_oracles,
     test_restart_backoff,
     test_stored_times,
@@ -52,6 +53,7 @@ from tests.simulation import (
     test_queues,
     test_regressions,
     test_request_regressions,
+    test_signal_regressions,
     test_silence_regressions,
     test_vanished_regressions,
 )
@@ -65,9 +67,11 @@ TESTS = {
     "regression": (
         test_bounds,
         test_stored_times,
+        test_node_signals,
         test_regressions,
         test_finished_regressions,
         test_hang_regressions,
+        test_signal_regressions,
         test_silence_regressions,
         test_vanished_regressions,
         test_disk_regressions,
