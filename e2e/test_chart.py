@@ -127,7 +127,9 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_SIDECAR_SECURITY_CONTEXT": "{}",
         "GANGCTL_SIDECAR_PULL_SECRETS": "",
         "GANGCTL_TLS_SECRET": "",
+        "GANGCTL_NODE_SIGNALS": "[]",
         "GANGCTL_KUEUE": "false",
+        "GANGCTL_DEVICE_GUARD": "false",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [

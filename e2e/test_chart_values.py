@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from e2e.chart import CHART, FULL, REPOSITORY, Helm, Object, helm_program
+from gangctl.cluster.kube.nodes.table import rows_with
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,8 @@ def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     assert json.loads(environment["GANGCTL_SIDECAR_SECURITY_CONTEXT"]) == {"runAsUser": 1000}
     assert environment["GANGCTL_SIDECAR_PULL_SECRETS"] == "one,two"
     assert environment["GANGCTL_TLS_SECRET"] == "from-cert-manager"
+    assert (environment["GANGCTL_DEVICE_GUARD"], environment["GANGCTL_KUEUE"]) == ("true", "true")
+    assert rows_with(json.loads(environment["GANGCTL_NODE_SIGNALS"]))[-1].name == "lamp"
     assert controller["args"][-1] == "--lease-duration=61"
     assert FULL["extraVolumes"][0] in spec["volumes"]
     assert FULL["extraVolumeMounts"][0] in controller["volumeMounts"]
@@ -112,6 +115,10 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
         ({"watchNamespaces": [""]}, "/watchNamespaces/0"),
         ({"extraArgs": ["-v"]}, "/extraArgs/0"),
+        ({"nodeSignals": None}, "'nodeSignals'"),
+        ({"nodeSignals": [{"name": "x", "taint": {"key": "a"}, "answer": "Run"}]}, "/nodeSignals/0/answer"),
+        ({"nodeSignals": [{"name": "x", "answer": "Note"}]}, "/nodeSignals/0"),
+        ({"nodeSignals": [{"name": "x", "label": {"key": "a"}, "answer": "Note"}]}, "/nodeSignals/0/label"),
         ({"hub": {"tls": {"secretName": "a b"}}}, "/hub/tls/secretName"),
         ({"networkPolicy": {"egress": True}}, "/networkPolicy/egress"),
         ({"fullnameOverride": "Gang"}, "/fullnameOverride"),
