@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import shutil
 import socket
@@ -234,11 +235,21 @@ def test_the_directory_and_the_ranks_send_others_away(tmp_path: Path) -> None:
         address = ranks[0].store.directory
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000, b"[1]\n", encoded({"gang": "other", "rank": 0})):
             for host, port in (address, ("127.0.0.1", ranks[1].store.port)):
-                with socket.create_connection((host, port), timeout=10) as connection:
-                    connection.sendall(garbage)
-                    connection.shutdown(socket.SHUT_WR)
-                    assert connection.recv(10) == b""
+                assert answer(host, port, garbage) == b""
         save(ranks, 2)
+
+
+def answer(host: str, port: int, sent: bytes) -> bytes:
+    """What comes back. A reset is no answer: it comes where the receiver hangs up before it has read everything."""
+    with socket.create_connection((host, port), timeout=10) as connection:
+        try:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            return connection.recv(10)
+        except OSError as error:
+            if error.errno in {errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN}:
+                return b""
+            raise
 
 
 def test_a_rank_that_never_connects_is_named_by_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
