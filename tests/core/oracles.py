@@ -12,7 +12,8 @@ from gangctl.api.gangjob import Action, GangJob, Windowed
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.evidence import STRENGTHS, VAGUE_REASONS, Strength
+from gangctl.core.facts.defaults import DEFAULTS, Strength
+from gangctl.core.facts.evidence import VAGUE_REASONS
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase
 
@@ -277,7 +278,7 @@ def _strength(cause: Cause) -> Strength:
         return Strength.CONTAINER
     if cause.reason not in {str(reason) for reason in Reason}:
         return Strength.END
-    return {str(reason): strength for reason, strength in STRENGTHS.items()}.get(cause.reason, Strength.REQUEST)
+    return {str(reason): row.strength for reason, row in DEFAULTS.items()}.get(cause.reason, Strength.REQUEST)
 
 
 def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, bool]:

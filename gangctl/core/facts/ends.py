@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import Fault, signal_name
+from gangctl.core.facts.evidence import Fault, code_text, signal_name
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.starts import NOT_EXECUTABLE
 from gangctl.core.facts.world import Pod
@@ -45,7 +45,7 @@ def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
 
 def _fault(pod: Pod, end: End, time: float, *, exact: bool = True) -> Fault:
     reason = Reason.EXIT_CODE
-    text = f"exit code {end.exit_code}"
+    text = "" if end.exit_code is None else code_text(end.exit_code)
     if end.oom:
         reason, text = Reason.OOM_KILLED, "killed because memory ran out"
     elif end.signal is not None:

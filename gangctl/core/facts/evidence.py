@@ -8,47 +8,17 @@ Among equals the earliest wins. A cause must not be stored as more than was seen
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final
 
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
+from gangctl.core.facts.defaults import DEFAULTS, Strength, default
 from gangsidecar.wire import Level
 
 TIE_SECONDS: Final = 0.05
 """Ends closer than this count as one moment: ages are exact, but the time that a report travelled is unknown."""
 
-
-class Strength(IntEnum):
-    """What outranks what as the cause of an incident."""
-
-    REQUEST = 1
-    END = 2
-    CONTAINER = 3
-    DISRUPTION = 4
-    NODE = 5
-    DEVICE = 6
-
-
-STRENGTHS: Final[dict[str, Strength]] = {
-    Reason.DEVICE_LOST: Strength.DEVICE,
-    Reason.NODE_LOST: Strength.NODE,
-    Reason.NODE_UNHEALTHY: Strength.NODE,
-    Reason.NODE_DRAINED: Strength.DISRUPTION,
-    Reason.EVICTED: Strength.DISRUPTION,
-    Reason.PREEMPTED: Strength.DISRUPTION,
-    Reason.DISRUPTED: Strength.DISRUPTION,
-    Reason.POD_DELETED: Strength.DISRUPTION,
-    Reason.POD_FAILED: Strength.CONTAINER,
-    Reason.CONTAINER_RESTARTED: Strength.CONTAINER,
-    Reason.EXIT_CODE: Strength.END,
-    Reason.EXIT_CODE_HIDDEN: Strength.END,
-    Reason.SIGNAL: Strength.END,
-    Reason.OOM_KILLED: Strength.END,
-    Reason.START_FAILED: Strength.END,
-}
-"""Anything else (a request, a hang, a missing restore point) is evidence of the weakest kind."""
 
 _NAMES: Final = {number: name for name, number in SIGNALS.items()}
 
@@ -62,7 +32,7 @@ DISRUPTION_REASONS: Final = {
 """Reasons of the pod condition DisruptionTarget (KEP-3329) -> ours."""
 
 
-VAGUE_REASONS: Final = frozenset({Reason.DISRUPTED, Reason.POD_DELETED, Reason.POD_FAILED, Reason.CONTAINER_RESTARTED})
+VAGUE_REASONS: Final = frozenset(reason for reason, row in DEFAULTS.items() if row.vague)
 """What the end of a pod or of a container looks like before the reason for it is known."""
 REPLACED_REASONS: Final = frozenset({Reason.POD_DELETED, Reason.POD_FAILED})
 """What happens to every pod that is replaced."""
@@ -130,9 +100,15 @@ def _at_once(member: str, time: float, found: tuple[Fault, ...]) -> tuple[Fault,
 def _strength(reason: str, *, is_process: bool) -> Strength:
     if reason == Reason.OOM_KILLED and not is_process:
         return Strength.CONTAINER  # The whole container, its supervisor with it.
-    return STRENGTHS.get(reason, Strength.REQUEST)
+    return default(reason).strength
 
 
 def signal_name(number: int) -> str:
     """SIGKILL for 9; SIG64 and the like where there is no name."""
     return _NAMES.get(number, f"SIG{number}")
+
+
+def code_text(code: int) -> str:
+    """An exit code in words: ``exit code 134 (128 + SIGABRT)``, as a shell ends after a child that a signal ended."""
+    name = _NAMES.get(code - 128)
+    return f"exit code {code} (128 + {name})" if name else f"exit code {code}"

@@ -16,13 +16,13 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
 from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
+from gangctl.core.facts.defaults import Strength
 from gangctl.core.facts.ends import faults_of_ends, says_why
 from gangctl.core.facts.evidence import (
     DISRUPTION_REASONS,
     REPLACED_REASONS,
     VAGUE_REASONS,
     Fault,
-    Strength,
 )
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, once

@@ -20,12 +20,13 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import nodes, silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
+from gangctl.core.facts.defaults import DEFAULTS
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.starts import told
 from gangctl.core.facts.world import NodeAnswer, Pod
 from gangsidecar.wire import Phase, Report
 
-NODE_EVIDENCE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_LOST, Reason.NODE_UNHEALTHY, Reason.STUCK})
+NODE_EVIDENCE: Final = frozenset(reason for reason, row in DEFAULTS.items() if row.against_node)
 """Evidence against the node itself."""
 GONE: Final = "its pod is gone from the cluster"
 

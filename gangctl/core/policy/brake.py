@@ -25,7 +25,8 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.defaults import Strength
+from gangctl.core.facts.evidence import strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import silent
 from gangctl.core.facts.world import Brake, Observed

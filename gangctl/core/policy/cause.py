@@ -17,7 +17,8 @@ from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.facts.containers import has_ended
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, signal_name, strength, tied, tied_to
+from gangctl.core.facts.defaults import Strength
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.text import counted

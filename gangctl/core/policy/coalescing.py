@@ -7,7 +7,8 @@ waits, nor does a restart by hand.
 from __future__ import annotations
 
 from gangctl.api.incident import Cause
-from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.defaults import Strength
+from gangctl.core.facts.evidence import strength
 from gangctl.core.facts.gang import Gang
 
 

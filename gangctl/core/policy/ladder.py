@@ -15,14 +15,14 @@ from typing import Final
 
 from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.defaults import Strength, default
+from gangctl.core.facts.evidence import strength
 from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.policy.budget import in_window
 
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
-POD_REASONS: Final = frozenset({Reason.STUCK, Reason.POD_FAILED})
 
 
 class Rung(IntEnum):
@@ -36,15 +36,13 @@ class Rung(IntEnum):
 
 def level(gang: Gang, cause: Cause) -> IncidentLevel:
     """How much is thrown away for this cause."""
-    asked = [cause.level]
-    if cause.reason == Reason.CONTAINER_RESTARTED:
-        asked.append(IncidentLevel.CONTAINER)
-    if strength(cause) >= Strength.DISRUPTION or cause.reason in POD_REASONS:
-        asked.append(IncidentLevel.POD)
+    asked, least = [cause.level], default(cause.reason).level
+    if cause.reason != Reason.RESTORE_POINT_MISSING:
+        asked.append(least)
     if cause.reason in gang.observed.brake.waves:
         return highest(*asked)
     if cause.reason == Reason.RESTORE_POINT_MISSING:
-        return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, IncidentLevel.POD)
+        return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, least)
     suspected = again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
     if suspected and not cause.alike:
         asked.append(IncidentLevel.POD)

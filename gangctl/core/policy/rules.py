@@ -7,25 +7,11 @@ must see all of a fault: 128+n matches a process that signal n ended, as users o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
+from gangctl.core.facts.defaults import default
 from gangctl.core.facts.evidence import Fault, signal_name
-
-UNCHARGED_REASONS: Final = frozenset(
-    {
-        Reason.EVICTED,
-        Reason.PREEMPTED,
-        Reason.DISRUPTED,
-        Reason.NODE_LOST,
-        Reason.NODE_UNHEALTHY,
-        Reason.NODE_DRAINED,
-        Reason.POD_DELETED,
-        Reason.RESTART_REQUESTED,
-    }
-)
-"""Disruptions and restarts by hand: they don't consume the budget though no rule says Ignore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +42,7 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
 
 def default_action(reason: str) -> Action:
     """What happens where no rule matches."""
-    return Action.IGNORE if reason in UNCHARGED_REASONS else Action.COUNT
+    return Action.COUNT if default(reason).charged else Action.IGNORE
 
 
 def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:

@@ -14,7 +14,8 @@ from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts.evidence import Fault, Strength, strength
+from gangctl.core.facts.defaults import Strength
+from gangctl.core.facts.evidence import Fault, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.ranks import assign
