@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,18 +11,16 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import member_name, parse_member_name
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import SIGNALS
+from gangctl.cli import evidence
 from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.failures import explained
+from gangctl.cli.failures.table import judge
 from gangctl.cli.manifests import load_manifest
-from gangctl.cli.output import as_json, print_out
+from gangctl.cli.output import as_json, as_yaml, print_out
 from gangctl.cli.text import clean
-from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.world import Observed
-from gangctl.core.policy.cause import judged
-from gangctl.core.policy.ladder import level
-from gangctl.core.policy.rules import Verdict, verdict
+from gangctl.core.facts.evidence import Fault
+from gangctl.core.policy.rules import Verdict
 
 _EPILOG: Final = """\
 examples:
@@ -32,6 +29,7 @@ examples:
   gangctl classify job.yaml --reason OOMKilled
   gangctl classify job.yaml --condition DisruptionTarget:PreemptionByScheduler
   gangctl classify job.yaml --device-health nvidia.com/gpu=Unhealthy -o json
+  gangctl classify --explain-defaults
 
 It classifies one fault in isolation. A running gang may do more: a repeated fault of the same member replaces its pod,
 an exhausted budget ends the gang, and a FailJob rule waits for stronger evidence (recovery.evidenceWindowSeconds).
@@ -54,7 +52,6 @@ _REASONS: Final = (
     Reason.CONTAINER_RESTARTED,
     Reason.STUCK,
 )
-_CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unknown))?(:(?P<reason>\S+))?")
 _SAID: Final = {
     Action.FAIL_JOB: "the gang fails",
     Action.IGNORE: "the gang recovers, the budget is not charged",
@@ -84,9 +81,9 @@ class _Answer:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="manifest of a GangJob; - reads stdin")
     parser.add_argument("--member", metavar="M", help="member at fault, such as worker-3 (default: one of each role)")
-    parser.add_argument("-o", "--output", choices=["json"], help="print JSON, for programs")
+    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print JSON or YAML, for programs")
     fault = parser.add_mutually_exclusive_group(required=True)
     fault.add_argument("--exit-code", metavar="N", type=exit_code, help="a worker process exits with N (0 to 255)")
     fault.add_argument(
@@ -99,15 +96,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"a fault with this reason: {', '.join(_REASONS)}",
     )
     fault.add_argument(
-        "--condition", metavar="TYPE[=STATUS][:REASON]", type=_condition, help="the pod has this condition"
+        "--condition", metavar="TYPE[=STATUS][:REASON]", type=evidence.condition, help="the pod has this condition"
     )
     fault.add_argument(
-        "--device-health", metavar="RESOURCE=HEALTH", type=_health, help="a device of the pod is Unhealthy or Unknown"
+        "--device-health",
+        metavar="RESOURCE=HEALTH",
+        type=evidence.device_health,
+        help="a device of the pod is Unhealthy or Unknown",
+    )
+    fault.add_argument(
+        "--explain-defaults",
+        action="store_true",
+        help="print what happens without rules, for each reason and for the failures that are known, with sources",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print which rule matches the fault."""
+    """Print which rule matches the fault, or the defaults."""
+    if arguments.explain_defaults:
+        _explain(arguments)
+        return ExitCode.OK
+    if arguments.file is None:
+        raise UserError("no manifest to classify the fault by; name a FILE, or use --explain-defaults")
     job = load_manifest(arguments.file)
     fault = _fault(arguments)
     members = [arguments.member] if arguments.member else [member_name(role.name, 0) for role in job.spec.roles]
@@ -115,8 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
         _check(job, member)
     harmless = fault.exit_code == 0 and not isinstance(job.spec.success_policy, NeverSucceeds)
     answers = [] if harmless else [_answer(job, replace(fault, member=member)) for member in members]
-    if arguments.output == "json":
-        print_out(as_json(_document(fault, answers)))
+    if arguments.output is not None:
+        _print_document(arguments.output, _document(fault, answers))
     elif harmless:
         print_out("no fault: with this successPolicy, exit code 0 is success")
     else:
@@ -124,9 +134,22 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _explain(arguments: argparse.Namespace) -> None:
+    if arguments.file is not None or arguments.member is not None:
+        raise UserError("--explain-defaults takes neither FILE nor --member: the defaults are the same for every gang")
+    if arguments.output is not None:
+        _print_document(arguments.output, explained.document())
+        return
+    for line in explained.text():
+        print_out(line)
+
+
+def _print_document(output: str, document: dict[str, Any]) -> None:
+    print_out(as_json(document) if output == "json" else as_yaml(document))
+
+
 def _answer(job: GangJob, fault: Fault) -> _Answer:
-    said = verdict(job.spec, fault)
-    return _Answer(fault.member, said, level(Gang(0.0, job, Observed()), judged(job.spec, fault)))
+    return _Answer(fault.member, *judge(job, fault))
 
 
 def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
@@ -182,35 +205,11 @@ def _check(job: GangJob, member: str) -> None:
 def _fault(arguments: argparse.Namespace) -> Fault:
     """The fault that the core would make of this evidence."""
     if arguments.exit_code is not None:
-        code = arguments.exit_code
-        return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=code, message=f"exit code {code}")
+        return evidence.of_exit_code(arguments.exit_code)
     if arguments.signal is not None:
-        name, number = arguments.signal
-        return Fault(Reason.SIGNAL, "", 0.0, signal=number, message=f"ended by {name}")
+        return evidence.of_signal(arguments.signal)
     if arguments.condition is not None:
-        kind, state, why = arguments.condition
-        reason = DISRUPTION_REASONS.get(why, Reason.DISRUPTED) if kind == "DisruptionTarget" else Reason.POD_FAILED
-        text = f"the pod has the condition {kind}={state}{f' ({why})' if why else ''}, which is {reason}"
-        return Fault(reason, "", 0.0, conditions=((kind, state, why),), message=text)
+        return evidence.of_condition(arguments.condition)
     if arguments.device_health is not None:
-        resource, health = arguments.device_health
-        text = f"a device of {resource} is {health}"
-        return Fault(Reason.DEVICE_LOST, "", 0.0, device="of the pod", resource=resource, health=health, message=text)
-    reason = Reason(arguments.reason)
-    # The kernel's OOM killer sends SIGKILL, so an exit code rule for 137 matches as well.
-    number = SIGNALS["SIGKILL"] if reason is Reason.OOM_KILLED else None
-    return Fault(reason, "", 0.0, signal=number, message=f"reason {reason}")
-
-
-def _condition(text: str) -> tuple[str, str, str]:
-    match = _CONDITION.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} instead of a condition such as DisruptionTarget=True")
-    return match["type"], match["status"] or "True", match["reason"] or ""
-
-
-def _health(text: str) -> tuple[str, str]:
-    resource, equals, health = text.rpartition("=")
-    if not resource or not equals or health not in {"Unhealthy", "Unknown"}:
-        raise argparse.ArgumentTypeError(f"{text!r} instead of RESOURCE=Unhealthy or RESOURCE=Unknown")
-    return resource, health
+        return evidence.of_device_health(arguments.device_health)
+    return evidence.of_reason(Reason(arguments.reason))
