@@ -8,7 +8,7 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
-.PHONY: help demo test lint docs wheels e2e e2e-queues e2e-frameworks e2e-up e2e-down bench simulate mutants generate scenarios clean
+.PHONY: help demo test lint docs wheels e2e e2e-queues e2e-frameworks e2e-versions e2e-up e2e-down bench simulate mutants generate scenarios clean
 
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,13 +60,16 @@ $(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
 	@touch $@
 
 e2e: $(VENV)/.e2e ## Tests on real Kubernetes (root; or any cluster: KUBECONFIG=...): make e2e E2E="-k name"
-	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --timeout 300 $(E2E)
+	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions --timeout 300 $(E2E)
 
 e2e-queues: $(VENV)/.e2e ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 300 $(E2E)
 
 e2e-frameworks: $(VENV)/.e2e ## The examples of frameworks with their real packages, above Debian's PyTorch
 	@$(BIN)/pytest e2e/frameworks --timeout 600 $(E2E)
+
+e2e-versions: $(VENV)/.e2e ## The same examples with the oldest and the newest packages, on this machine (10 GB, no root)
+	@$(BIN)/pytest e2e/versions --timeout 900 $(E2E)
 
 e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and for manual tests (see e2e/README.md)
 	@$(BIN)/python -m e2e.cluster --dir $(E2E_DIR) up

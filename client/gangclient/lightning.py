@@ -3,20 +3,17 @@
 What to write::
 
     gang = GangCallback()
-    checkpoints = ModelCheckpoint(
-        "/checkpoints", filename="step-{step}/state", auto_insert_metric_name=False, every_n_train_steps=100
-    )
+    checkpoints = ModelCheckpoint("/checkpoints", every_n_train_steps=100)
     Trainer(callbacks=[gang, checkpoints]).fit(model, ckpt_path=gang.ckpt_path)
 
-The tier has layout Pattern, pattern ``step-{step}`` and complete ``state.ckpt``. Importing this without Lightning, or
-with one that is too old, raises an ImportError. Outside of gangctl the callback does nothing.
+The tier has layout Lightning: it finds files with ``step=100`` in their names, as Lightning names them. Importing this
+without Lightning, or with one that is too old, raises an ImportError. Outside of gangctl the callback does nothing.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any, Optional
 
 from gangclient._client import Client, connect
@@ -40,13 +37,7 @@ class GangCallback(_Callback):  # type: ignore[misc]
     unplanned stop ends the process before the signal comes; a planned one is left to Lightning.
     """
 
-    def __init__(self, file: str = "state.ckpt") -> None:
-        """Find the restore point.
-
-        Args:
-            file: the checkpoint in the folder of a step.
-        """
-        self._file = file
+    def __init__(self) -> None:
         self._gang: Client = connect()
         self._began = 0.0
 
@@ -54,7 +45,7 @@ class GangCallback(_Callback):  # type: ignore[misc]
     def ckpt_path(self) -> Optional[str]:
         """What to give to ``Trainer.fit``: the step that all ranks agreed on. None: start from the beginning."""
         restore = self._gang.restore
-        return str(Path(restore.path, self._file)) if restore else None
+        return restore.path if restore else None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - Lightning passes them by name
         """Begin as the rank that Lightning has."""

@@ -20,7 +20,7 @@ from typing import Any, Dict, Optional
 from gangclient._client import Client, connect
 from gangclient._frameworks import api_tiers, framework
 
-OLDEST = "4.46"
+OLDEST = "4.48"  # Older ones can't load their own random states with PyTorch 2.6.
 _transformers = framework("gangclient.transformers", "transformers", "transformers", OLDEST)
 
 

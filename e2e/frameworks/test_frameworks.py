@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,12 +28,15 @@ CASES = {
     "accelerate": ("frameworks/accelerate", {}),
     "orbax": ("frameworks/orbax", {}),
 }
+LAYOUTS = {"lightning": "Lightning", "trainer": "HuggingFace"}
+SETTLED_SECONDS = 0.15
+"""By then both ranks have left a checkpoint of a tiny model, and the next is not begun."""
 
 
 def has_saved(folder: Path) -> bool:
-    """Whether a checkpoint of step KILL_AT or a newer one was begun."""
-    names = [path.name.rpartition("-")[2] for path in folder.iterdir() if path.is_dir()]  # Orbax has no "-"
-    return any(int(name) >= KILL_AT for name in names if name.isdecimal())
+    """Whether a checkpoint of step KILL_AT or a newer one was begun; of Orbax, the name is the number."""
+    steps = [re.fullmatch(r"(?:.*[-=])?([0-9]+)(?:\.ckpt)?", path.name) for path in folder.iterdir()]
+    return any(int(step[1]) >= KILL_AT for step in steps if step)
 
 
 @pytest.mark.usefixtures("frameworks")
@@ -56,6 +61,31 @@ def test_a_killed_rank_changes_nothing_of_the_result(
     with capsys.disabled():
         phases = ", ".join(f"{name} {value} ms" for name, value in incident["milliseconds"].items())
         print(f"\n  {case}: restored step {restored}, {incident['lostSteps']} steps lost, {phases} ", end="")
+
+
+@pytest.mark.usefixtures("frameworks")
+@pytest.mark.parametrize("framework", LAYOUTS)
+def test_a_script_that_knows_nothing_of_gangctl_goes_on_from_its_last_checkpoint(
+    framework: str, submit: Submit, shared_dir: Path
+) -> None:
+    script = Path(__file__).with_name(f"plain_{framework}.py")
+    source = {"type": "Directory", "directory": "/checkpoints", "layout": LAYOUTS[framework]}
+    gangs: dict[str, Gang] = {}
+    for name in (f"{framework}-left", f"{framework}-killed"):
+        made = document(name, f"frameworks/{framework}", {"STEPS": str(STEPS)}, shared_dir / name, script)
+        made["spec"]["checkpoint"]["tiers"][0]["source"] = source
+        gangs[name] = submit(made)
+    left, killed = gangs.values()
+    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, shared_dir / killed.name), 300, every=0.01)
+    time.sleep(SETTLED_SECONDS)
+    process_faults.kill(process_faults.worker(killed.uids()["worker-1"]))
+    restored = killed.runs(2, 120)["restorePoint"]["step"]
+    assert KILL_AT <= restored < STEPS
+    for gang in gangs.values():
+        gang.ends("Succeeded", 400)
+    assert (left.status["attempt"], killed.status["attempt"]) == (1, 2)
+    results = [json.loads((shared_dir / name / "result.json").read_text()) for name in gangs]
+    assert results[0] == results[1]
 
 
 @pytest.mark.usefixtures("frameworks")

@@ -39,9 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, gang = Model(), GangCallback()
-    checkpoints = ModelCheckpoint(
-        DIRECTORY, filename="step-{step}/state", auto_insert_metric_name=False, every_n_train_steps=10, save_top_k=-1
-    )
+    checkpoints = ModelCheckpoint(DIRECTORY, every_n_train_steps=10, save_top_k=-1)
     trainer = Trainer(
         accelerator="cpu",
         strategy="ddp",

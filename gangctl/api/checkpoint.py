@@ -10,14 +10,14 @@ from gangctl.api.model import Constraint, Model, TierName
 
 
 class DirectorySource(Model):
-    """gangctl lists a directory: each step is a subdirectory, and the layout tells which steps are complete."""
+    """gangctl lists a directory: each step is a subdirectory or a file, and the layout tells which are complete."""
 
     constraints = (
         Constraint(
-            "layout Pattern needs pattern (such as step-{step}) and complete (the file that marks a step complete)",
-            lambda source: source.layout != "Pattern" or bool(source.pattern and source.complete),
-            "self.layout != 'Pattern' || (has(self.pattern) && has(self.complete))",
-            ("layout", "pattern", "complete"),
+            "layout Pattern needs pattern, such as step-{step} with complete: DONE, or model-{step}.pt for files",
+            lambda source: source.layout != "Pattern" or bool(source.pattern),
+            "self.layout != 'Pattern' || has(self.pattern)",
+            ("layout", "pattern"),
         ),
         Constraint(
             "pattern and complete belong to layout Pattern; the other layouts define their own",
@@ -30,14 +30,15 @@ class DirectorySource(Model):
     type: Literal["Directory"]
     directory: Annotated[str, Field(min_length=1, max_length=1024)]
     """Path of the directory that holds the steps, as seen by the worker container."""
-    layout: Literal["TorchDCP", "HuggingFace", "Megatron", "Orbax", "Pattern"]
+    layout: Literal["TorchDCP", "HuggingFace", "Lightning", "Megatron", "Orbax", "Pattern"]
     """How steps are named and marked complete. Select the library that writes the checkpoints, or Pattern."""
     pattern: Annotated[str, Field(pattern=r"^[^/{}]*\{step\}[^/{}]*$", max_length=255)] | None = None
-    """Name of a step's subdirectory, with {step} in place of the number, such as step-{step}. Only with layout
-    Pattern."""
+    """Name of a step's subdirectory or file, with {step} in place of the number, such as step-{step}. A * is any text.
+    Only with layout Pattern."""
     complete: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """Name of the file whose presence in a step's subdirectory marks the step complete, such as DONE. The framework
-    must write it last. Only with layout Pattern."""
+    must write it last. Not set: each step is a file, which the framework must write under another name and rename. Only
+    with layout Pattern."""
 
 
 class ApiSource(Model):

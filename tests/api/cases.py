@@ -41,6 +41,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a rule with both": with_rules({"action": "Count", "onExitCodes": _CODES, "onPodConditions": [{"type": "X"}]}),
     "a hold with its timeout": manifest(recovery={"onExhausted": "Hold", "holdTimeoutSeconds": 1}),
     "a layout of one's own": _directory(layout="Pattern", pattern="step-{step}", complete="DONE"),
+    "a layout of files": _directory(layout="Pattern", pattern="model-*-{step}.pt"),
     "a member tier": _tier(scope="Member"),
     "a tier in the memory of peers": _tier(scope="Peers"),
     "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
@@ -179,14 +180,6 @@ BAD = (
         "needs pattern",
         Check.CEL,
         "needs pattern",
-    ),
-    Bad(
-        "a layout of one's own without a marker",
-        _directory(layout="Pattern", pattern="{step}"),
-        "spec.checkpoint.tiers[0].source.layout",
-        "and complete",
-        Check.CEL,
-        "and complete",
     ),
     Bad(
         "a pattern for a known layout",

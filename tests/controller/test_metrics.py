@@ -166,6 +166,7 @@ async def test_metrics_have_the_format_that_the_request_accepts() -> None:
 
 
 async def test_scrapes_in_quick_succession_get_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "KEPT_SECONDS", 3600.0)
     sources = FakeSources()
     shown = Exposition(sources.metrics().registry)
     first = await shown.text("")

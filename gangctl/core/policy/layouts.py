@@ -1,4 +1,4 @@
-"""Checkpoint layouts: how frameworks name a step's folder, and which file in it they write last."""
+"""Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ LAYOUTS: Final = {
     # Orbax, checkpoint/_src/path/atomicity.py: a step is written to N.orbax-checkpoint-tmp, _CHECKPOINT_METADATA gets
     # its commit time, and the folder is renamed to N.
     "Orbax": ("{step}", "_CHECKPOINT_METADATA"),
+    # Lightning, callbacks/model_checkpoint.py: "{epoch}-{step}.ckpt" unless the script says more, and "-v1" where the
+    # name is taken. lightning/fabric/utilities/cloud_io.py: _atomic_save() writes elsewhere and moves the file.
+    "Lightning": ("*step={step}*.ckpt", ""),
 }
-"""Layout -> (the folder's name with ``{step}``, the file that marks it complete)."""
+"""Layout -> (the name of a step with ``{step}``, the file that marks its folder complete; empty = a step is a file)."""
 
 
 def folder_rule(source: DirectorySource) -> tuple[str, str]:
-    """The folder's name with ``{step}``, and the file that marks it complete (empty = the folder itself)."""
+    """The name with ``{step}``, and the file that marks a folder complete (empty = a step is a file)."""
     if source.layout == "Pattern":
         return source.pattern or "{step}", source.complete or ""
     return LAYOUTS[source.layout]

@@ -1,8 +1,9 @@
 """Find the complete checkpoint steps in a directory, or one of them, without any state.
 
 A step is a folder whose name matches a pattern with ``{step}``. It is complete when the file that its framework writes
-last is in it; a step that was begun and not completed must never be listed. The file system may block for any time, so
-the supervisor runs this in a child process with a deadline.
+last is in it; a step that was begun and not completed must never be listed. Where no such file is named, a step is a
+file, which its framework must write elsewhere and rename. The file system may block for any time, so the supervisor
+runs this in a child process with a deadline.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ..
 def _scan(tier: Tier, limit: int) -> List[Found]:
     pattern = _compiled(tier.pattern)
     matches = (pattern.fullmatch(name) for name in os.listdir(tier.directory))
-    steps = sorted(((int(match.group(1)), match.group(0)) for match in matches if match), reverse=True)
+    names = ((int(match.group(1)), len(match.group(0)), match.group(0)) for match in matches if match)
     root = os.path.realpath(tier.directory)
     found: List[Found] = []
-    for step, name in steps:
+    for step, _, name in sorted(names, reverse=True):
         if len(found) == limit:
             break
         if found and found[-1].step == step:
-            continue  # the same number with other leading zeros: one of them is enough
+            continue  # A step that is written again gets a longer name from Lightning, such as step=7-v1.ckpt.
         path = os.path.join(tier.directory, name)
         marker = _marker(path, tier.complete) if _inside(root, path) else ""
         if marker:
@@ -69,10 +70,13 @@ def _scan(tier: Tier, limit: int) -> List[Found]:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     if pattern.count("{step}") != 1 or "/" in pattern:
-        raise ValueError(f"pattern {pattern!r}: expected a folder's name with {{step}} once")
-    before, after = pattern.split("{step}")
+        raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
+    # A * is any text, of which no digit belongs to the number beside it.
+    before, after = (re.escape(text).replace(r"\*", ".*") for text in pattern.split("{step}"))
+    before += "(?<![0-9])" if before.endswith("*") else ""
+    after = f"(?![0-9]){after}" if after.startswith(".*") else after
     # 18 digits are below 2**63, which is what a message can carry.
-    return re.compile(f"{re.escape(before)}([0-9]{{1,18}}){re.escape(after)}")
+    return re.compile(f"{before}([0-9]{{1,18}}){after}")
 
 
 def _inside(root: str, path: str) -> bool:
@@ -86,5 +90,4 @@ def _marker(path: str, complete: str) -> str:
         found = os.stat(os.path.join(path, complete) if complete else path)
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    wanted = stat.S_ISREG if complete else stat.S_ISDIR
-    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}" if wanted(found.st_mode) else ""
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}" if stat.S_ISREG(found.st_mode) else ""

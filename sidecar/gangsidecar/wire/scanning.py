@@ -13,9 +13,9 @@ class Tier:
     name: str
     directory: str
     pattern: str
-    """Name of a step's folder, with ``{step}``."""
+    """Name of a step's folder, or of its file, with ``{step}``; a * is any text."""
     complete: str = ""
-    """The file in it that marks it complete; empty = the folder itself does."""
+    """The file in the folder that marks it complete; empty = a step is a file, and complete when it is there."""
 
 
 MAX_FOUND = 64

@@ -19,6 +19,7 @@ NAMES = {
     "HuggingFace": "checkpoint-{}",
     "Megatron": "iter_{:07d}",
     "Orbax": "{}",
+    "Lightning": "epoch=0-step={}.ckpt",
 }
 
 
@@ -40,7 +41,7 @@ def steps(*tiers: Tier, limit: int = MAX_FOUND) -> list[int]:
     return [one.step for one in found]
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", sorted(LAYOUTS.keys() - {"Lightning"}))
 def test_a_scan_finds_a_layouts_complete_steps_and_no_torn_one(name: str, tmp_path: Path) -> None:
     pattern, complete = LAYOUTS[name]
     for step in (90, 100):
@@ -79,14 +80,39 @@ def test_the_marker_of_a_complete_step_must_be_a_file(tmp_path: Path) -> None:
     assert steps(tier(tmp_path)) == []
 
 
-def test_without_a_marker_the_folder_itself_is_complete(tmp_path: Path) -> None:
-    write(tmp_path, "step-1")
-    assert steps(tier(tmp_path, complete="")) == [1]
+def test_without_a_marker_a_step_is_a_file(tmp_path: Path) -> None:
+    write(tmp_path, "step-1", "DONE")
+    (tmp_path / "step-2").touch()
+    assert steps(tier(tmp_path, complete="")) == [2]
+
+
+def test_a_star_is_any_text_and_the_number_is_whole(tmp_path: Path) -> None:
+    for name in ("model-120.pt", "old 7-9.pt", "x-3.pt.tmp", f"big-{'1' * 19}.pt", "a5.pt"):
+        (tmp_path / name).touch()
+    assert steps(tier(tmp_path, "*-{step}.pt", "")) == [120, 9]
+    assert steps(tier(tmp_path, "*{step}*.pt", "")) == [120, 9, 5]
+
+
+def test_the_files_of_lightning_are_steps(tmp_path: Path) -> None:
+    names = (
+        "epoch=0-step=90.ckpt",
+        "best-epoch=00-val_loss=0.25-step=100.ckpt",
+        "step=110.ckpt",
+        "last.ckpt",
+        "7.ckpt",
+    )
+    for name in (*names, "hparams.yaml"):
+        (tmp_path / name).touch()
+    write(tmp_path, "epoch=1-step=120.ckpt", "meta.pt")  # of all ranks' shards
+    assert steps(tier(tmp_path, *LAYOUTS["Lightning"])) == [110, 100, 90]
+    (tmp_path / "step=110-v1.ckpt").touch()
+    (first, *_), _ = scan([tier(tmp_path, *LAYOUTS["Lightning"])])
+    assert first.path == str(tmp_path / "step=110-v1.ckpt")
 
 
 def test_the_same_number_with_other_zeros_is_one_step(tmp_path: Path) -> None:
-    write(tmp_path, "step-7")
-    write(tmp_path, "step-0007", "DONE")
+    write(tmp_path, "step-7", "DONE")
+    write(tmp_path, "step-0007")
     assert steps(tier(tmp_path)) == [7]
 
 
