@@ -22,9 +22,11 @@ def test_the_api_server_accepts_what_convert_makes(
     case: Path, kubectl: Any, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if main(["convert", *words(case)]) == 0:
-        made = yaml.safe_load(capsys.readouterr().out)
-        made["metadata"]["namespace"] = namespace
-        kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(made))
+        made = [one for one in yaml.safe_load_all(capsys.readouterr().out) if one["kind"] == "GangJob"]
+        assert made
+        for one in made:
+            one["metadata"]["namespace"] = namespace
+            kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(one))
 
 
 def test_a_job_that_was_converted_runs(
@@ -46,6 +48,4 @@ def test_a_job_that_was_converted_runs(
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     assert main(["convert", str(tmp_path / "job.yaml")]) == 0
     submit(yaml.safe_load(capsys.readouterr().out)).ends("Succeeded", 60)
-    assert [(shared_dir / str(rank)).read_text().split() for rank in range(3)] == [
-        [str(n), str(n), "3"] for n in range(3)
-    ]
+    assert [(shared_dir / str(rank)).read_text().split() for rank in range(3)] == [["0", "3"], ["1", "3"], ["2", "3"]]

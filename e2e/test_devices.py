@@ -1,0 +1,135 @@
+"""Devices that fail under a gang: one costs one pod, a flap costs little, and the next device may be bad as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster.device_plugin import Devices, devices
+from e2e.cluster.lab import Lab
+from e2e.clusters import Cluster
+from e2e.gangs import Gang, sleepers
+from tests.wait import until
+
+Submit = Callable[[dict[str, Any]], Gang]
+RESOURCE = "example.com/accelerator"
+EACH = 3
+"""Devices of each of the two nodes."""
+
+
+@pytest.fixture
+def plugged(lab: Lab, cluster: Cluster) -> Iterator[dict[str, Devices]]:
+    """Both nodes with their devices: the name of each, and where to set its health."""
+    with ExitStack() as stack:
+        found: dict[str, Devices] = {}
+        for number in (1, 2):
+            names = [f"accelerator-{number}-{at}" for at in range(EACH)]
+            found |= dict.fromkeys(names, stack.enter_context(devices(lab.node(number), RESOURCE, names)))
+            path = rf"{{.status.allocatable.{RESOURCE.replace('.', chr(92) + '.')}}}"
+            cluster.kubectl("wait", f"--for=jsonpath={path}={EACH}", f"node/node-{number}", "--timeout=60s")
+        yield found
+
+
+def gang_of(name: str, directory: Path, replicas: int, **role: Any) -> dict[str, Any]:
+    """Workers with a device each."""
+    document = sleepers(name, replicas=replicas, directory=str(directory), steps=True)
+    document["spec"]["roles"][0] |= role
+    container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {RESOURCE: 1}}
+    return document
+
+
+def device(gang: Gang, member: str) -> str:
+    """The device of a member."""
+    pod = gang.pods()[member]["metadata"]["name"]
+    return gang.kubectl("exec", pod, "-c", "main", "-n", gang.namespace, "--", "printenv", "FAKE_DEVICES").strip()
+
+
+def running(gang: Gang) -> int:
+    """Number of its pods that run."""
+    return sum(pod["status"].get("phase") == "Running" for pod in gang.pods().values())
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_device_that_fails_costs_one_pod(
+    spares: int, plugged: dict[str, Devices], submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gang = submit(gang_of("sick", shared_dir, 3, spares=spares))
+    gang.runs(1)
+    until("all pods run, spares too", lambda: running(gang) == 3 + spares, 60)
+    before, broken = gang.uids(), device(gang, "worker-1")
+    began = time.monotonic()
+    plugged[broken].mark(broken, healthy=False)
+    status = gang.runs(2, 120)
+    seconds = time.monotonic() - began
+    cause = status["incidents"][0]["cause"]
+    assert (cause["reason"], cause["member"], cause["device"]) == ("DeviceLost", "worker-1", broken)
+    until("worker-1 has a new pod", lambda: gang.uids().get("worker-1") not in {None, before["worker-1"]}, 60)
+    after = gang.uids()
+    assert {name for name in before if after.get(name) != before[name]} == {"worker-1"}
+    with capsys.disabled():
+        print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")
+
+
+def test_a_device_that_flaps_costs_one_restart_at_most(
+    plugged: dict[str, Devices], submit: Submit, shared_dir: Path
+) -> None:
+    gang = submit(gang_of("flaps", shared_dir, 2))
+    gang.runs(1)
+    flapping = device(gang, "worker-1")
+    for _ in range(5):
+        for healthy in (False, True):
+            plugged[flapping].mark(flapping, healthy=healthy)
+            time.sleep(0.1)  # what the world does, not what the test waits for
+    status = gang.runs(gang.status["attempt"], 60)
+    assert status["attempt"] <= 2
+    assert {one["cause"]["member"] for one in status.get("incidents", [])} <= {"worker-1"}
+
+
+def test_a_device_that_is_bad_on_the_replacement_too_is_left_as_well(
+    plugged: dict[str, Devices], submit: Submit, shared_dir: Path
+) -> None:
+    gang = submit(gang_of("twice", shared_dir, 2))
+    gang.runs(1)
+    seen = {device(gang, "worker-0")}
+    for attempt in (2, 3):
+        broken = device(gang, "worker-1")
+        assert broken not in seen
+        seen.add(broken)
+        plugged[broken].mark(broken, healthy=False)
+        status = gang.runs(attempt, 120)
+        assert status["incidents"][0]["cause"]["device"] == broken
+    assert device(gang, "worker-1") not in seen
+    assert gang.pods()["worker-0"]["metadata"]["name"].endswith("-0"), "it kept its pod"
+
+
+def test_a_node_whose_devices_all_fail_is_left_by_two_gangs_with_one_restart_each(
+    plugged: dict[str, Devices], submit: Submit, shared_dir: Path
+) -> None:
+    gangs = []
+    for name in ("first", "second"):
+        (shared_dir / name).mkdir()
+        (shared_dir / name).chmod(0o777)
+        document = gang_of(name, shared_dir / name, 2)
+        document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+        gangs.append(submit(document))
+    for gang in gangs:
+        gang.runs(1)
+    node = gangs[0].pods()["worker-1"]["spec"]["nodeName"]
+    hit = {
+        gang.name: {member for member, pod in gang.pods().items() if pod["spec"]["nodeName"] == node} for gang in gangs
+    }
+    assert all(hit.values()), "each gang has a member on both nodes"
+    number = node.removeprefix("node-")
+    for name, at in plugged.items():
+        if name.startswith(f"accelerator-{number}-"):
+            at.mark(name, healthy=False)
+    for gang in gangs:
+        status = gang.runs(2, 120)
+        assert len(status["incidents"]) == 1
+        assert {pod["spec"]["nodeName"] for pod in gang.pods().values()} == {f"node-{3 - int(number)}"}
