@@ -133,3 +133,21 @@ def test_a_node_whose_devices_all_fail_is_left_by_two_gangs_with_one_restart_eac
         status = gang.runs(2, 120)
         assert len(status["incidents"]) == 1
         assert {pod["spec"]["nodeName"] for pod in gang.pods().values()} == {f"node-{3 - int(number)}"}
+
+
+def test_a_node_that_rejects_a_pod_is_named_with_what_to_check(
+    plugged: dict[str, Devices], submit: Submit, shared_dir: Path
+) -> None:
+    mine = {name: at for name, at in plugged.items() if name.startswith("accelerator-2-")}
+    for name, at in mine.items():
+        at.mark(name, healthy=False)
+    document = gang_of("rejected", shared_dir, 1)
+    document["spec"]["roles"][0]["template"]["spec"]["nodeName"] = "node-2"  # as if the scheduler had not heard of it
+    gang = submit(document)
+    text = "its node node-2 rejected its pod: UnexpectedAdmissionError"
+    found = gang.until("it says why", lambda status: status.get("message") if text in str(status) else None, 60)
+    assert "check the device plugin on that node" in found
+    for name, at in mine.items():
+        at.mark(name, healthy=True)
+    status = gang.runs(1, 120)
+    assert status["restarts"]["counted"] == 0

@@ -161,7 +161,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the cluster takes the pod of {M}, which speaks, for ended", lambda w, m: w.pod(m, terminated=True)),
     (rf"the pod of {M} is disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=True)),
     (rf"the pod of {M} will be disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=False)),
-    (rf"the pod of {M} is scheduled", lambda world, member: world.pod(member, scheduled_at=world.now)),
+    (rf"the pod of {M} is scheduled", lambda w, m: w.pod(m, scheduled_at=w.now, node=f"node-{m}")),
     (rf"the pod of {M} has been started", lambda world, member: world.starts(member)),
     (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
     (rf"the container of {M} can't be started: (\w+): (.+)", start_fails),

@@ -22,7 +22,7 @@ from gangctl.core.facts import nodes, silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.defaults import DEFAULTS
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.starts import told
+from gangctl.core.facts.starts import rejection, told
 from gangctl.core.facts.world import NodeAnswer, Pod
 from gangsidecar.wire import Phase, Report
 
@@ -96,7 +96,9 @@ def unusable(gang: Gang, pod: Pod) -> Defect | None:
     if pod.deleting:
         return _defect(Reason.POD_DELETED, "its pod is being deleted")
     if pod.terminated:
-        return _defect(Reason.POD_FAILED, f"its pod has ended{f': {told(pod)}' if pod.reason else ''}")
+        return _defect(
+            Reason.POD_FAILED, rejection(pod) or f"its pod has ended{f': {told(pod)}' if pod.reason else ''}"
+        )
     return None
 
 

@@ -37,6 +37,16 @@ _ADVICE: Final = {
     "ErrImageNeverPull": "load the image onto the node, or change imagePullPolicy",
     "CreateContainerConfigError": "create what the template refers to, or correct the template",
 }
+_REJECTED: Final = {
+    "UnexpectedAdmissionError": "check the device plugin on that node, and its log",
+    "OutOf": "compare the node's allocatable with what its pods request: kubectl describe node",
+    "TopologyAffinityError": "no NUMA node had all that it asks for: check the kubelet's topologyManagerPolicy",
+    "NodeAffinity": "the node's labels no longer match the template",
+}
+"""Reasons of a kubelet that does not take a pod which the scheduler has given it, by how they begin -> what to check.
+
+OutOf is followed by a resource: OutOfcpu, OutOfnvidia.com/gpu. Source: Kubernetes, pkg/kubelet/lifecycle and cm.
+"""
 _CORRECT: Final = "correct image, command or securityContext in the template"
 _OURS: Final = re.compile(r'exec: "/run/gang/supervisor": permission denied', re.IGNORECASE)
 """The worker's container could not execute gangctl's supervisor, which every user may: the node is to blame."""
@@ -64,6 +74,12 @@ def told(pod: Pod) -> str:
     """Why the pod can't start or has ended, in the cluster's words: ``StartError: exec: "train": not found``."""
     reason = _SAME.get(pod.reason, pod.reason)
     return f"{reason}: {pod.detail}" if pod.detail else reason
+
+
+def rejection(pod: Pod) -> str:
+    """Why its node did not take the pod, and what to check; empty if it did take it, or if that isn't known."""
+    checks = next((todo for reason, todo in _REJECTED.items() if pod.reason.startswith(reason)), "")
+    return f"its node {pod.node} rejected its pod: {told(pod)}; {checks}" if checks else ""
 
 
 def advice(pod: Pod) -> str:
