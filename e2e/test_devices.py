@@ -18,7 +18,7 @@ from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 RESOURCE = "example.com/accelerator"
-EACH = 3
+EACH = 4
 """Devices of each of the two nodes."""
 
 

@@ -159,7 +159,7 @@ class Replaced(Model):
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
     """Nodes that the member's pod avoids."""
     required: bool = False
-    """Whether avoiding the nodes is a requirement (evidence against a node or device) or a preference."""
+    """Whether avoiding the nodes is a requirement (evidence against the node) or a preference."""
     failures: int = 0
     """Number of consecutive replacements that failed before they were ready, for the back-off."""
 

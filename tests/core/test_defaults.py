@@ -75,7 +75,7 @@ def test_evidence_outranks_as_promised() -> None:
 
 def test_what_is_vague_and_what_speaks_against_a_node_is_as_promised() -> None:
     assert {"Disrupted", "PodDeleted", "PodFailed", "ContainerRestarted"} == VAGUE_REASONS
-    assert {"DeviceLost", "NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
+    assert {"NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
 
 
 @pytest.mark.parametrize("code", [1, 127, 128, 160, 255])

@@ -56,7 +56,8 @@ def _node(strength: Strength, *, charged: bool) -> Default:
 
 DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
     {
-        Reason.DEVICE_LOST: _node(Strength.DEVICE, charged=True),
+        # Its node may have healthy ones, and the kubelet gives no other: decision 42.
+        Reason.DEVICE_LOST: Default(Strength.DEVICE, level=IncidentLevel.POD),
         Reason.NODE_LOST: _node(Strength.NODE, charged=False),
         Reason.NODE_UNHEALTHY: _node(Strength.NODE, charged=False),
         Reason.NODE_DRAINED: _disruption(),
