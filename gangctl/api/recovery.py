@@ -87,8 +87,8 @@ class Recovery(Model):
     replace_after: Annotated[int, Field(ge=1, le=100)] = 2
     """Number of faults of the same member, within the window of the budget, after which its pod is replaced."""
     avoid_node_seconds: Seconds = 3600
-    """Seconds that a replacement pod avoids the node of the old pod. This is a requirement if the node was at fault, and
-    a preference otherwise: the node of a device that failed may have healthy ones."""
+    """Seconds that a replacement pod avoids the node of the old pod. This is a requirement if the node was at fault,
+    and a preference otherwise: the node of a device that failed may have healthy ones."""
     pod_disruption_budget: Literal["OnePod", "None"] = "OnePod"
     """PodDisruptionBudget of the gang. OnePod: a drain evicts one pod, and the next when its replacement is ready.
     None: gangctl makes none, because the cluster has its own (a pod with two can't be evicted) or a drain must not

@@ -1,8 +1,8 @@
 """Replacement: which members get a new pod, and which nodes it avoids.
 
 The rule: a member whose pod can't go on is replaced at once: the status raises its incarnation before its pod is
-deleted. The new pod must avoid the node on evidence against the node itself, else it prefers to. A pod must not be given
-up without remembering it: until it is known to be gone, the barrier waits for it.
+deleted. The new pod must avoid the node on evidence against the node itself, else it prefers to. A pod must not be
+given up without remembering it: until it is known to be gone, the barrier waits for it.
 
 A status has room for few members that differ from the others. Where there would be more, every pod is replaced, spares
 of a running gang excepted: they wait. A status must not become too large to be stored.
