@@ -1,0 +1,145 @@
+"""From a fault of a device or a node to the last worker's start, on a real cluster of three nodes.
+
+    python -m bench.nodes                          5 rounds of each, and one lost node (root; see e2e/)
+
+Six workers, two on each node; they are shells that note when they start, so a framework's imports are not in it. The
+device plugin is a fake one that speaks the kubelet's API; the devices don't exist. A lost node is one whose power is cut:
+most of its time is Kubernetes' own, which calls a node unreachable after 40 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.steps import wait_until
+from e2e import clusters, installation
+from e2e.cluster.device_plugin import Devices, devices
+from e2e.cluster.lab import Lab
+from e2e.cluster.progress import announce
+from e2e.clusters import Cluster
+from e2e.gangs import Gang, sleepers
+from e2e.test_devices import RESOURCE, device
+from e2e.test_node_signals import NODE, on, show
+
+NODES, MEMBERS, EACH = 3, 6, 4
+Fault = Callable[[Gang], None]
+
+
+def workers(name: str, folder: Path, spares: int) -> dict[str, Any]:
+    """Six members with a device each, spread over the nodes."""
+    recovery = {"lostPodGraceSeconds": 5, "budget": {"type": "Unlimited"}}
+    document = sleepers(name, replicas=MEMBERS, directory=str(folder), steps=True, recovery=recovery)
+    document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+    role = document["spec"]["roles"][0] | {"spares": spares}
+    role["template"]["spec"]["containers"][0]["resources"] = {"limits": {RESOURCE: 1}}
+    document["spec"]["roles"] = [role]
+    return document
+
+
+def started(folder: Path, attempt: int) -> int:
+    """How many workers have started in the attempt."""
+    words = (line.split() for path in folder.glob("worker-*") for line in path.read_text().splitlines())
+    return sum(len(line) > 1 and line[1] == str(attempt) for line in words)
+
+
+def seconds(cluster: Cluster, namespace: str, name: str, fault: Fault, spares: int = 0) -> float:
+    """Run a gang, do this to it, and wait until all its workers have started again."""
+    with tempfile.TemporaryDirectory(prefix="gangctl-bench-", ignore_cleanup_errors=True) as text:
+        folder = Path(text)
+        folder.chmod(0o777)
+        gang = Gang(cluster.kubectl, namespace, name).apply(workers(name, folder, spares))
+        try:
+            gang.runs(1)
+
+            wait_until(lambda: len(gang.uids()) == MEMBERS + spares, lambda: f"pods: {gang.uids()}", 0.5)
+            fault(gang)
+            began = time.monotonic()
+            wait_until(lambda: started(folder, 2) == MEMBERS, lambda: str(gang.status), 0.005)
+            return time.monotonic() - began
+        finally:
+            cluster.kubectl("delete", "gj", name, "-n", namespace, "--cascade=foreground", "--timeout=120s")
+
+
+@contextmanager
+def plugged(cluster: Cluster, lab: Lab) -> Iterator[dict[str, Devices]]:
+    """Each node with its devices."""
+    with ExitStack() as stack:
+        found: dict[str, Devices] = {}
+        for number in range(1, NODES + 1):
+            names = [f"accelerator-{number}-{at}" for at in range(EACH)]
+            found |= dict.fromkeys(names, stack.enter_context(devices(lab.node(number), RESOURCE, names)))
+            path = rf"{{.status.allocatable.{RESOURCE.replace('.', chr(92) + '.')}}}"
+            cluster.kubectl("wait", f"--for=jsonpath={path}={EACH}", f"node/node-{number}", "--timeout=60s")
+        yield found
+
+
+def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[str, list[float]]:
+    """The seconds of each kind of fault."""
+    node = lab.add_node(3)
+    lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
+    lab.wait_ready(NODES)
+    found: dict[str, list[float]] = {}
+    with plugged(cluster, lab) as at:
+        broken: list[str] = []
+
+        def sicken(gang: Gang) -> None:
+            broken[:] = [device(gang, "worker-1")]
+            at[broken[0]].mark(broken[0], healthy=False)
+
+        def drain(gang: Gang) -> None:
+            cluster.kubectl("cordon", NODE)
+            for member in sorted(on(gang, NODE)):
+                pod = gang.pods()[member]["metadata"]
+                eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["name"]}}
+                path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod['name']}/eviction"
+                cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+                return  # The others of the node leave with it.
+
+        def note(what: str, name: str, fault: Fault, spares: int = 0) -> None:
+            found.setdefault(what, []).append(seconds(cluster, namespace, name, fault, spares))
+            announce(f"{what}: {found[what][-1]:.1f} s")
+
+        for number in range(rounds):
+            for spares in (0, 1):
+                note(f"a device turns unhealthy, {spares} spares", f"device-{number}-{spares}", sicken, spares)
+                at[broken[0]].mark(broken[0], healthy=True)
+            note("a condition of a node with 2 members", f"condition-{number}", lambda _: show(cluster.kubectl, NODE))
+            show(cluster.kubectl, NODE, status="False")
+            note("a drain of a node with 2 members", f"drain-{number}", drain)
+            cluster.kubectl("uncordon", NODE)
+        note("a node with 2 members loses its power", "lost", lambda _: node.machine.kill())
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--rounds", type=int, default=5)
+    options = flags.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends with everything taken down, as by Ctrl-C.
+    with clusters.open_cluster() as cluster:
+        if cluster.lab is None:
+            raise SystemExit("faults of nodes need a cluster of our own: run without KUBECONFIG")
+        installation.install(cluster)
+        with cluster.namespace("bench") as namespace:
+            found = measured(cluster, cluster.lab, namespace, options.rounds)
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds until the last of {MEMBERS} workers has started"
+    )
+    print(f"{'':<42} {'median':>6} {'min':>6} {'max':>6}")
+    for what, times in found.items():
+        print(f"{what:<42} {statistics.median(times):6.1f} {min(times):6.1f} {max(times):6.1f}")
+
+
+if __name__ == "__main__":
+    main()
