@@ -2,9 +2,9 @@
 
     python -m bench.nodes                          5 rounds of each, and one lost node (root; see e2e/)
 
-Six workers, two on each node; they are shells that note when they start, so a framework's imports are not in it. The
-device plugin is a fake one that speaks the kubelet's API; the devices don't exist. A lost node is one whose power is cut:
-most of its time is Kubernetes' own, which calls a node unreachable after 40 s.
+Six workers, two on each node; they are shells that note when they start, so a framework's imports are not in it.
+The device plugin is a fake one that speaks the kubelet's API; the devices don't exist. A lost node is one whose power
+is cut: most of its time is Kubernetes' own, which calls a node unreachable after 40 s.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from e2e.cluster.lab import Lab
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, sleepers
-from e2e.test_devices import RESOURCE, device
+from e2e.test_devices import RESOURCE, at_work, device
 from e2e.test_node_signals import NODE, on, show
 
 NODES, MEMBERS, EACH = 3, 6, 4
-Fault = Callable[[Gang], None]
+Fault = Callable[[Gang, Path], None]
 
 
 def workers(name: str, folder: Path, spares: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def seconds(cluster: Cluster, namespace: str, name: str, fault: Fault, spares: i
             gang.runs(1)
 
             wait_until(lambda: len(gang.uids()) == MEMBERS + spares, lambda: f"pods: {gang.uids()}", 0.5)
-            fault(gang)
+            fault(gang, folder)
             began = time.monotonic()
             wait_until(lambda: started(folder, 2) == MEMBERS, lambda: str(gang.status), 0.005)
             return time.monotonic() - began
@@ -92,18 +92,18 @@ def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[st
     with plugged(cluster, lab) as at:
         broken: list[str] = []
 
-        def sicken(gang: Gang) -> None:
-            broken[:] = [device(gang, "worker-1")]
+        def sicken(gang: Gang, folder: Path) -> None:
+            broken[:] = [device(gang, at_work(folder))]
             at[broken[0]].mark(broken[0], healthy=False)
 
-        def drain(gang: Gang) -> None:
+        def drain(gang: Gang, _folder: Path) -> None:
             cluster.kubectl("cordon", NODE)
             for member in sorted(on(gang, NODE)):
                 pod = gang.pods()[member]["metadata"]
                 eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["name"]}}
                 path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod['name']}/eviction"
                 cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-                return  # The others of the node leave with it.
+                return  # the others of the node leave with it
 
         def note(what: str, name: str, fault: Fault, spares: int = 0) -> None:
             found.setdefault(what, []).append(seconds(cluster, namespace, name, fault, spares))
@@ -113,11 +113,11 @@ def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[st
             for spares in (0, 1):
                 note(f"a device turns unhealthy, {spares} spares", f"device-{number}-{spares}", sicken, spares)
                 at[broken[0]].mark(broken[0], healthy=True)
-            note("a condition of a node with 2 members", f"condition-{number}", lambda _: show(cluster.kubectl, NODE))
+            note("a condition of a node with 2 members", f"condition-{number}", lambda *_: show(cluster.kubectl, NODE))
             show(cluster.kubectl, NODE, status="False")
             note("a drain of a node with 2 members", f"drain-{number}", drain)
             cluster.kubectl("uncordon", NODE)
-        note("a node with 2 members loses its power", "lost", lambda _: node.machine.kill())
+        note("a node with 2 members loses its power", "lost", lambda *_: node.machine.kill())
     return found
 
 
@@ -133,9 +133,7 @@ def main() -> None:
         installation.install(cluster)
         with cluster.namespace("bench") as namespace:
             found = measured(cluster, cluster.lab, namespace, options.rounds)
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds until the last of {MEMBERS} workers has started"
-    )
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds until the last of {MEMBERS} workers starts")
     print(f"{'':<42} {'median':>6} {'min':>6} {'max':>6}")
     for what, times in found.items():
         print(f"{what:<42} {statistics.median(times):6.1f} {min(times):6.1f} {max(times):6.1f}")
