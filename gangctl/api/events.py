@@ -120,6 +120,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Check the node, and `gangctl restart` to leave it if the table of node signals says so.",
             is_warning=True,
         ),
+        Reason.DEVICE_DEGRADED: Told(
+            "Observe",
+            "Check the clocks, temperature and links of the devices on the node that the note names.",
+            is_warning=True,
+        ),
         Reason.DEVICE_GUARD_EVICTED: Told(
             "EvictPod", "Check the device on the node that the note names. Its owner replaces the pod.", is_warning=True
         ),

@@ -114,6 +114,9 @@ class Reason(StrEnum):
     NODE_SUSPECT = "NodeSuspect"
     """The node of a member shows something for which nothing is done now: it is old, or is only to be told, or the
     member leaves the node at the next restart."""
+    DEVICE_DEGRADED = "DeviceDegraded"
+    """A rank's own part of each step takes longer than that of the other ranks of its role: its device or node may be
+    slow. Nothing is restarted because of it."""
     ACTION_FAILS = "ActionFails"
     """A pod of the gang, or the gang itself, can't be created or deleted. The controller tries again, up to a minute
     apart."""

@@ -22,6 +22,7 @@ STABLE = {
         "Braked",
         "BudgetExhausted",
         "DeadlineExceeded",
+        "DeviceDegraded",
         "DeviceGuardEvicted",
         "DeviceGuardRefused",
         "FailedByRule",

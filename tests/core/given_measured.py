@@ -22,6 +22,14 @@ def phase(world: World, member: str, name: str) -> None:
     world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
 
 
+def own_time(world: World, member: str, milliseconds: str) -> None:
+    """Its slowest rank, its first, has taken so long for its own part of a step, over a whole window."""
+    report = world.heard[world.newest(member)].report
+    step = 1 if report.progress is None else report.progress.step + 1
+    told = Progress(report.attempt, step, 0, first_step=1, own_ms=int(milliseconds), own_rank=0)
+    world.again(member, progress=told)
+
+
 def not_imported(world: World, member: str, modules: str) -> None:
     """It has forked its worker from a template that lacks modules."""
     warm(world, member, "forked its worker")

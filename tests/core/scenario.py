@@ -50,7 +50,7 @@ from tests.core.given import (
     vanish,
     wave,
 )
-from tests.core.given_measured import loaded, not_imported, phase, took_stacks, warm
+from tests.core.given_measured import loaded, not_imported, own_time, phase, took_stacks, warm
 from tests.core.given_starts import init_container_fails, not_executed, start_fails
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
@@ -133,6 +133,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} goes by what it is told", lambda world, member: world.again(member, fencing=world.told)),
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?(?:, every (\d+))?", steps),
+    (rf"{M}'s own part of a step takes (\d+) ms", own_time),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"the template of {M} could not import (.+)", not_imported),
     (rf"{M} has (gone on in its process|forked its worker|executed its worker because .+)", warm),

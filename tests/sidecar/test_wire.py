@@ -297,6 +297,10 @@ class TestRevisions:
         assert wire.decode(wire.encode(hold)) == hold
         assert wire.decode(wire.encode(told)) == told
 
+    def test_how_long_the_slowest_rank_takes_is_not_told_to_revision_5(self) -> None:
+        told, plain = (report(progress=Progress(3, 7, 1, own_ms=ms, own_rank=ms)) for ms in (120, None))
+        assert (wire.in_revision(told, 6), wire.in_revision(told, 5)) == (told, plain)
+
     def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
         old = report(progress=Progress(3, 7, 1))
         assert wire.in_revision(old, 1) is old

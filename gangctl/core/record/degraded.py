@@ -1,4 +1,4 @@
-"""What a user should look at though the gang goes on: a hang that is only observed, silence, an ignored restore point.
+"""What a user should look at though the gang goes on: a hang that is only observed, silence, a slow rank.
 
 The rule: it appears once, as the condition Degraded and a warning, and goes when it is over. Nothing must be restarted
 because of it.
@@ -15,13 +15,13 @@ from gangctl.api.gangjob import Launch, Role
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import nodes
+from gangctl.core.facts import nodes, slowness
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.conditions import Warned, warning
+from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.core.record.preloads import not_preloaded
 from gangsidecar.wire import Progress
 
@@ -42,7 +42,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         return _deaf(gang) or _together(gang)
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
-    return _silence(gang) or _ignored(gang) or _flags(gang) or _preloads(gang) or _nodes(gang)
+    return _silence(gang) or _ignored(gang) or _slow(gang) or _flags(gang) or _preloads(gang) or _nodes(gang)
 
 
 def is_news(gang: Gang, warned: Warned | None) -> bool:
@@ -161,6 +161,22 @@ def _fits(progress: Progress, start: int) -> bool:
     """Whether a rank that began at this step can have made this first report, as far as it is known."""
     first, every = progress.first_step, progress.every
     return first is None or (first >= start and (every is None or first <= start + max(1, every)))
+
+
+def _slow(gang: Gang) -> Warned | None:
+    """Members whose own part of a step takes longer than that of the others. By how much is rounded: it varies."""
+    found = slowness.slow(gang, stays=warned_of(gang.status) == Reason.DEVICE_DEGRADED)
+    if not found:
+        return None
+    told = listed(
+        [
+            f"rank {one.rank} of {one.member} on node {escaped(gang.pods[one.member].node)} "
+            f"takes about {max(5, 5 * round(20 * one.excess))} % longer"
+            for one in found
+        ]
+    )
+    text = f"{told} for its own part of a step than the other ranks of its role; nothing is restarted because of it"
+    return Reason.DEVICE_DEGRADED, f"{text}; check the clocks, temperature and links of its devices"
 
 
 def _preloads(gang: Gang) -> Warned | None:

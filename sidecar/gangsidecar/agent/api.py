@@ -148,6 +148,8 @@ class Api:
             # A step that doesn't follow the restore point may not be the first: the first may have got lost.
             is_first = self._steps.ranks.keys() != before.ranks.keys() or before.attempt != attempt
             timed = is_first and "seconds" in body and follows(run, step)
+            if "seconds" in body:
+                self._relay.progress.took(attempt, rank, _milliseconds(body["seconds"]))
         first_ms = _milliseconds(body["seconds"]) if timed else None
         self._relay.progress.add(attempt, body["phase"], step, first_ms, self._steps.every)
         if not message:

@@ -87,7 +87,8 @@ PROGRESS = Shape(
         Field(
             "seconds",
             Number(1e9),
-            "how long the step took, without waiting for other ranks; that of a first step appears in the incident",
+            "how long the step took, without waiting for other ranks; that of a first step appears in the incident, "
+            "and the median of the last 50 shows slow ranks",
             required=False,
         ),
     ),

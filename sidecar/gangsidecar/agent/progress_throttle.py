@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
+from gangsidecar.agent.step_times import StepTimes
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,6 +40,7 @@ class ProgressThrottle:
         self._progress: _Progress | None = None
         self._sent_at: float | None = None
         self._unsent = False
+        self._times = StepTimes()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None, every: int | None = None) -> None:
@@ -67,12 +69,17 @@ class ProgressThrottle:
         elif self._timer is None:
             self._timer = self._loop.call_at(self._sent_at + INTERVAL, self.flush)
 
+    def took(self, attempt: int, rank: int, milliseconds: int) -> None:
+        """Take how long a step of a rank took, without waiting for others; it goes out with the next message."""
+        self._times.add(attempt, rank, milliseconds)
+
     def flush(self) -> None:
         """Pass on what is waiting. What nothing takes waits for the next call."""
         self.close()
         newest, now = self._progress, self._loop.time()
         if newest is None or not self._unsent:
             return
+        own_ms, own_rank = self._times.slowest(newest.attempt) or (None, None)
         progress = wire.Progress(
             attempt=newest.attempt,
             step=newest.step,
@@ -82,6 +89,8 @@ class ProgressThrottle:
             first_age_ms=None if newest.first_step is None else _ms(now - newest.first_at),
             first_ms=newest.first_ms,
             every=newest.every,
+            own_ms=own_ms,
+            own_rank=own_rank,
         )
         if self._send(progress):
             self._unsent = False

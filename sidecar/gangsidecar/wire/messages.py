@@ -114,6 +114,11 @@ class Progress:
     """The widest gap between two steps that a rank has reported; absent while it is unknown. From revision 4."""
     uncounted: bool = False
     """Steps are unknown (``step`` and ``first_step`` say nothing), but one was made at these ages. From revision 4."""
+    own_ms: Optional[int] = None
+    """Median of the last 50 steps of the member's slowest rank, without waiting for others; absent until it has
+    reported as many in this attempt. From revision 6."""
+    own_rank: Optional[int] = None
+    """This rank. From revision 6."""
 
 
 @dataclass(frozen=True)

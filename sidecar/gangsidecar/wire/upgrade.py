@@ -17,17 +17,17 @@ CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 5
+REVISION = 6
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
 4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
-5: with ``Report.stacks`` and ``Directive.stacks``.
+5: with ``Report.stacks`` and ``Directive.stacks``. 6: with ``Progress.own_ms`` and ``Progress.own_rank``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS = 2, 3, 4, 5
+_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS, _WITH_OWN = 2, 3, 4, 5, 6
 
 
 def revision_of(header: str) -> int:
@@ -51,6 +51,8 @@ def in_revision(report: Report, revision: int) -> Report:
         known = replace(known, warm_start=None, killed_ms=None, progress=told)
     if revision < _WITH_STACKS:
         known = replace(known, stacks=None)
+    if revision < _WITH_OWN and known.progress is not None:
+        known = replace(known, progress=replace(known.progress, own_ms=None, own_rank=None))
     return report if known == report else known
 
 

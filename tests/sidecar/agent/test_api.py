@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gangsidecar import wire
+from gangsidecar.agent.step_times import WINDOW
 from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, RESTART, RESTORE, STEP, WHO, call
 from tests.sidecar.agent.sidecars import (
     HOLD,
@@ -143,6 +144,19 @@ async def test_reporting_every_tenth_step_gets_no_warning(directory: Path, first
         await here.direct(replace(HOLD, attempt=4))
         await until(lambda: here.supervisor.all(wire.Progress)[-1].step == first + 20)
         assert here.supervisor.all(wire.Progress)[-1].every == 10
+
+
+async def test_the_slowest_ranks_own_part_of_a_step_reaches_the_supervisor_when_its_window_is_full(
+    directory: Path,
+) -> None:
+    async with training(directory, RESTORE) as here:
+        for step in range(1201, 1201 + WINDOW):
+            seconds = 30.0 if step % 10 == 0 else 0.2  # Every tenth step writes a checkpoint.
+            assert await call(here, "POST", "/v1/progress", {**STEP, "step": step, "seconds": seconds}) == (200, {})
+        await until(lambda: here.supervisor.all(wire.Progress)[-1].step == 1200 + WINDOW)
+        told = here.supervisor.all(wire.Progress)
+        assert (told[0].own_ms, told[0].own_rank) == (None, None)
+        assert (told[-1].own_ms, told[-1].own_rank) == (200, STEP["rank"])
 
 
 async def test_the_steps_until_a_stop_reach_the_supervisor_before_it(directory: Path) -> None:

@@ -44,6 +44,8 @@ class Steps:
     every: int | None = None
     uncounted: bool = False
     """No step is known of this attempt; ``at`` and ``first_at`` are those of signs of progress."""
+    own_ms: int | None = None
+    own_rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
     if old is None or old.attempt != progress.attempt:
         first = None if first_step is None else first_at
         steps = Steps(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
-        return replace(history, progress=replace(steps, every=progress.every))
+        return replace(history, progress=_with_own(replace(steps, every=progress.every), progress))
     if old.uncounted and first_step is not None:
         old = replace(old, uncounted=False, first_at=None)
     steps = replace(old, step=max(old.step, progress.step), every=_longest(old.every, progress.every))
@@ -140,7 +142,14 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
     if first_step is not None and (old.first_at is None or first_at < old.first_at):
         first_ms = steps.first_ms if first_step == old.first_step else progress.first_ms
         steps = replace(steps, first_step=first_step, first_at=first_at, first_ms=first_ms)
-    return replace(history, progress=steps)
+    return replace(history, progress=_with_own(steps, progress))
+
+
+def _with_own(steps: Steps, progress: wire.Progress) -> Steps:
+    """The newest word on the slowest rank counts; what is read from the output says nothing of it."""
+    if progress.own_ms is None:
+        return steps
+    return replace(steps, own_ms=progress.own_ms, own_rank=progress.own_rank)
 
 
 def _signed(history: History, at: int, progress: wire.Progress) -> History:
@@ -192,7 +201,7 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
     told = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
-    return replace(told, every=steps.every, uncounted=steps.uncounted)
+    return replace(told, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
 
 
 def loaded(history: History, now_ms: int) -> wire.Loaded | None:
