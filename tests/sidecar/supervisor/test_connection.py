@@ -101,6 +101,15 @@ def test_a_supervisor_without_controller_and_worker_ends_with_0(member: Member) 
     assert member.wait() == 0
 
 
+def test_the_newest_word_on_the_slowest_rank_stays_when_a_later_one_says_nothing_of_it(member: Member) -> None:
+    member.train(*SLEEP)
+    for step, own in ((60, (200, 4)), (61, (230, 5)), (62, (None, None))):
+        member.sidecar.send(Progress(1, step, 0, own_ms=own[0], own_rank=own[1]))
+    report = member.sidecar.until(lambda told: told.progress is not None and told.progress.step == 62)
+    assert report.progress is not None
+    assert (report.progress.own_ms, report.progress.own_rank) == (230, 5)
+
+
 def test_reports_contain_what_the_framework_sent(member: Member) -> None:
     member.train(*SLEEP)
     member.sidecar.send(Progress(1, 41, 0), wire.Request(1, 0, "loss is nan", rank=0))
