@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from gangctl.api.incident import IncidentLevel
-from gangctl.api.status import FirstStep, GangPhase, Spent
+from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
 from tests.telemetry.gangs import NOW, gang, incident, later
 from tests.telemetry.samples import FakeSources
 
@@ -30,7 +30,9 @@ MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 def exposed() -> CollectorRegistry:
     """What a process exposes that has seen everything once."""
     metrics = FakeSources().metrics()
-    running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=FirstStep(attempt=1, step=1, time=NOW))
+    slow = Condition(type="Degraded", status="True", reason="DeviceDegraded", message="m", last_transition_time=NOW)
+    first = FirstStep(attempt=1, step=1, time=NOW)
+    running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=first, conditions=(slow,))
     metrics.round_began(running)
     settled = incident(2, settled=True, outcome="Restarted", lost_steps=3, lost_seconds=1.0, level=IncidentLevel.POD)
     metrics.status_written(

@@ -1,4 +1,4 @@
-"""Metrics of the gangs that exist now, by namespace: phases, ages, spent time, goodput, low budgets.
+"""Metrics of the gangs that exist now, by namespace: phases, ages, spent time, goodput, low budgets, Degraded.
 
 The rule: only the leader exports them, so that a sum over all controllers counts no gang twice. A gang's share is
 computed when its stored object changes, so that a scrape takes time by namespaces, not by gangs:
@@ -9,7 +9,7 @@ computed when its stored object changes, so that a scrape takes time by namespac
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,8 +20,9 @@ from prometheus_client.metrics_core import Metric
 from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
+from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.goodput import goodput, spent_until
-from gangctl.telemetry.metrics.labels import PHASES
+from gangctl.telemetry.metrics.labels import PHASES, known
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
@@ -46,6 +47,8 @@ class Share:
     """Milliseconds since the epoch."""
     low_until: float
     """Until when its budget is low if nothing else happens; 0 if it is not low."""
+    degraded: str
+    """The reason of its condition Degraded; empty if that isn't True."""
 
 
 def share(namespace: str, job: GangJob) -> Share:
@@ -62,6 +65,7 @@ def share(namespace: str, job: GangJob) -> Share:
         growth=tuple(int(after > before) for before, after in zip(here, later, strict=True)),
         accounted=round(since * _MILLISECONDS),
         low_until=_low_until(job),
+        degraded=known(reason) if (reason := warned_of(status)) else "",
     )
 
 
@@ -115,6 +119,8 @@ class _Namespace:
         """Since when each gang has been in its phase."""
         self.low: dict[str, float] = {}
         """Until when each low budget is low."""
+        self.degraded = Counter[str]()
+        """Gangs by the reason of their condition Degraded."""
         self.spent = _Tally()
         self.stepped = _Tally()
         """The same, for gangs that have reported a training step."""
@@ -136,6 +142,7 @@ class _Namespace:
 
     def _tally(self, one: Share, times: int) -> None:
         self.gangs += times
+        self.degraded[one.degraded] += times
         self.spent.add(one, times)
         if one.has_stepped:
             self.stepped.add(one, times)
@@ -202,6 +209,11 @@ class GangMetrics:
             "Gangs that have used at least four fifths of their restart budget.",
             labels=["namespace"],
         )
+        degraded = GaugeMetricFamily(
+            "gangctl_gangs_degraded",
+            "Gangs whose condition Degraded is True, by its reason.",
+            labels=["namespace", "reason"],
+        )
         for namespace, total in self._namespaces.items() if self._leads() else ():
             for phase, times in total.since.items():
                 gangs.add_metric([namespace, phase.value], len(times))
@@ -214,4 +226,6 @@ class GangMetrics:
             if part is not None:
                 ratio.add_metric([namespace], part)
             low.add_metric([namespace], sum(now < until for until in total.low.values()))
-        return gangs, oldest, spent, ratio, low
+            for reason in sorted(reason for reason, many in total.degraded.items() if reason and many):
+                degraded.add_metric([namespace, reason], total.degraded[reason])
+        return gangs, oldest, spent, ratio, low, degraded

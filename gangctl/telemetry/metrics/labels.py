@@ -39,5 +39,9 @@ class Namespaces:
 
 def reason_of(incident: Incident) -> str:
     """The label value of the reason of its cause."""
-    reason = incident.cause.reason
+    return known(incident.cause.reason)
+
+
+def known(reason: str) -> str:
+    """The label value of a reason that a status has: a status may be of another release."""
     return reason if reason in _REASONS else OTHER_REASON
