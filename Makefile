@@ -82,7 +82,7 @@ bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions,
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.tracing
 	@$(BIN)/python bench/decide.py
 	@$(BIN)/python bench/metrics.py
-	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster && $(BIN)/python -m bench.first_step && $(BIN)/python -m bench.first_start; else echo "bench/cluster.py, first_step.py and first_start.py need root"; fi
+	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster && $(BIN)/python -m bench.first_step && $(BIN)/python -m bench.first_start && $(BIN)/python -m bench.nodes; else echo "bench/cluster.py, first_step.py, first_start.py and nodes.py need root"; fi
 
 simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long_run.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)

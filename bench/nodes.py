@@ -4,7 +4,8 @@
 
 Six workers, two on each node; they are shells that note when they start, so a framework's imports are not in it.
 The device plugin is a fake one that speaks the kubelet's API; the devices don't exist. A lost node is one whose power
-is cut: most of its time is Kubernetes' own, which calls a node unreachable after 40 s.
+is cut: most of its time is Kubernetes' own, which calls a node unreachable after 40 s. The time begins when the device
+plugin has been told, the condition is stored, the first eviction is accepted, or the power is cut.
 """
 
 from __future__ import annotations
@@ -52,21 +53,26 @@ def started(folder: Path, attempt: int) -> int:
     return sum(len(line) > 1 and line[1] == str(attempt) for line in words)
 
 
-def seconds(cluster: Cluster, namespace: str, name: str, fault: Fault, spares: int = 0) -> float:
-    """Run a gang, do this to it, and wait until all its workers have started again."""
+def seconds(
+    cluster: Cluster, namespace: str, name: str, fault: Fault, spares: int = 0, heal: Callable[[], None] = lambda: None
+) -> float:
+    """Run a gang, do this to it, and wait until all its workers have started again.
+
+    ``heal``: what must be done so that its pods can go.
+    """
     with tempfile.TemporaryDirectory(prefix="gangctl-bench-", ignore_cleanup_errors=True) as text:
         folder = Path(text)
         folder.chmod(0o777)
         gang = Gang(cluster.kubectl, namespace, name).apply(workers(name, folder, spares))
         try:
             gang.runs(1)
-
             wait_until(lambda: len(gang.uids()) == MEMBERS + spares, lambda: f"pods: {gang.uids()}", 0.5)
             fault(gang, folder)
             began = time.monotonic()
             wait_until(lambda: started(folder, 2) == MEMBERS, lambda: str(gang.status), 0.005)
             return time.monotonic() - began
         finally:
+            heal()
             cluster.kubectl("delete", "gj", name, "-n", namespace, "--cascade=foreground", "--timeout=120s")
 
 
@@ -98,12 +104,10 @@ def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[st
 
         def drain(gang: Gang, _folder: Path) -> None:
             cluster.kubectl("cordon", NODE)
-            for member in sorted(on(gang, NODE)):
-                pod = gang.pods()[member]["metadata"]
-                eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["name"]}}
-                path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod['name']}/eviction"
-                cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-                return  # the others of the node leave with it
+            pod = gang.pods()[min(on(gang, NODE))]["metadata"]["name"]  # The others of the node leave with it.
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+            path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod}/eviction"
+            cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
 
         def note(what: str, name: str, fault: Fault, spares: int = 0) -> None:
             found.setdefault(what, []).append(seconds(cluster, namespace, name, fault, spares))
@@ -117,7 +121,8 @@ def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[st
             show(cluster.kubectl, NODE, status="False")
             note("a drain of a node with 2 members", f"drain-{number}", drain)
             cluster.kubectl("uncordon", NODE)
-        note("a node with 2 members loses its power", "lost", lambda *_: node.machine.kill())
+        lost = seconds(cluster, namespace, "lost", lambda *_: node.machine.kill(), heal=lambda: lab.remove_node(NODES))
+        found["a node with 2 members loses its power"] = [lost]
     return found
 
 
