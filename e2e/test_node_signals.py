@@ -18,6 +18,8 @@ from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 NODE = "node-3"
+GRACE = 20
+"""Seconds that a node which shuts down gives its pods: more than their own grace."""
 SIGN = {"type": "GpuXidError", "status": "True", "reason": "Xid79", "message": "a GPU has fallen off the bus"}
 
 
@@ -115,6 +117,22 @@ def test_a_drain_of_a_node_with_several_members_is_one_restart(
     status = moved(gang, uids, left, "Evicted")
     with capsys.disabled():
         print(f"\n  drain of {len(left)} members: one restart, {time.monotonic() - began:.1f} s ", end="")
+    assert status["incidents"][0]["planned"]
+
+
+def test_a_node_that_shuts_down_is_left_in_one_restart(
+    third_node: Any, submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    third_node.heed_shutdowns(GRACE)
+    gang = submit(spread("off", shared_dir))
+    gang.runs(1)
+    uids, left = gang.uids(), on(gang, NODE)
+    assert len(left) > 1
+    began = time.monotonic()
+    third_node.announce_shutdown()
+    status = moved(gang, uids, left, "Disrupted")
+    with capsys.disabled():
+        print(f"\n  shutdown of a node with {len(left)} members: {time.monotonic() - began:.1f} s ", end="")
     assert status["incidents"][0]["planned"]
 
 

@@ -74,7 +74,7 @@ class Machine:
     def env(self) -> dict[str, str]:
         """The environment of its programs."""
         return os.environ | {
-            "PATH": f"{self.programs}:/usr/sbin:/sbin:{os.environ['PATH']}",
+            "PATH": f"{self.programs}:/usr/sbin:/sbin:{os.environ['PATH']}:/usr/lib/systemd",
             "CONTAINER_RUNTIME_ENDPOINT": f"unix://{self.here}/containerd.sock",  # for crictl
         }
 

@@ -8,13 +8,23 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.cluster import addresses
+from e2e.cluster import addresses, toolchain
 from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.images.store import PAUSE, Image, Store
 from tests.wait import until
 
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
+LOGIN_PACKAGES = ("dbus", "systemd")
+BUS = """\
+<busconfig>
+  <type>system</type>
+  <listen>unix:path=/run/dbus/system_bus_socket</listen>
+  <policy context="default">
+    <allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/><allow user="*"/>
+  </policy>
+</busconfig>
+"""
 POD_BRIDGE = "cni0"
 CONTAINERD = """\
 version = 3
@@ -83,16 +93,31 @@ class Node:
         until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode, 60, every=0.1)
         for image in images:
             self.load(store, image)
-        config = self.control_plane.config(self.name)
-        self.machine.start(
-            "kubelet",
-            f"--config={here}/etc/kubelet.json",
-            f"--kubeconfig={config}",
-            f"--hostname-override={self.name}",
-            f"--node-ip={addresses.node(self.index)}",
-            "--v=2",
-        )
+        self._start_kubelet()
         self.machine.start("kube-proxy", f"--config={here}/etc/proxy.json")
+
+    def heed_shutdowns(self, seconds: int) -> None:
+        """Give its pods so long when the machine shuts down: logind starts, and the kubelet starts again."""
+        toolchain.install_packages(*LOGIN_PACKAGES)
+        machine, etc = self.machine, self.machine.here / "etc"
+        (etc / "bus.xml").write_text(BUS)
+        (etc / "login.conf").write_text(f"[Login]\nInhibitDelayMaxSec={2 * seconds}\n")
+        machine.run("mkdir", "-p", "/run/dbus", "/run/user", "/run/systemd/system", "/run/systemd/logind.conf.d")
+        machine.run("cp", str(etc / "login.conf"), "/run/systemd/logind.conf.d/")
+        machine.start("dbus-daemon", f"--config-file={etc}/bus.xml", "--nofork")
+        until(f"the bus of {self.name}", lambda: not self._on_the_bus("ListNames").returncode, 20)
+        machine.start("systemd-logind")
+        until(f"logind on {self.name}", lambda: "login1" in self._on_the_bus("ListNames").stdout, 20)
+        settings = json.loads((etc / "kubelet.json").read_text()) | {"shutdownGracePeriod": f"{seconds}s"}
+        (etc / "kubelet.json").write_text(json.dumps(settings, indent=1))
+        machine.stop("kubelet")
+        self._start_kubelet()
+        until(f"the kubelet's lock on {self.name}", lambda: "kubelet" in self._inhibitors(), 60)
+
+    def announce_shutdown(self) -> None:
+        """Say on the bus what logind says when the machine shuts down. It needs systemd to say it itself."""
+        words = ("--type=signal", "/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForShutdown")
+        self.machine.run("dbus-send", "--system", *words, "boolean:true")
 
     def ctr(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run ctr against its containerd."""
@@ -123,6 +148,23 @@ class Node:
     def containers(self) -> list[str]:
         """The ids of its containers that run, or ran when its power was cut."""
         return [path.name for path in (self.machine.here / "state/io.containerd.runtime.v2.task/k8s.io").glob("*")]
+
+    def _start_kubelet(self) -> None:
+        self.machine.start(
+            "kubelet",
+            f"--config={self.machine.here}/etc/kubelet.json",
+            f"--kubeconfig={self.control_plane.config(self.name)}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={addresses.node(self.index)}",
+            "--v=2",
+        )
+
+    def _on_the_bus(self, call: str) -> subprocess.CompletedProcess[str]:
+        words = ("--dest=org.freedesktop.DBus", "/org/freedesktop/DBus", f"org.freedesktop.DBus.{call}")
+        return self.machine.run("dbus-send", "--system", "--print-reply", *words, check=False)
+
+    def _inhibitors(self) -> str:
+        return self.machine.run("systemd-inhibit", "--list", "--no-pager", check=False).stdout
 
     def cut_off(self) -> None:
         """Pull its network cable: its processes go on, but nothing reaches it."""
