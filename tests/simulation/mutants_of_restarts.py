@@ -19,6 +19,24 @@ MUTANTS = (
         "charged(spec, status, now) <= budget.max_restarts\n",
     ),
     one(
+        "a checkpoint that was left is no progress",
+        "gangctl/core/record/incidents.py",
+        "    return True if before is None or point.step > before.step else None\n",
+        "    return None\n",
+    ),
+    one(
+        "a gang that has saved a step goes back behind it",
+        "gangctl/core/policy/older_step.py",
+        "point is None or newest.step > point.step",
+        "point is None",
+    ),
+    one(
+        "a gang that reports no steps goes back again and again",
+        "gangctl/core/policy/older_step.py",
+        "            return 0\n        counted",
+        "            break\n        counted",
+    ),
+    one(
         "an echo ends the job",
         "gangctl/core/policy/cause.py",
         "    if len(cause.tied) <= 1:\n        return",
@@ -170,7 +188,7 @@ MUTANTS = (
     one(
         "a step does not end a row of restarts",
         "gangctl/core/policy/restart_backoff.py",
-        "0 if _made_step(gang) else gang",
+        "0 if progressed or _made_step(gang) else gang",
         "gang",
     ),
     one(

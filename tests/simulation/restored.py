@@ -80,10 +80,16 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
     require(line is None or line == trunk, 4, f"step {point.step} ({point.tier}) is of {line} and not of {trunk}")
     older = u.status.restore_point
     best = max((step for _, step in usable), default=0)
-    if older is not None and new.ledger and new.ledger[-1].progressed is False and point.step < older.step:
+    if older is not None and point.step < older.step and _made_no_step(new, older.step):
         best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
     require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
     u.ghost = u.ghost._replace(trunk=trunk, was_restored=True, gone_unheard=unheard)
+
+
+def _made_no_step(new: Status, step: int) -> bool:
+    """Whether the newest attempt made none, as its ranks told, or as two from this step let guess that told nothing."""
+    told = [(one.progressed, one.restored_step) for one in new.ledger[-2:]]
+    return told[-1:] == [(False, step)] or told == [(None, step), (None, step)]
 
 
 def _hide(u: Universe, leader: Leader, point: RestorePoint) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
 from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
+from gangsidecar.supervisor.machine import Event
+from gangsidecar.wire import Progress
 from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults import FAULTS
@@ -83,6 +90,43 @@ def restored_after(fault: str) -> int:
     kill(u, "worker-0.0")
     settle(Run(u))
     return restored(u)
+
+
+@contextmanager
+def silent() -> Iterator[Universe]:
+    """A gang that has saved three steps and reports none."""
+    feed = Universe.feed
+
+    def heard(u: Universe, uid: str, event: Event) -> None:
+        if not isinstance(event, Progress):
+            feed(u, uid, event)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Universe, "feed", heard)
+        patch.setattr(training, "KEPT_STEPS", 3)
+        u = running("pair")
+        for _ in range(3):
+            step(u, *u.boxes)
+        yield u
+
+
+def restored_next(u: Universe) -> int:
+    """The step that is restored when a worker has failed."""
+    kill(u, min(u.boxes))
+    settle(Run(u))
+    return restored(u)
+
+
+def test_a_gang_that_reports_no_steps_goes_one_checkpoint_back_and_no_further() -> None:
+    with silent() as u:
+        assert [restored_next(u) for _ in range(9)] == [3, 3, 3, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_gang_that_reports_no_steps_and_saves_one_goes_on_from_it() -> None:
+    with silent() as u:
+        assert [restored_next(u) for _ in range(3)] == [3, 3, 3]
+        step(u, *u.boxes)
+        assert [restored_next(u) for _ in range(4)] == [4, 4, 4, 3]
 
 
 def test_a_gang_whose_memory_went_with_its_pods_begins_again_on_request() -> None:

@@ -23,10 +23,9 @@ from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, missing_step, pods, restore
+from gangctl.core.policy import checkpoints, missing_step, older_step, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
-from gangctl.core.policy.ladder import is_older_step_due
 from gangctl.core.record import incidents, loss
 from gangctl.core.record.kept_signal import advice
 
@@ -90,7 +89,9 @@ def _choose(
         rejected = restore.rejections(gang, assignment, old.step, known)
         return restore.restore_point(gang, assignment, rejected), rejected
     newest = restore.restore_point(gang, assignment, known)
-    if settlement.charged and is_older_step_due(gang) and isinstance(newest, restore.Candidate):
+    if not isinstance(newest, restore.Candidate):
+        return newest, known
+    if settlement.charged and older_step.is_due(gang, settlement.cause, newest.point):
         rejected = restore.rejections(gang, assignment, old.step, known)
         older = [one for one in restore.candidates(gang, assignment, rejected) if one.point.step < old.step]
         if older:

@@ -65,16 +65,10 @@ def again(gang: Gang, cause: Cause) -> int:
 def rung(gang: Gang) -> Rung:
     """How far failures in a row without progress have gone, this one included."""
     checkpoint = gang.spec.checkpoint
-    return Rung.NOTHING if checkpoint is None else Rung(min(_failures(gang) // checkpoint.fallback_after, Rung.END))
+    return Rung.NOTHING if checkpoint is None else Rung(min(failures(gang) // checkpoint.fallback_after, Rung.END))
 
 
-def is_older_step_due(gang: Gang) -> bool:
-    """Whether this failure is the one after which an older step is tried; that step gets as many chances."""
-    checkpoint = gang.spec.checkpoint
-    return checkpoint is not None and _failures(gang) == checkpoint.fallback_after
-
-
-def _failures(gang: Gang) -> int:
+def failures(gang: Gang) -> int:
     """Failures in a row without progress, this one included; 0 if it made progress or that isn't known."""
     if has_progressed(gang) is not False:
         return 0

@@ -4,9 +4,9 @@
     wait(n) = 0 s for n = 1; then 1, 2, 4 ... 60 s, each up to a fifth shorter (jitter)
     until   = begin of the incident + wait(n)
 
-A step is one beyond the restore point; where a gang has never reported one, an attempt of ``STEADY_SECONDS`` counts as
-one. Disruptions neither wait nor count, whatever a rule says of them. A restart by hand never waits, ends the wait, and
-begins the row anew.
+A step is one beyond the restore point; where a gang has never reported one, a checkpoint beyond it that is found when
+the next attempt starts, or an attempt of ``STEADY_SECONDS``, counts as one. Disruptions neither wait nor count,
+whatever a rule says of them. A restart by hand never waits, ends the wait, and begins the row anew.
 
 The first restart must be immediate, always. A wait must not delay the stop of a worker, the replacement of a pod, or
 the end of a job: it comes when the attempt could start. Where the clock of a new leader is behind, it begins again with
@@ -43,11 +43,14 @@ def waits_until(gang: Gang, cause: Cause) -> float | None:
     return until if gang.now < until else None
 
 
-def in_a_row(gang: Gang, cause: Cause) -> int:
-    """Restarts since the last step, one for this cause included, as they are stored once it has taken place."""
+def in_a_row(gang: Gang, cause: Cause, *, progressed: bool | None = None) -> int:
+    """Restarts since the last step, one for this cause included, as they are stored once it has taken place.
+
+    ``progressed``: whether the failed attempt made a step, where more is known than what was reported.
+    """
     if cause.reason == Reason.RESTART_REQUESTED:
         return 0
-    before = 0 if _made_step(gang) else gang.status.restarts.without_step
+    before = 0 if progressed or _made_step(gang) else gang.status.restarts.without_step
     return before + counts(cause)
 
 

@@ -97,17 +97,24 @@ def settled(
         incarnation=settlement.cause.incarnation,
         charged=settlement.charged,
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
-        progressed=_progressed(gang, settlement),
+        progressed=_progressed(gang, settlement, point),
     )
     status = changed(status, incidents=(closed, *status.incidents[1:]))
-    in_a_row = restart_backoff.in_a_row(gang, settlement.cause)
+    in_a_row = restart_backoff.in_a_row(gang, settlement.cause, progressed=entry.progressed)
     return entered(gang, loss.noted(status, seconds), entry, in_a_row) if restarted else status
 
 
-def _progressed(gang: Gang, settlement: Settlement) -> bool | None:
-    """A restart that a user asks for ends a row of failures: what was wrong may be mended."""
-    asked = settlement.cause.reason == Reason.RESTART_REQUESTED
-    return None if asked else ladder.has_progressed(gang)
+def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) -> bool | None:
+    """Whether the failed attempt made a step: it reported one, or left a checkpoint beyond what it had restored.
+
+    A restart that a user asks for ends a row of failures: what was wrong may be mended.
+    """
+    if settlement.cause.reason == Reason.RESTART_REQUESTED:
+        return None
+    reported, before = ladder.has_progressed(gang), gang.status.restore_point
+    if reported is not None or point is None or gang.status.restart_from is not None:
+        return reported
+    return True if before is None or point.step > before.step else None
 
 
 def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:
