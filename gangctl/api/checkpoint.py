@@ -91,9 +91,9 @@ class Checkpoint(Model):
 
     fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
     """Number of consecutive restarts from the same restore point, without a step beyond it, after which gangctl tries
-    the next older one. This keeps a corrupt newest checkpoint from blocking the gang forever. Where no rank reports steps,
-    an attempt that ends within 10 minutes and leaves no newer checkpoint counts as one without a step; it takes two at
-    least, and nothing but the step is given up."""
+    the next older one. This keeps a corrupt newest checkpoint from blocking the gang forever. Where no rank reports
+    steps, an attempt that ends within 10 minutes and leaves no newer checkpoint counts as one without a step; it takes
+    two at least, and nothing but the step is given up."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
     """Storage tiers: from 1 to 4. The newest step that every rank can load is used, whichever tier holds it. If two
     tiers hold the same step, a Member or Peers tier is preferred because it is nearer."""

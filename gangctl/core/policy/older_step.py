@@ -2,9 +2,10 @@
 
     due = the failures in a row from this restore point, without a step beyond it, are fallbackAfter
 
-Where no rank reports steps, an attempt that ends sooner than ``STEADY_SECONDS`` and leaves no newer checkpoint has none.
-That is a guess: it takes two at least, and costs one step back, once in a row of failures. It must cost neither a pod
-nor the job, as reported steps do (``ladder.py``). Where most members could not see the restore point, nothing is known.
+Where no rank reports steps, an attempt that ends sooner than ``STEADY_SECONDS`` and leaves no newer checkpoint has made
+none. That is a guess: it takes two at least, and costs one step back, once in a row of failures. It must cost neither a
+pod nor the job, as reported steps do (``ladder.py``). Where most members could not see the restore point, it says
+nothing.
 """
 
 from __future__ import annotations

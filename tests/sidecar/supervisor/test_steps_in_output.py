@@ -149,17 +149,18 @@ def test_each_process_has_its_own_gap_between_steps(member: Member, output: Path
 
 
 def test_a_slow_reader_of_the_log_holds_up_nothing_but_the_worker(member: Member) -> None:
-    log, member.stdout = os.pipe()
+    log, output = os.pipe()
+    member.stdout = output
     code = "import os\nfor at in range(1, 4000): print(f'step {at} ' + 'x' * 100)\nprint('the end')\n" + WAITS
     trains(member, code)
     first = member.sidecar.until(step)
-    wait_for(lambda: is_full(member.stdout))
+    wait_for(lambda: is_full(output))
     member.sidecar.until(lambda report: report.seq > first.seq + 1)  # The supervisor goes on to report.
     began = time.monotonic()
     member.hold(2)
     assert time.monotonic() - began < 8, "the stop does not wait for the reader"
     in_the_log = unread(log)
-    os.close(member.stdout)
+    os.close(output)
     member.sidecar.send(member.directive(3, Verb.FINISH))
     found = b""
     while piece := os.read(log, 1 << 16):
