@@ -20,6 +20,8 @@ from e2e.clusters import Cluster
 from tests.wait import until
 
 SLEEP = ["sleep", "1000000"]
+RESYNC = 150.0
+"""Seconds. A kubelet may miss a change of a device just after the start of its pod; it looks again after 60 to 90 s."""
 Kubectl = Callable[..., str]
 
 
@@ -119,9 +121,9 @@ def test_the_status_of_a_pod_has_the_health_of_its_device(
         wait(kubectl, namespace, "one", "condition=Ready")
         assert kubectl("exec", "one", "-n", namespace, "--", "printenv", "FAKE_DEVICES") == "a\n"
         found.mark("a", healthy=False)
-        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Unhealthy")
+        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Unhealthy", seconds=RESYNC)
         found.mark("a", healthy=True)
-        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Healthy")
+        cluster.watch("pod/one", "-n", namespace, holds=lambda pod: health(pod) == "Healthy", seconds=RESYNC)
 
 
 def test_a_frozen_node_becomes_unknown_and_goes_on_after_it_thaws(
