@@ -120,9 +120,10 @@ def test_a_drain_of_a_node_with_several_members_is_one_restart(
     assert status["incidents"][0]["planned"]
 
 
-def test_a_node_that_shuts_down_is_left_in_one_restart(
+def test_a_node_that_shuts_down_is_left_in_planned_restarts(
     third_node: Any, submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The kubelet may tell pods to end a second apart: then it takes more than one restart (docs/limits.md)."""
     third_node.heed_shutdowns(GRACE)
     gang = submit(spread("off", shared_dir))
     gang.runs(1)
@@ -130,10 +131,18 @@ def test_a_node_that_shuts_down_is_left_in_one_restart(
     assert len(left) > 1
     began = time.monotonic()
     third_node.announce_shutdown()
-    status = moved(gang, uids, left, "Disrupted")
+
+    def elsewhere(status: dict[str, Any]) -> dict[str, Any] | None:
+        runs = (status["phase"], status["ready"]) == ("Running", f"{len(uids)}/{len(uids)}")
+        return status if runs and len(placed(gang)) == len(uids) and not on(gang, NODE) else None
+
+    status = gang.until("all run elsewhere", elsewhere, 120)
     with capsys.disabled():
         print(f"\n  shutdown of a node with {len(left)} members: {time.monotonic() - began:.1f} s ", end="")
-    assert status["incidents"][0]["planned"]
+    assert {member for member, uid in gang.uids().items() if uid != uids[member]} == left
+    assert 2 <= status["attempt"] <= 1 + len(left)
+    assert status["restarts"]["counted"] == 0
+    assert {(one["cause"]["reason"], one["planned"]) for one in status["incidents"]} == {("Disrupted", True)}
 
 
 @pytest.mark.usefixtures("third_node", "uncordoned")
