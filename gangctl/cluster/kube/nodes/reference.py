@@ -36,13 +36,14 @@ What counts:
 - **That a signal is absent says nothing**, and a cordon alone is no signal. A node that is cordoned while a pod of the
   gang is evicted from it is being drained: [all members on it move in one
   restart](../tasks/platforms.md#autoscalers-and-drains).
+- A row with a `message` wants these words somewhere in the condition's message.
 - A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`.
 - Change the table with the chart's value `nodeSignals`: a row with the name of another replaces it, others are added.
 
 ```yaml
 nodeSignals:
 - {name: aks-xid, condition: {type: XIDErrors}, answer: LeaveAtRestart}
-- {name: gpu-lamp, condition: {type: GpuLampRed}, answer: Leave}
+- {name: gpu-lamp, condition: {type: GpuLampRed, message: rack 7}, answer: Leave}
 - {name: maintenance, label: {key: example.com/maintenance, values: [soon, now]}, answer: Drain}
 ```
 
@@ -61,7 +62,8 @@ def _line(row: Row) -> str:
 
 def _signal(row: Row) -> str:
     if row.condition is not None:
-        return f"condition `{row.condition.type}={row.condition.status}`"
+        words = f" with the message `{row.condition.message}`" if row.condition.message else ""
+        return f"condition `{row.condition.type}={row.condition.status}`{words}"
     if row.taint is not None:
         return f"taint `{row.taint.key}{f':{row.taint.effect}' if row.taint.effect else ''}`"
     assert row.label is not None

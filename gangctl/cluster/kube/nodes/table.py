@@ -6,6 +6,7 @@ of the same name.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -30,10 +31,11 @@ class _Part(BaseModel):
 
 
 class ConditionRow(_Part):
-    """A condition with this status."""
+    """A condition with this status, and with these words in its message if some are given."""
 
     type: Name
     status: Literal["True", "False", "Unknown"] = "True"
+    message: str = ""
 
 
 class TaintRow(_Part):
@@ -76,6 +78,17 @@ class Row(_Part):
         return self
 
 
+class Condition(NamedTuple):
+    """A condition as it is written at a node."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    time: float = 0.0
+    """When its status changed, in seconds since the epoch; 0 if that isn't said."""
+
+
 class Shown(NamedTuple):
     """What a node shows that the table knows."""
 
@@ -96,14 +109,14 @@ class SignalTable:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         """``rows``: no two of the same name. Those with the answer Off are left out."""
-        self._conditions: dict[tuple[str, str], tuple[str, NodeAnswer]] = {}
+        self._conditions = defaultdict[tuple[str, str], list[tuple[str, ConditionRow, NodeAnswer]]](list)
         self._taints: list[tuple[str, TaintRow, NodeAnswer]] = []
         self._labels: list[tuple[str, LabelRow, NodeAnswer]] = []
         for row in rows:
             if not isinstance(row.answer, NodeAnswer):
                 continue
             if row.condition is not None:
-                self._conditions[row.condition.type, row.condition.status] = (row.name, row.answer)
+                self._conditions[row.condition.type, row.condition.status].append((row.name, row.condition, row.answer))
             elif row.taint is not None:
                 self._taints.append((row.name, row.taint, row.answer))
             elif row.label is not None:
@@ -111,21 +124,24 @@ class SignalTable:
 
     def shown(
         self,
-        conditions: Iterable[tuple[str, str, str, float]],
+        conditions: Iterable[Condition],
         taints: Iterable[tuple[str, str]],
         labels: Mapping[str, str],
     ) -> tuple[Shown, ...]:
         """What a node shows, the strongest answer first.
 
         Args:
-            conditions: (type, status, reason, when it changed in seconds since the epoch, 0 if that isn't said).
+            conditions: of the node.
             taints: (key, effect).
             labels: of the node.
         """
         found = [
-            Shown(*row, _words(f"condition {kind}={status}", reason), at or None)
-            for kind, status, reason, at in conditions
-            if (row := self._conditions.get((kind, status))) is not None
+            Shown(
+                name, answer, _words(f"condition {one.type}={one.status}", row.message or one.reason), one.time or None
+            )
+            for one in conditions
+            for name, row, answer in self._conditions.get((one.type, one.status), ())
+            if row.message in one.message
         ]
         found += [
             Shown(name, answer, _words(f"taint {key}:{effect}"), None)

@@ -25,7 +25,7 @@ from gangctl.api.names import (
     member_name,
 )
 from gangctl.api.version import KIND
-from gangctl.cluster.kube.nodes.table import Shown, SignalTable
+from gangctl.cluster.kube.nodes.table import Condition, Shown, SignalTable
 from gangctl.cluster.kube.watch import containers
 from gangctl.cluster.kube.watch.containers import seconds
 from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
@@ -244,7 +244,10 @@ def _node(signals: SignalTable, raw: RawNode) -> KubeNode:
         taints=tuple(Taint(one.key, one.value, one.effect) for one in raw.spec.taints),
         cordoned=raw.spec.unschedulable,
         shown=signals.shown(
-            ((one.type, one.status, one.reason, seconds(one.last_transition_time)) for one in raw.status.conditions),
+            (
+                Condition(one.type, one.status, one.reason, one.message, seconds(one.last_transition_time))
+                for one in raw.status.conditions
+            ),
             ((one.key, one.effect) for one in raw.spec.taints),
             raw.metadata.labels,
         ),
