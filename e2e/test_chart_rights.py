@@ -34,6 +34,8 @@ KUEUE_CLUSTER = {
     "kueue.x-k8s.io/workloadpriorityclasses": "get",
     "scheduling.k8s.io/priorityclasses": "get",
 }
+NODE_EVENTS = {"events.k8s.io/events": "create patch"}
+"""The API server takes Events about what is in no namespace in ``default``."""
 OWN = {
     "coordination.k8s.io/leases": "create",
     "coordination.k8s.io/leases gangctl": "get update",
@@ -57,6 +59,7 @@ def test_the_controller_has_rights_on_kueues_objects_only_if_it_is_to_use_them(h
     assert rights == {
         EVERYWHERE: _listed(CLUSTER | KUEUE_CLUSTER),
         "research": _listed(GANGS | KUEUE),
+        "default": _listed(NODE_EVENTS),
         NAMESPACE: _listed(OWN),
     }
 
@@ -66,6 +69,7 @@ def test_the_controller_may_evict_pods_only_with_the_device_guard(helm: Helm) ->
     assert rights == {
         EVERYWHERE: _listed(CLUSTER),
         "inference": _listed(GANGS | {"/pods/eviction": "create"}),
+        "default": _listed(NODE_EVENTS),
         NAMESPACE: _listed(OWN),
     }
 
@@ -75,11 +79,12 @@ def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"authorization.k8s.io/subjectaccessreviews create"}
 
 
-def test_with_watched_namespaces_the_controller_has_no_write_rights_elsewhere(helm: Helm) -> None:
+def test_with_watched_namespaces_the_controller_may_write_nothing_elsewhere_but_events_on_nodes(helm: Helm) -> None:
     assert _rights(helm.rendered({"watchNamespaces": ["research", "training"]})) == {
         EVERYWHERE: _listed(CLUSTER),
         "research": _listed(GANGS),
         "training": _listed(GANGS),
+        "default": _listed(NODE_EVENTS),
         NAMESPACE: _listed(OWN),
     }
 
@@ -93,8 +98,14 @@ def test_the_controller_may_only_read_a_secret_that_a_user_fills(helm: Helm) -> 
 def test_with_its_own_namespace_watched_the_controller_has_two_separate_roles(helm: Helm) -> None:
     assert _rights(helm.rendered({"watchNamespaces": [NAMESPACE]})) == {
         EVERYWHERE: _listed(CLUSTER),
+        "default": _listed(NODE_EVENTS),
         NAMESPACE: _listed(GANGS) | _listed(OWN),
     }
+
+
+def test_a_controller_that_watches_the_namespace_of_such_events_has_one_role_there(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"watchNamespaces": ["default"]}))
+    assert rights == {EVERYWHERE: _listed(CLUSTER), "default": _listed(GANGS), NAMESPACE: _listed(OWN)}
 
 
 @pytest.mark.parametrize("watched", [[], ["research", "training"], [NAMESPACE]])

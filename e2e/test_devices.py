@@ -55,6 +55,12 @@ def at_work(directory: Path) -> str:
     return max(path.name for path in directory.glob("worker-*"))
 
 
+def handed_over(gang: Gang, node: str) -> str:
+    """What those who repair the node read."""
+    lines = gang.kubectl("describe", "node", node).splitlines()
+    return "\n".join(line for line in lines if "NodeAtFault" in line)
+
+
 def running(gang: Gang) -> int:
     """Number of its pods that run."""
     return sum(pod["status"].get("phase") == "Running" for pod in gang.pods().values())
@@ -69,6 +75,7 @@ def test_a_device_that_fails_costs_one_pod(
     until("all pods run, spares too", lambda: running(gang) == 3 + spares, 60)
     member = at_work(shared_dir)
     before, broken = gang.uids(), device(gang, member)
+    node = gang.pods()[member]["spec"]["nodeName"]
     began = time.monotonic()
     plugged[broken].mark(broken, healthy=False)
     status = gang.runs(2, 120)
@@ -78,6 +85,7 @@ def test_a_device_that_fails_costs_one_pod(
     until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]}, 60)
     after = gang.uids()
     assert {name for name in before if after.get(name) != before[name]} == {member}
+    until("the node has an Event of it", lambda: f"device {broken}" in handed_over(gang, node), 30)
     with capsys.disabled():
         print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")
 

@@ -125,6 +125,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Check the clocks, temperature and links of the devices on the node that the note names.",
             is_warning=True,
         ),
+        Reason.NODE_AT_FAULT: Told(
+            "HandOver",
+            "Check the node, which this Event is about, and what the note names there. gangctl cordons nothing.",
+            is_warning=True,
+        ),
         Reason.DEVICE_GUARD_EVICTED: Told(
             "EvictPod", "Check the device on the node that the note names. Its owner replaces the pod.", is_warning=True
         ),

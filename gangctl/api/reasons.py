@@ -117,6 +117,9 @@ class Reason(StrEnum):
     DEVICE_DEGRADED = "DeviceDegraded"
     """A rank's own part of each step takes longer than that of the other ranks of its role: its device or node may be
     slow. Nothing is restarted because of it."""
+    NODE_AT_FAULT = "NodeAtFault"
+    """A fault was seen on the node: a device failed, a rank is slow, or a rule or the framework asked for another
+    pod."""
     ACTION_FAILS = "ActionFails"
     """A pod of the gang, or the gang itself, can't be created or deleted. The controller tries again, up to a minute
     apart."""

@@ -36,6 +36,7 @@ STABLE = {
         "NoMemberConnects",
         "NoProgress",
         "NoRestorePoint",
+        "NodeAtFault",
         "NodeSuspect",
         "ReplacementTimeout",
         "RestartBackOff",

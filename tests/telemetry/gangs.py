@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
+from gangctl.api.incident import Cause, Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.api.status import Status
 
 NOW = 1_800_000_000.0
@@ -24,6 +24,12 @@ def gang(uid: str = "u", namespace: str = "research", budget: dict[str, Any] | N
 def later(job: GangJob, **status: Any) -> GangJob:
     """The same gang with another status."""
     return job.model_copy(update={"status": job.status.model_copy(update=status)})
+
+
+def at_fault(attempt: int, node: str, **more: Any) -> Incident:
+    """A settled incident that was put down to a device on this node."""
+    one = incident(attempt, settled=True, outcome="Restarted", level=IncidentLevel.POD, **more)
+    return one.model_copy(update={"cause": one.cause.model_copy(update={"reason": "DeviceLost", "node": node})})
 
 
 def incident(attempt: int, reason: str = "ExitCode", **more: Any) -> Incident:

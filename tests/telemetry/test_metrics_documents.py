@@ -12,9 +12,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from gangctl.api.incident import IncidentLevel
 from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
-from tests.telemetry.gangs import NOW, gang, incident, later
+from tests.telemetry.gangs import NOW, at_fault, gang, later
 from tests.telemetry.samples import FakeSources
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,7 +33,7 @@ def exposed() -> CollectorRegistry:
     first = FirstStep(attempt=1, step=1, time=NOW)
     running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=first, conditions=(slow,))
     metrics.round_began(running)
-    settled = incident(2, settled=True, outcome="Restarted", lost_steps=3, lost_seconds=1.0, level=IncidentLevel.POD)
+    settled = at_fault(2, "node-7", lost_steps=3, lost_seconds=1.0)
     metrics.status_written(
         running, later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0)), 0.01
     )
@@ -94,7 +93,7 @@ def test_every_expression_uses_existing_series_labels_and_values(where: str, exp
         assert name in known, f"{where}: {name}"
         for label, operator, wanted in MATCHER.findall(matchers):
             assert label in known[name], f"{where}: {name} has no {label}"
-            if wanted.startswith("$") or label in ("namespace", "reason"):
+            if wanted.startswith("$") or label in ("namespace", "node", "reason"):
                 continue
             asked = wanted.split("|") if "~" in operator else [wanted]
             assert set(asked) <= known[name][label], f"{where}: {label}={wanted}"

@@ -247,7 +247,7 @@ class KubeCluster:
             Retryable: too many Events wait, in total or in the gang's namespace.
         """
         uid = next((one.uid for one in self._informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
-        self._recorder.record(gang, event, uid)
+        self._recorder.record(gang, event, uid, self._informers.node_uid(event.node))
 
     def _record_of_pod(self, pod: PlainPod, event: Event) -> None:
         self._recorder.record(pod, event, "")

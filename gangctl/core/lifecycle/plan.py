@@ -46,6 +46,8 @@ class Event:
     """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
     trace_id: str = ""
     """The trace of the incident that it belongs to; empty if it belongs to none."""
+    node: str = ""
+    """Name of the node that it is about, rather than the gang; empty if it is about none."""
 
 
 @dataclass(frozen=True, slots=True)

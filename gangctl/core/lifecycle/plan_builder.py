@@ -16,6 +16,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.lifecycle.handing_over import handed_over
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
 from gangctl.core.policy import admission, pods, queueing
 from gangctl.core.record import finishes
@@ -51,7 +52,7 @@ def write(
         because=because,
         status=status,
         actions=pods.actions(gang, status, create=create),
-        events=tuple(_completed(gang, status, one) for one in (event, *events)),
+        events=(*(_completed(gang, status, one) for one in (event, *events)), *handed_over(gang, status)),
         requeue_after=requeue_after,
     )
 

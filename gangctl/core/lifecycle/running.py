@@ -14,7 +14,7 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts import hangs
+from gangctl.core.facts import hangs, slowness
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
 from gangctl.core.facts.fitness import Defect
@@ -22,7 +22,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import next_loss
 from gangctl.core.facts.text import listed
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle import handing_over, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import admission, checkpoints, pods, replacement, requests
@@ -94,7 +94,9 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         refused = admission.refusal(gang, told)
         shown = conditions(gang.job, told, gang.now, Reason.RUNNING, warned, refused=refused)
         told = changed(told, conditions=shown)
-        events = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
+        events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
+        if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
+            events += tuple(handing_over.slow(gang, slowness.slow(gang)))
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [

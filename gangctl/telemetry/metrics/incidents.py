@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
-from gangctl.telemetry.metrics.labels import reason_of
+from gangctl.core.record.node_faults import node_faults
+from gangctl.telemetry.metrics.labels import Nodes, reason_of
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
@@ -66,6 +67,13 @@ class IncidentMetrics:
             ["namespace", "type"],
             registry=registry,
         )
+        self._nodes = Nodes()
+        self._node_faults = Counter(
+            "gangctl_node_faults",
+            "Faults seen on a node: of a device, or those for which a rule or the framework asked for a new pod.",
+            ["node", "reason"],
+            registry=registry,
+        )
         for phase, level in product((*PHASES, TOTAL), IncidentLevel):
             self._phases.labels(phase, level.value)
 
@@ -88,6 +96,8 @@ class IncidentMetrics:
                 continue  # It is older than all known ones: it was counted before.
             if old != incident:
                 self._count(namespace, old, incident)
+        for node, incident in node_faults(before.status, after.status):
+            self._node_faults.labels(self._nodes.label(node), reason_of(incident)).inc()
 
     def _count(self, namespace: str, old: Incident | None, new: Incident) -> None:
         reason = reason_of(new)

@@ -22,6 +22,8 @@ from gangctl.core.lifecycle.plan import Event
 REPORTING_CONTROLLER: Final = "gangctl.io/gangctl"
 INSTANCE_CHARACTERS: Final = 128
 """The API server accepts no longer ``reportingInstance``."""
+CLUSTER_NAMESPACE: Final = "default"
+"""The API server takes Events about what is in no namespace here."""
 NOTE_BYTES: Final = 1024
 """The API server accepts no longer note."""
 
@@ -31,6 +33,7 @@ def event_object(
     event: Event,
     *,
     pod_uid: str,
+    node_uid: str = "",
     now: float,
     instance: str,
     left_out: int = 0,
@@ -38,25 +41,35 @@ def event_object(
     """The Event as JSON values.
 
     Args:
-        about: The gang or pod that the event is about.
+        about: The gang or pod that the event is about, if it names no node.
         event: What happened.
         pod_uid: UID of the pod that the event is about; empty if that pod is gone.
+        node_uid: UID of the node that the event is about; empty if it is about none, or that node is gone.
         now: Time of the event, in seconds since the epoch.
         instance: Name of the process that reports it.
         left_out: Number of events with the same reason that were not sent before this one.
     """
     gang = about.metadata
-    version, kind = ("v1", "Pod") if isinstance(about, PlainPod) else (API_VERSION, KIND)
+    regarding = _node(event.node, node_uid) if event.node else _object(about)
+    namespace = regarding.get("namespace", CLUSTER_NAMESPACE)
     related = _related(gang.namespace, event, pod_uid)
     trace = f" (trace {event.trace_id})" if event.trace_id else ""
     text = event.message.removesuffix(trace)
     more = f" ({left_out} more with this reason were left out before)" if left_out else ""
-    content = [gang.uid, event.type.value, event.reason, text, event.trace_id, related]
+    content = [
+        gang.uid,
+        *([event.node] if event.node else []),
+        event.type.value,
+        event.reason,
+        text,
+        event.trace_id,
+        related,
+    ]
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     made: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{gang.name}.{digest[:16]}", "namespace": gang.namespace},
+        "metadata": {"name": f"{regarding['name']}.{digest[:16]}", "namespace": namespace},
         "eventTime": rfc3339(now),
         "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": instance[:INSTANCE_CHARACTERS],
@@ -64,19 +77,24 @@ def event_object(
         "reason": event.reason,
         "action": action(event.reason),
         "note": _note(text, more + trace),
-        "regarding": {
-            "apiVersion": version,
-            "kind": kind,
-            "name": gang.name,
-            "namespace": gang.namespace,
-            "uid": gang.uid,
-        },
+        "regarding": regarding,
     }
     if event.trace_id:
         made["metadata"]["annotations"] = {ANNOTATION_TRACE_ID: event.trace_id}
     if related:
         made["related"] = related
     return made
+
+
+def _object(about: GangJob | UnreadableGang | PlainPod) -> dict[str, str]:
+    version, kind = ("v1", "Pod") if isinstance(about, PlainPod) else (API_VERSION, KIND)
+    which = about.metadata
+    return {"apiVersion": version, "kind": kind, "name": which.name, "namespace": which.namespace, "uid": which.uid}
+
+
+def _node(name: str, uid: str) -> dict[str, str]:
+    """``kubectl describe node`` finds Events by the UID, and those of the kubelet by the name in its place."""
+    return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid or name}
 
 
 def _related(namespace: str, event: Event, pod_uid: str) -> dict[str, str]:

@@ -97,15 +97,19 @@ class EventRecorder:
         self._spam_filter = EventSpamFilter()
         self._left_out: Counter[tuple[str, str]] = Counter()
 
-    def record(self, about: GangJob | UnreadableGang | PlainPod, event: Event, pod_uid: str) -> None:
-        """Queue the event. ``pod_uid``: UID of the pod that it is about; empty if that pod is gone.
+    def record(
+        self, about: GangJob | UnreadableGang | PlainPod, event: Event, pod_uid: str, node_uid: str = ""
+    ) -> None:
+        """Queue the event. ``pod_uid`` and ``node_uid``: of what it names; empty if that is gone.
 
         Raises:
             Retryable: too many events wait.
         """
         now, kind = time.time(), (about.metadata.uid, event.reason)
         left_out, log_fields = self._left_out[kind], _log_fields(about, event)
-        body = event_object(about, event, pod_uid=pod_uid, now=now, instance=self._instance, left_out=left_out)
+        body = event_object(
+            about, event, pod_uid=pod_uid, node_uid=node_uid, now=now, instance=self._instance, left_out=left_out
+        )
         name = body["metadata"]["name"]
         cached = self._cache.get(name)
         if cached is not None:
@@ -121,7 +125,7 @@ class EventRecorder:
         if cached is None:
             cached = _CachedEvent(body, log_fields, now)
         try:
-            self._queues.put(about.metadata.namespace, cached)
+            self._queues.put(body["metadata"]["namespace"], cached)
         except Retryable:
             self.counts.lost += 1
             raise

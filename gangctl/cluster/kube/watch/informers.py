@@ -210,6 +210,11 @@ class Informers:
         gang = self.gangs.items.get(pod.gang)
         return gang is not None and pod.owner == gang.uid and pod.namespace == gang.namespace
 
+    def node_uid(self, name: str) -> str:
+        """The UID of a node; empty if it isn't known, or is gone."""
+        node = self._nodes_by_name.get(name)
+        return "" if node is None else node.uid
+
     def _notify(self, uid: str) -> None:
         if self.has_synced:
             self._changed(uid)

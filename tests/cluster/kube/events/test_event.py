@@ -40,6 +40,31 @@ def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
     assert "gpu-7" in made["note"]
 
 
+def test_an_event_on_a_node_is_where_kubectl_describe_node_finds_it() -> None:
+    """With the real core: the plan that settles the restart."""
+    here = World()
+    given.runs(here)
+    here.pod("worker-1", node="node-7", devices=(Device("example.com/gpu", "gpu-7", "Unhealthy"),))
+    plans = [here.decide()]
+    here.pods["worker-1.0"] = replace(here.pods["worker-1.0"], terminated=True)
+    del here.heard["worker-1.0"]
+    given.start(here, "worker-1")
+    given.ready(here, "worker-0")
+    given.ready(here, "worker-1")
+    plans += [here.decide(), here.decide()]
+    assert here.job.status.incidents[0].settled
+    (told,) = [event for plan in plans for event in plan.events if event.reason == Reason.NODE_AT_FAULT]
+    made = event_object(here.job, told, pod_uid="", node_uid="n7", now=1.0, instance="test")
+    assert made["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "node-7", "uid": "n7"}
+    assert made["metadata"]["namespace"] == "default"
+    assert made["metadata"]["name"].startswith("node-7.")
+    assert made["related"] == {"apiVersion": "v1", "kind": "Pod", "name": "g-worker-1-0", "namespace": "default"}
+    assert "GangJob default/g, worker-1: device gpu-7 (example.com/gpu) is unhealthy" in made["note"]
+    assert built(told, here.job)["regarding"]["uid"] == "node-7", "the kubelet's way, where the node is gone"
+    other = replace(told, node="node-8")
+    assert built(other, here.job)["metadata"]["name"].partition(".")[2] != made["metadata"]["name"].partition(".")[2]
+
+
 def test_the_note_ends_with_the_trace_id_and_the_annotation_has_it() -> None:
     for message in ("worker-0 ended with 3", f"worker-0 ended with 3 (trace {TRACE})"):
         made = built(replace(PENDING, message=message, trace_id=TRACE))
