@@ -68,6 +68,7 @@ class OnReason(StrEnum):
     DEVICE_LOST = "DeviceLost"
     UNSCHEDULABLE = "Unschedulable"
     START_FAILED = "StartFailed"
+    DEVICE_DEGRADED = "DeviceDegraded"
     HANG = "Hang"
     REQUESTED = "Requested"
     BARRIER_TIMEOUT = "BarrierTimeout"
@@ -185,8 +186,9 @@ class Rule(Model):
     """Matches if the pod of the member at fault has one of these conditions, with the syntax of a Job: at most 20."""
     on_device_health: OnDeviceHealth | None = None
     """Matches the health of a device of the pod of the member at fault."""
-    on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=12)] = ()
-    """Matches a fault that is neither an exit code nor a signal, by the reason of the incident."""
+    on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=16)] = ()
+    """Matches a fault that is neither an exit code nor a signal, by the reason of the incident. DeviceDegraded makes a
+    slow rank a fault, which it isn't without such a rule: its pod is replaced once, after a last checkpoint."""
 
 
 class PodFailurePolicy(Model):

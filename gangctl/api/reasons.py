@@ -116,7 +116,7 @@ class Reason(StrEnum):
     member leaves the node at the next restart."""
     DEVICE_DEGRADED = "DeviceDegraded"
     """A rank's own part of each step takes longer than that of the other ranks of its role: its device or node may be
-    slow. Nothing is restarted because of it."""
+    slow. Nothing is restarted because of it, unless a rule has it in `onReasons`."""
     NODE_AT_FAULT = "NodeAtFault"
     """A fault was seen on the node: a device failed, a rank is slow, or a rule or the framework asked for another
     pod."""

@@ -26,6 +26,7 @@ from tests.core import (
     test_bounds,
     test_brake,
     test_checkpoint_oracle,
+    test_degradation,
     test_failed_starts,
     test_node_signals,
     test_oracles,
@@ -67,6 +68,7 @@ TESTS = {
     "regression": (
         test_bounds,
         test_stored_times,
+        test_degradation,
         test_node_signals,
         test_regressions,
         test_finished_regressions,

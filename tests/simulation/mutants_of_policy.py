@@ -109,4 +109,16 @@ MUTANTS = (
         "        and (pod.member not in gang.members or pod.incarnation < current.get(pod.member, base))\n",
         "        and pod.member not in gang.members\n",
     ),
+    one(
+        "a slow rank moves again and again",
+        "gangctl/core/policy/degradation.py",
+        "for one in slowness.slow(gang) if one.rank not in before)",
+        "for one in slowness.slow(gang))",
+    ),
+    one(
+        "the ranks have no time to save before a slow one moves",
+        "gangctl/core/facts/faults.py",
+        "fault.strength is Strength.DISRUPTION or fault.reason is Reason.DEVICE_DEGRADED",
+        "fault.strength is Strength.DISRUPTION",
+    ),
 )

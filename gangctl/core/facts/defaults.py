@@ -76,6 +76,8 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         # Of one member. Where most miss it, the step or the storage is to blame, and no pod is (``policy/ladder.py``).
         Reason.RESTORE_POINT_MISSING: Default(level=IncidentLevel.POD),
         Reason.HANG: Default(),
+        # Only where a rule asks for it: policy/degradation.py.
+        Reason.DEVICE_DEGRADED: Default(charged=False, level=IncidentLevel.POD),
         Reason.REQUESTED: Default(),
         Reason.RESTART_REQUESTED: Default(charged=False),
     }

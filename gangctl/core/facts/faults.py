@@ -104,7 +104,8 @@ def is_gentle(gang: Gang, fault: Fault) -> bool:
     if pod is None or pod.terminated or report is None or report.phase is not Phase.RUNNING:
         return False
     ended = any(end.attempt == gang.status.attempt for end in report.ends)
-    return fault.strength is Strength.DISRUPTION and not ended
+    asked = fault.strength is Strength.DISRUPTION or fault.reason is Reason.DEVICE_DEGRADED
+    return asked and not ended
 
 
 def is_unseen_by_most(gang: Gang) -> bool:

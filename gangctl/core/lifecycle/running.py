@@ -25,7 +25,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import handing_over, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import admission, checkpoints, pods, replacement, requests
+from gangctl.core.policy import admission, checkpoints, degradation, pods, replacement, requests
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
@@ -43,6 +43,8 @@ def running(gang: Gang) -> Plan:
     hung = hangs.hang(gang)
     if hung is not None and gang.spec.progress.on_hang == "Restart":
         found = (*found, hung)
+    if not found and (slow := degradation.fault(gang)) is not None:
+        found = (slow,)
     if found:
         return restart(gang, found)
     if requests.is_new(gang.spec, gang.status):

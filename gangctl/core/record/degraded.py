@@ -20,6 +20,7 @@ from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
+from gangctl.core.policy import degradation
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.core.record.preloads import not_preloaded
@@ -175,7 +176,10 @@ def _slow(gang: Gang) -> Warned | None:
             for one in found
         ]
     )
-    text = f"{told} for its own part of a step than the other ranks of its role; nothing is restarted because of it"
+    again = "it was moved before, so " if degradation.moved(gang).intersection(one.rank for one in found) else ""
+    text = (
+        f"{told} for its own part of a step than the other ranks of its role; {again}nothing is restarted because of it"
+    )
     return Reason.DEVICE_DEGRADED, f"{text}; check the clocks, temperature and links of its devices"
 
 

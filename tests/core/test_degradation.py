@@ -1,0 +1,87 @@
+"""Slow ranks and the rules for them: nothing moves without a rule, and no rank moves twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangctl.api.status import GangPhase
+from gangsidecar.wire import Progress
+from tests.core import given
+from tests.core.world import World
+
+RULE = "podFailurePolicy: {rules: [{action: Ignore, onReasons: [DeviceDegraded]}]}"
+ROLES = "roles: [{name: worker, replicas: 6}]"
+
+
+def slow(world: World, *members: int) -> None:
+    """Each rank tells its own part of a step, with the ranks of the gang; these are half as fast."""
+    for at in range(6):
+        uid = world.newest(f"worker-{at}")
+        own = 2000 if at in members else 1000
+        progress = Progress(world.job.status.attempt, 60, 0, own_ms=own, own_rank=at)
+        world.heard[uid] = replace(
+            world.heard[uid], report=replace(world.heard[uid].report, progress=progress), at=world.now
+        )
+
+
+def gang(rule: str) -> World:
+    """Six members that run."""
+    here = World()
+    here.submit(f"{ROLES}\n{rule}")
+    given.runs(here)
+    return here
+
+
+def restarted(here: World) -> None:
+    """The gang stops, the member at fault gets a pod, and all run again."""
+    member = here.job.status.incidents[0].cause.member
+    given.each(given.ready)(here)
+    here.decide()
+    old = next(uid for uid, pod in here.pods.items() if pod.member == member and pod.deleting)
+    here.pods[old] = replace(here.pods[old], terminated=True)
+    here.heard.pop(old)
+    given.start(here, member)
+    given.ready(here, member)
+    here.decide()
+    here.decide()
+    given.each(given.run)(here)
+    assert here.job.status.phase is GangPhase.RUNNING
+
+
+def test_without_a_rule_for_it_no_slow_rank_moves() -> None:
+    for rule in ("", "podFailurePolicy: {rules: [{action: Ignore, onReasons: [DeviceLost]}]}"):
+        here = gang(rule)
+        slow(here, 3)
+        here.decide()
+        assert (here.job.status.phase, here.job.status.attempt) == (GangPhase.RUNNING, 1)
+
+
+def test_a_slow_rank_moves_once_and_another_one_after_it() -> None:
+    here = gang(RULE)
+    slow(here, 3)
+    here.decide()
+    first = here.job.status.incidents[0]
+    assert (first.cause.reason, first.cause.member, first.planned) == ("DeviceDegraded", "worker-3", True)
+    restarted(here)
+    assert not here.job.status.incidents[0].charged
+    slow(here, 3)
+    here.decide()
+    assert (here.job.status.phase, here.job.status.attempt) == (GangPhase.RUNNING, 2)
+    slow(here, 4)
+    here.decide()
+    assert here.job.status.incidents[0].cause.member == "worker-4"
+
+
+def test_where_half_of_the_ranks_are_slow_none_moves() -> None:
+    here = gang(RULE)
+    slow(here, 0, 1, 2)
+    here.decide()
+    assert here.job.status.attempt == 1
+
+
+def test_a_slow_rank_does_not_hide_a_fault() -> None:
+    here = gang(RULE)
+    slow(here, 3)
+    given.ended(here, None, "worker-1", "3", None, None, None, None)
+    here.decide()
+    assert here.job.status.incidents[0].cause.reason == "ExitCode"
