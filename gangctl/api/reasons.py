@@ -22,6 +22,9 @@ class Reason(StrEnum):
     START_FAILED = "StartFailed"
     """A worker or a pod did not start: the command does not exist, the image cannot be pulled, or the supervisor sent
     no message before the deadline. A gang ends with it if its template can never be started."""
+    DEVICE_DEGRADED = "DeviceDegraded"
+    """A rank's own part of each step takes longer than that of the other ranks of its role: its device or node may be
+    slow. Nothing is restarted because of it, unless a rule has it in `onReasons`."""
     HANG = "Hang"
     """No rank reported progress for longer than `progress.timeoutSeconds` or the timeout of its phase."""
     REQUESTED = "Requested"
@@ -114,9 +117,6 @@ class Reason(StrEnum):
     NODE_SUSPECT = "NodeSuspect"
     """The node of a member shows something for which nothing is done now: it is old, or is only to be told, or the
     member leaves the node at the next restart."""
-    DEVICE_DEGRADED = "DeviceDegraded"
-    """A rank's own part of each step takes longer than that of the other ranks of its role: its device or node may be
-    slow. Nothing is restarted because of it, unless a rule has it in `onReasons`."""
     NODE_AT_FAULT = "NodeAtFault"
     """A fault was seen on the node: a device failed, a rank is slow, or a rule or the framework asked for another
     pod."""

@@ -35,12 +35,13 @@ STABLE = {
     "Stuck": ("Count", "Pod"),
     "RestorePointMissing": ("Count", "Pod"),
     "Hang": ("Count", "Process"),
+    "DeviceDegraded": ("Ignore", "Pod"),
     "Requested": ("Count", "Process"),
     "RestartRequested": ("Ignore", "Process"),
 }
 """Reason -> action and level without a rule."""
 WEAKEST_FIRST = (
-    {"Stuck", "RestorePointMissing", "Hang", "Requested", "RestartRequested"},
+    {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested"},
     {"ExitCode", "ExitCodeHidden", "Signal", "OOMKilled", "StartFailed"},
     {"PodFailed", "ContainerRestarted"},
     {"NodeDrained", "Evicted", "Preempted", "Disrupted", "PodDeleted"},
