@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Brake, Device, LastWords, NodeAnswer, NodeSignal, NodeState
+from gangctl.core.facts.world import Brake, Device, LastWords, NodeAnswer, NodeSignal, NodeState, Shortage
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
@@ -294,6 +294,15 @@ def node_shows(world: World, member: str, answer: str, ago: str | None = None) -
     node = node_of(world, member)
     state = world.nodes.get(node, NodeState())
     signal = NodeSignal(NodeAnswer(answer), f"condition Is{answer}=True", world.now - float(ago or 0))
+    world.nodes[node] = state._replace(signals=(*state.signals, signal))
+
+
+def node_lacks(world: World, left: str, total: str, resource: str, member: str) -> None:
+    """Its node has fewer healthy devices than devices."""
+    node = node_of(world, member)
+    state = world.nodes.get(node, NodeState())
+    what, short = f"allocatable {resource}={left} of {total}", Shortage(resource, int(left))
+    signal = NodeSignal(NodeAnswer.LEAVE_AT_RESTART, what, world.now, short)
     world.nodes[node] = state._replace(signals=(*state.signals, signal))
 
 

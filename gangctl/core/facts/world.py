@@ -119,14 +119,24 @@ class NodeAnswer(StrEnum):
     """The status tells of it."""
 
 
+class Shortage(NamedTuple):
+    """A node has fewer healthy devices of a resource than it has devices."""
+
+    resource: str
+    allocatable: int
+    """How many of them pods may have, as its kubelet says; 0 also while there is no device plugin."""
+
+
 class NodeSignal(NamedTuple):
-    """A condition, taint or label which says that something is wrong with a node."""
+    """A condition, taint, label or amount which says that something is wrong with a node."""
 
     answer: NodeAnswer
     what: str
     """As it is written at the node: ``condition XIDErrors=True``."""
     since: float
     """When it came, as far as this controller knows; 0 if it may be of any age."""
+    shortage: Shortage | None = None
+    """It counts only against pods that have more of these devices than are allocatable."""
 
 
 class NodeState(NamedTuple):

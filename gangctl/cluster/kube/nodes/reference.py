@@ -36,6 +36,9 @@ What counts:
 - **That a signal is absent says nothing**, and a cordon alone is no signal. A node that is cordoned while a pod of the
   gang is evicted from it is being drained: [all members on it move in one
   restart](../tasks/platforms.md#autoscalers-and-drains).
+- Where fewer devices are **allocatable** than the node has, it isn't known which pod has the missing one. It counts if
+  pods of the gang have more of them there than are allocatable, and some are: with none, the device plugin is gone, and
+  what runs may stay. Where the pod's status has the [health of its devices](../concepts.md), a device counts at once.
 - A row with a `message` wants these words somewhere in the condition's message.
 - A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`.
 - Change the table with the chart's value `nodeSignals`: a row with the name of another replaces it, others are added.
@@ -66,6 +69,8 @@ def _signal(row: Row) -> str:
         return f"condition `{row.condition.type}={row.condition.status}`{words}"
     if row.taint is not None:
         return f"taint `{row.taint.key}{f':{row.taint.effect}' if row.taint.effect else ''}`"
+    if row.allocatable is not None:
+        return f"allocatable {', '.join(f'`{one}`' for one in row.allocatable.resources) or 'devices'} below capacity"
     assert row.label is not None
     values = row.label.values or row.label.not_values
     return f"label `{row.label.key}` {'' if row.label.values else 'not '}{', '.join(f'`{one}`' for one in values)}"

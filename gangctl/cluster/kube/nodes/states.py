@@ -32,7 +32,7 @@ class NodeStates:
             for one in shown
         }
         self._since[name] = since
-        signals = tuple(NodeSignal(one.answer, one.what, since[one.name]) for one in shown)
+        signals = tuple(NodeSignal(one.answer, one.what, since[one.name], one.shortage) for one in shown)
         return self._put(name, NodeState(signals, cordoned))
 
     def gone(self, name: str) -> bool:

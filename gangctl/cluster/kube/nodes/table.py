@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 
 from gangctl.api.escaping import escaped
-from gangctl.core.facts.world import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer, Shortage
 
 MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160
@@ -59,6 +59,12 @@ class LabelRow(_Part):
         return self
 
 
+class AllocatableRow(_Part):
+    """Fewer devices are allocatable than the node has: one of these resources, or any if none is named."""
+
+    resources: tuple[str, ...] = ()
+
+
 class Row(_Part):
     """What an agent writes at a node, and what is done about it."""
 
@@ -66,6 +72,7 @@ class Row(_Part):
     condition: ConditionRow | None = None
     taint: TaintRow | None = None
     label: LabelRow | None = None
+    allocatable: AllocatableRow | None = None
     answer: NodeAnswer | Literal["Off"]
     set_by: str = ""
     means: str = ""
@@ -73,8 +80,8 @@ class Row(_Part):
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Row:
-        if sum(one is not None for one in (self.condition, self.taint, self.label)) != 1:
-            raise ValueError(f"row {self.name!r} needs one of condition, taint and label")
+        if sum(one is not None for one in (self.condition, self.taint, self.label, self.allocatable)) != 1:
+            raise ValueError(f"row {self.name!r} needs one of condition, taint, label and allocatable")
         return self
 
 
@@ -98,6 +105,7 @@ class Shown(NamedTuple):
     what: str
     time: float | None
     """When it came, as its writer says, in seconds since the epoch; None where that isn't written."""
+    shortage: Shortage | None = None
 
 
 _ROWS: Final = TypeAdapter(Annotated[tuple[Row, ...], Field(max_length=MAX_ROWS)])
@@ -112,6 +120,7 @@ class SignalTable:
         self._conditions = defaultdict[tuple[str, str], list[tuple[str, ConditionRow, NodeAnswer]]](list)
         self._taints: list[tuple[str, TaintRow, NodeAnswer]] = []
         self._labels: list[tuple[str, LabelRow, NodeAnswer]] = []
+        self._allocatable: list[tuple[str, AllocatableRow, NodeAnswer]] = []
         for row in rows:
             if not isinstance(row.answer, NodeAnswer):
                 continue
@@ -121,12 +130,15 @@ class SignalTable:
                 self._taints.append((row.name, row.taint, row.answer))
             elif row.label is not None:
                 self._labels.append((row.name, row.label, row.answer))
+            elif row.allocatable is not None:
+                self._allocatable.append((row.name, row.allocatable, row.answer))
 
     def shown(
         self,
         conditions: Iterable[Condition],
         taints: Iterable[tuple[str, str]],
         labels: Mapping[str, str],
+        devices: Iterable[tuple[str, int, int]] = (),
     ) -> tuple[Shown, ...]:
         """What a node shows, the strongest answer first.
 
@@ -134,6 +146,7 @@ class SignalTable:
             conditions: of the node.
             taints: (key, effect).
             labels: of the node.
+            devices: (name of an extended resource, how many the node has, how many are allocatable).
         """
         found = [
             Shown(
@@ -154,6 +167,13 @@ class SignalTable:
             for name, row, answer in self._labels
             if (value := labels.get(row.key)) is not None
             and (value in row.values if row.values else value not in row.not_values)
+        ]
+        found += [
+            Shown(name, answer, f"allocatable {kind}={left} of {total}", None, Shortage(kind, left))
+            for kind, total, left in devices
+            if left < total
+            for name, row, answer in self._allocatable
+            if kind in row.resources or not row.resources
         ]
         return tuple(sorted(found, key=lambda one: (_ORDER.index(one.answer), one.what)))
 

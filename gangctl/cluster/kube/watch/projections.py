@@ -7,7 +7,7 @@ show is read by ``containers.py``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,7 @@ from gangctl.cluster.kube.nodes.table import Condition, Shown, SignalTable
 from gangctl.cluster.kube.watch import containers
 from gangctl.cluster.kube.watch.containers import seconds
 from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
-from gangctl.cluster.kube.watch.schema import RawCondition, RawMetadata, RawNode, RawPod, RawPodStatus
+from gangctl.cluster.kube.watch.schema import RawCondition, RawMetadata, RawNode, RawNodeStatus, RawPod, RawPodStatus
 from gangctl.core.facts.text import listed
 from gangctl.core.facts.world import Device, Pod
 from gangctl.core.policy.device_guard import GuardedPod
@@ -250,9 +250,18 @@ def _node(signals: SignalTable, raw: RawNode) -> KubeNode:
             ),
             ((one.key, one.effect) for one in raw.spec.taints),
             raw.metadata.labels,
+            _extended(raw.status),
         ),
         resource_version=raw.metadata.resource_version,
     )
+
+
+def _extended(status: RawNodeStatus) -> Iterator[tuple[str, int, int]]:
+    """Devices of the node: name of the resource, how many there are, and how many are allocatable."""
+    for name, amount in status.capacity.items():
+        left = status.allocatable.get(name, "0")
+        if "/" in name and amount.isdecimal() and left.isdecimal():
+            yield name, int(amount), int(left)
 
 
 def _gang(raw: dict[str, Any]) -> KubeGang:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import Field
@@ -155,6 +156,8 @@ class RawNodeSpec(Raw):
 class RawNodeStatus(Raw):
     """Status of a node."""
 
+    capacity: Mapping[str, str] = Field(default_factory=dict)
+    allocatable: Mapping[str, str] = Field(default_factory=dict)
     conditions: tuple[RawCondition, ...] = ()
     declared_features: tuple[str, ...] = ()
 

@@ -16,7 +16,7 @@ from gangctl.cluster.kube.nodes.table import (
     default_rows,
     rows_with,
 )
-from gangctl.core.facts.world import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer, Shortage
 
 ROOT = Path(__file__).parents[4]
 
@@ -28,6 +28,8 @@ def shown(row: Row, table: SignalTable, *, status: str | None = None, effect: st
         return table.shown([Condition(row.condition.type, status or row.condition.status, "Why", words, 7.0)], (), {})
     if row.taint is not None:
         return table.shown((), [(row.taint.key, effect)], {})
+    if row.allocatable is not None:
+        return table.shown((), (), {}, [("nvidia.com/gpu", 8, 7)])
     assert row.label is not None
     return table.shown((), (), {row.label.key: [*row.label.values, "anything"][0]})
 
@@ -42,7 +44,7 @@ def test_each_row_is_found_and_says_who_sets_it_what_it_means_and_where_that_is_
 def test_no_two_rows_have_one_name_or_one_signal() -> None:
     rows = default_rows()
     assert len({row.name for row in rows}) == len(rows)
-    assert len({str((row.condition, row.taint, row.label)) for row in rows}) == len(rows)
+    assert len({str((row.condition, row.taint, row.label, row.allocatable)) for row in rows}) == len(rows)
 
 
 def test_a_condition_counts_with_its_bad_status_alone() -> None:
@@ -75,6 +77,19 @@ def test_conditions_with_other_words_may_have_other_answers() -> None:
     assert [one.name for one in table.shown([Condition("Lamp", "True", "", "in rack 8")], (), {})] == ["b"]
 
 
+def test_devices_count_where_fewer_are_allocatable_than_the_node_has() -> None:
+    table = SignalTable(default_rows())
+    (found,) = table.shown((), (), {}, [("nvidia.com/gpu", 8, 7), ("rdma/hca", 4, 4)])
+    assert found.what == "allocatable nvidia.com/gpu=7 of 8"
+    assert (found.answer, found.shortage) == (NodeAnswer.LEAVE_AT_RESTART, Shortage("nvidia.com/gpu", 7))
+    nic = {"name": "nic", "allocatable": {"resources": ["rdma/hca"]}, "answer": "Leave"}
+    found, other = SignalTable(rows_with([nic])).shown((), (), {}, [("rdma/hca", 4, 3)])
+    assert [(one.name, one.answer) for one in (found, other)] == [
+        ("nic", "Leave"),
+        ("device-missing", "LeaveAtRestart"),
+    ]
+
+
 def test_the_strongest_answer_comes_first_and_the_time_is_that_of_the_condition() -> None:
     table = SignalTable(default_rows())
     conditions = [Condition("GPUClockThrottling", "True", time=5.0), Condition("XIDErrors", "True")]
@@ -100,7 +115,7 @@ def test_a_user_adds_rows_and_replaces_them_by_name() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"name": "x", "answer": "Leave"}, "needs one of condition, taint and label"),
+        ({"name": "x", "answer": "Leave"}, "needs one of condition, taint, label and allocatable"),
         (
             {"name": "x", "answer": "Leave", "taint": {"key": "a"}, "label": {"key": "a", "values": ["b"]}},
             "needs one of",
