@@ -66,6 +66,7 @@ class OnReason(StrEnum):
     NODE_UNHEALTHY = "NodeUnhealthy"
     NODE_DRAINED = "NodeDrained"
     DEVICE_LOST = "DeviceLost"
+    DEVICE_TAINTED = "DeviceTainted"
     UNSCHEDULABLE = "Unschedulable"
     START_FAILED = "StartFailed"
     DEVICE_DEGRADED = "DeviceDegraded"
@@ -128,11 +129,12 @@ class OnDeviceHealth(Model):
     resource_names: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=316)], ...], Field(max_length=16)
     ] = ()
-    """Names of the resources to consider, such as nvidia.com/gpu: at most 16. If empty, all resources are
+    """Names of the resources to consider, such as nvidia.com/gpu, or claim:NAME/REQUEST for the devices of a resource
+    claim, as the container names both (claim:NAME if it names no request): at most 16. If empty, all resources are
     considered."""
     health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
-    """Health values that match. Unknown means only that the device plugin does not respond, which is often
-    temporary."""
+    """Health values that match. Unknown means only that the device plugin or the DRA driver does not respond, which
+    is often temporary."""
 
 
 _MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons"

@@ -42,6 +42,7 @@ _REASONS: Final = (
     Reason.PREEMPTED,
     Reason.NODE_LOST,
     Reason.DEVICE_LOST,
+    Reason.DEVICE_TAINTED,
     Reason.UNSCHEDULABLE,
     Reason.START_FAILED,
     Reason.HANG,

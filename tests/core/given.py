@@ -252,6 +252,11 @@ def device(world: World, name: str, member: str, health: str) -> None:
     world.pod(member, devices=(Device("nvidia.com/gpu", name, health),))
 
 
+def claimed(world: World, name: str, claim: str, member: str, health: str, message: str | None) -> None:
+    """The health of a device that a resource claim of the pod has, and what its driver says of it."""
+    world.pod(member, devices=(Device(f"claim:{claim}", name, health, message or ""),))
+
+
 def silent(world: World, member: str) -> None:
     """Its connection is gone, a moment after it has said all that it knows."""
     uid = world.newest(member)

@@ -292,6 +292,7 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
             "NodeLost",
             "NodeUnhealthy",
             "NodeDrained",
+            "DeviceTainted",
             "PodDeleted",
             "RestartRequested",
         }

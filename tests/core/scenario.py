@@ -15,6 +15,7 @@ from tests.core.edits import ask, change, policy, remove_tiers
 from tests.core.given import (
     brake,
     checkpoint,
+    claimed,
     container_ended,
     controller,
     cordon,
@@ -180,6 +181,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"(\d+) of (\d+) (\S+) are allocatable on the node of {M}", node_lacks),
     (rf"the node of {M} shows nothing any more", lambda w, m: w.nodes.__delitem__(node_of(w, m))),
     (rf"device (\S+) of {M} is (\S+)", device),
+    (rf"device (\S+) of claim (\S+) of {M} is (\w+)(?:: (.+))?", claimed),
     (r"a scan finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
     (r"a scan fails: (.+)", scan_fails),
     (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "a-pod"))),

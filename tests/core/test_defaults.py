@@ -21,6 +21,7 @@ STABLE = {
     "NodeLost": ("Ignore", "Pod"),
     "NodeUnhealthy": ("Ignore", "Pod"),
     "NodeDrained": ("Ignore", "Pod"),
+    "DeviceTainted": ("Ignore", "Pod"),
     "Evicted": ("Ignore", "Pod"),
     "Preempted": ("Ignore", "Pod"),
     "Disrupted": ("Ignore", "Pod"),
@@ -44,7 +45,7 @@ WEAKEST_FIRST = (
     {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested"},
     {"ExitCode", "ExitCodeHidden", "Signal", "OOMKilled", "StartFailed"},
     {"PodFailed", "ContainerRestarted"},
-    {"NodeDrained", "Evicted", "Preempted", "Disrupted", "PodDeleted"},
+    {"NodeDrained", "DeviceTainted", "Evicted", "Preempted", "Disrupted", "PodDeleted"},
     {"NodeLost", "NodeUnhealthy"},
     {"DeviceLost"},
 )

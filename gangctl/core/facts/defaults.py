@@ -61,6 +61,7 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.NODE_LOST: _node(Strength.NODE, charged=False),
         Reason.NODE_UNHEALTHY: _node(Strength.NODE, charged=False),
         Reason.NODE_DRAINED: _disruption(),
+        Reason.DEVICE_TAINTED: _disruption(),  # If the pod's status calls the device unhealthy too, that outranks it.
         Reason.EVICTED: _disruption(),
         Reason.PREEMPTED: _disruption(),
         Reason.DISRUPTED: _disruption(vague=True),

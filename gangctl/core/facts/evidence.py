@@ -28,8 +28,9 @@ DISRUPTION_REASONS: Final = {
     "TerminationByKubelet": Reason.DISRUPTED,
     "DeletionByTaintManager": Reason.NODE_LOST,
     "DeletionByPodGC": Reason.NODE_LOST,
+    "DeletionByDeviceTaintManager": Reason.DEVICE_TAINTED,
 }
-"""Reasons of the pod condition DisruptionTarget (KEP-3329) -> ours."""
+"""Reasons of the pod condition DisruptionTarget (KEP-3329, KEP-5055) -> ours."""
 
 
 VAGUE_REASONS: Final = frozenset(reason for reason, row in DEFAULTS.items() if row.vague)

@@ -186,14 +186,16 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
             yield fault(
                 Reason.DEVICE_LOST,
-                f"device {device.name} ({device.resource}) is {device.health.lower()}",
+                device.told,
                 device=device.name,
                 resource=device.resource,
                 health=device.health,
             )
     defect = fitness.unusable(gang, pod)
     if disruption and not (defect is not None and defect.against_node):
-        yield fault(DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED), f"its pod is disrupted: {disruption}")
+        reason = DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED)
+        which = _tainted(pod) if reason is Reason.DEVICE_TAINTED else ""
+        yield fault(reason, f"its pod is disrupted: {disruption}{which}")
     elif defect is not None and defect.reason == Reason.POD_FAILED:
         if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):
             return
@@ -202,6 +204,12 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         yield fault(Reason(defect.reason), defect.message)
     elif (left := fitness.of_node(gang, pod)) is not None:
         yield fault(Reason(left.reason), left.message)
+
+
+def _tainted(pod: Pod) -> str:
+    """What the pod itself tells of the device for whose taint it is deleted: its name, if no other can be meant."""
+    claimed = [device.name for device in pod.devices if device.is_claimed]
+    return f", for a taint of {f'its device {claimed[0]}' if len(claimed) == 1 else 'one of its devices'}"
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:

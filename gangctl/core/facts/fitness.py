@@ -174,7 +174,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
         return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     if sick is not None:
-        return _defect(Reason.DEVICE_LOST, f"device {sick.name} ({sick.resource}) is unhealthy")
+        return _defect(Reason.DEVICE_LOST, sick.told)
     return unusable(gang, pod) or of_node(gang, pod) or _of_node_at_restart(gang, pod)
 
 

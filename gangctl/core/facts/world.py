@@ -15,15 +15,33 @@ from typing import Final, NamedTuple
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangsidecar.wire import End, Phase, Report, Scanned
 
+CLAIM: Final = "claim:"
+"""What the resource of a device starts with if a resource claim of the pod has it (Dynamic Resource Allocation)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """The health of one device that a pod was given."""
 
     resource: str
+    """Of a device plugin: nvidia.com/gpu. Of a resource claim: claim:NAME, or claim:NAME/REQUEST."""
     name: str
+    """Of a device plugin: its own. Of a claim: DRIVER/POOL/DEVICE, or its first CDI name."""
     health: str = "Healthy"
     """Healthy, Unhealthy or Unknown."""
+    message: str = field(default="", compare=False)
+    """What its driver says of its health, bounded. Not compared: a text that counts must not wake the gang."""
+
+    @property
+    def told(self) -> str:
+        """The device and its health in words."""
+        said = f": {self.message}" if self.message else ""
+        return f"device {self.name} ({self.resource}) is {self.health.lower()}{said}"
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it belongs to a resource claim of the pod."""
+        return self.resource.startswith(CLAIM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,4 +26,5 @@ def refused(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event 
 
 
 def _seen(pod: GuardedPod, device: Device) -> str:
-    return f"Device {device.name} ({device.resource}) on node {pod.node} is unhealthy."
+    said = f" ({device.message})" if device.message else ""
+    return f"Device {device.name} ({device.resource}) on node {pod.node} is unhealthy{said}."

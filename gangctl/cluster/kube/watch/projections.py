@@ -223,13 +223,16 @@ def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
 
 
 def _devices(status: RawPodStatus) -> tuple[Device, ...]:
+    """The devices of all containers, in one order: a kubelet lists those of claims in another one each time."""
     found = {
-        (allocated.name, one.resource_id): Device(allocated.name, one.resource_id, one.health or "Unknown")
+        (allocated.name, one.resource_id): Device(
+            allocated.name, one.resource_id, one.health or "Unknown", one.message.strip()[: containers.WORDS]
+        )
         for container in (*status.init_container_statuses, *status.container_statuses)
         for allocated in container.allocated_resources_status
         for one in allocated.resources
     }
-    return tuple(found.values())
+    return tuple(found[key] for key in sorted(found))
 
 
 def _node(signals: SignalTable, raw: RawNode) -> KubeNode:

@@ -83,10 +83,11 @@ class RawHealth(Raw):
 
     resource_id: str = Field("", alias="resourceID")
     health: str = "Unknown"
+    message: str = ""
 
 
 class RawAllocated(Raw):
-    """Devices of one resource that are allocated to a container."""
+    """Devices of one resource, or of one request of a resource claim, that are allocated to a container."""
 
     name: str = ""
     resources: tuple[RawHealth, ...] = ()
