@@ -1,7 +1,6 @@
 """A device plugin with devices that do not exist, to test the health of devices in a pod's status.
 
-It implements the kubelet's device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto). The few
-messages are encoded and decoded here by hand: protobuf's wire format needs three lines for what they contain.
+It implements the kubelet's device plugin API v1beta1 (k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import grpc
 
 from e2e.cluster.machines import host_path
 from e2e.cluster.nodes import Node
+from e2e.cluster.protobuf import field, parts
 
 VERSION = "v1beta1"
 SERVICE = f"{VERSION}.DevicePlugin"
@@ -56,14 +56,14 @@ class Devices:
     def allocate(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
         """Allocate: each container gets the names of its devices in the variable FAKE_DEVICES."""
         answers = []
-        for container in _fields(request):
-            names = ",".join(name.decode() for name in _fields(container))
-            answers.append(_field(1, _field(1, _field(1, "FAKE_DEVICES") + _field(2, names))))
+        for container in parts(request, 1):
+            names = ",".join(name.decode() for name in parts(container, 1))
+            answers.append(field(1, field(1, field(1, "FAKE_DEVICES") + field(2, names))))
         return b"".join(answers)
 
     def _list(self) -> bytes:
         return b"".join(
-            _field(1, _field(1, name) + _field(2, "Healthy" if healthy else "Unhealthy"))
+            field(1, field(1, name) + field(2, "Healthy" if healthy else "Unhealthy"))
             for name, healthy in self._healthy.items()
         )
 
@@ -92,43 +92,6 @@ def devices(node: Node, resource: str, names: Sequence[str]) -> Iterator[Devices
 
 
 def _register(kubelet: Path, endpoint: str, resource: str) -> None:
-    request = _field(1, VERSION) + _field(2, endpoint) + _field(3, resource)
+    request = field(1, VERSION) + field(2, endpoint) + field(3, resource)
     with grpc.insecure_channel(f"unix://{kubelet}") as channel:
         channel.unary_unary(REGISTER)(request, timeout=10)
-
-
-def _field(number: int, value: str | bytes) -> bytes:
-    """One field of a message: a string, or a message in it."""
-    data = value.encode() if isinstance(value, str) else value
-    return _number(number << 3 | 2) + _number(len(data)) + data
-
-
-def _number(value: int) -> bytes:
-    """A varint: seven bits a byte, the lowest bits first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _fields(message: bytes) -> Iterator[bytes]:
-    """The values of a message whose fields are all strings or messages."""
-    at = 0
-    while at < len(message):
-        _, at = _read_number(message, at)
-        length, at = _read_number(message, at)
-        yield message[at : at + length]
-        at += length
-
-
-def _read_number(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte <= 0x7F:
-            return value, at
-        shift += 7

@@ -54,8 +54,8 @@ class Reason(StrEnum):
     DEVICE_LOST = "DeviceLost"
     """A device that is allocated to the pod is unhealthy."""
     DEVICE_TAINTED = "DeviceTainted"
-    """A device of a resource claim of the pod has a NoExecute taint, for which Kubernetes deletes the pod. The ranks have
-    time to save; the budget is not charged."""
+    """Kubernetes deletes the pod, because a device of its resource claim has a NoExecute taint. The ranks have time to
+    save; the budget is not charged."""
     UNSCHEDULABLE = "Unschedulable"
     """The scheduler found no node for a pod before the deadline."""
     BARRIER_TIMEOUT = "BarrierTimeout"
