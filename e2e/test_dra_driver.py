@@ -168,7 +168,12 @@ def test_it_tells_the_health_of_all_devices_at_once_at_each_change_and_again(
 
 def test_a_device_is_tainted_in_its_slice_before_its_health_is_told(driver: Driver) -> None:
     written: list[dict[str, Any]] = []
-    found = ClaimedDevices(driver, lambda *_words, stdin: str(written.append(json.loads(stdin))), ["a", "b"])
+
+    def kubectl(*_words: str, stdin: str) -> str:
+        written.append(json.loads(stdin))
+        return ""
+
+    found = ClaimedDevices(driver, kubectl, ["a", "b"])
     found.mark("b", "too many ECC errors")
     [made] = written
     assert (made["kind"], made["apiVersion"]) == ("ResourceSlice", "resource.k8s.io/v1")

@@ -106,7 +106,8 @@ class Driver:
                 now = self._list()
             yield now
             with self._changed:
-                self._changed.wait_for(lambda now=now: self._list() != now, AGAIN_SECONDS)
+                if self._list() == now:
+                    self._changed.wait(AGAIN_SECONDS)
 
     def _list(self) -> bytes:
         return b"".join(

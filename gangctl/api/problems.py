@@ -11,7 +11,7 @@ from gangctl.api.schema import REFUSED
 
 _SHOWN: Final = 60
 """Maximum characters of a value in a message."""
-_LISTED: Final = 12
+_LISTED: Final = 13
 """Maximum number of enum values in a message."""
 
 

@@ -18,7 +18,7 @@ from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERV
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
 from gangsidecar.wire import PRELOAD_VARIABLE
-from tests.cluster.kube.pod.podcases import CASES, CONTACT, MINIMAL, SETTINGS, VARIABLES, Case, job
+from tests.cluster.kube.pod.podcases import CASES, CONTACT, MINIMAL, SETTINGS, SPARES, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"
 
@@ -99,6 +99,23 @@ def test_the_pod_keeps_the_fields_of_its_template() -> None:
         key: value for key, value in theirs.items() if key not in changed
     }
     assert worker["volumeMounts"][:2] == theirs["volumeMounts"]
+
+
+@pytest.mark.parametrize("create", [CreatePod("worker-0", 0), CreatePod("worker-0", 1), CreatePod("worker-2", 0)])
+def test_a_pod_names_the_template_of_its_claims_and_no_claim_so_that_it_has_its_own(create: CreatePod) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    roles = yaml.safe_load(SPARES)
+    spec = roles[0]["template"]["spec"]
+    spec["resourceClaims"] = claims
+    spec["containers"][0]["resources"] = {"claims": [{"name": "gpu", "request": "one"}]}
+    pod = built(Case("", job(yaml.safe_dump(roles)), create))
+    assert pod["spec"]["resourceClaims"] == claims
+    assert pod["spec"]["containers"][0]["resources"] == {"claims": [{"name": "gpu", "request": "one"}]}
+    assert not any("claims" in one.get("resources", {}) for one in pod["spec"]["initContainers"]), (
+        "none for the sidecar"
+    )
+    # Kubernetes makes the claim of a pod under the pod's name, and the pod owns it.
+    assert pod["metadata"]["name"] == f"llama-{create.member}-{create.incarnation}"
 
 
 def test_every_nonempty_term_avoids_the_node() -> None:
