@@ -108,47 +108,6 @@ def test_a_running_pod_is_read_with_all_fields_that_decisions_need() -> None:
     assert (found.ip, found.resource_version) == ("10.1.2.3", "7")
 
 
-def claimed(*devices: dict[str, str]) -> dict[str, Any]:
-    return {"name": "claim:gpu/one", "resources": list(devices)}
-
-
-def test_devices_of_claims_are_read_in_one_order_with_what_their_driver_says() -> None:
-    # As the kubelet of 1.36 writes them: by a CDI name, or by DRIVER/POOL/DEVICE, and each time in another order.
-    plugged = {"name": "example.com/nic", "resources": [{"resourceID": "nic-0", "health": "Healthy"}]}
-    sick = {"resourceID": "dra.example.com/node-a/gpu-3", "health": "Unhealthy", "message": " too many ECC errors\n"}
-    well = {"resourceID": "example.com/gpu=gpu-2", "health": "Healthy"}
-    orders = ([plugged, claimed(sick, well)], [claimed(well, sick), plugged])
-    found = [read({"containerStatuses": [running("m", "10:00:09", allocatedResourcesStatus=one)]}) for one in orders]
-    assert found[0].pod.devices == (
-        Device("claim:gpu/one", "dra.example.com/node-a/gpu-3", "Unhealthy"),
-        Device("claim:gpu/one", "example.com/gpu=gpu-2", "Healthy"),
-        Device("example.com/nic", "nic-0", "Healthy"),
-    )
-    assert found[0].pod == found[1].pod
-    said = "device dra.example.com/node-a/gpu-3 (claim:gpu/one) is unhealthy: too many ECC errors"
-    assert [one.pod.devices[0].told for one in found] == [said, said]
-    assert [one.is_claimed for one in found[0].pod.devices] == [True, True, False]
-
-
-def test_a_message_that_changes_is_no_change_of_the_pod_and_a_long_one_is_cut() -> None:
-    found = [
-        read(
-            {
-                "containerStatuses": [
-                    running(
-                        "m",
-                        "10:00:09",
-                        allocatedResourcesStatus=[claimed({"resourceID": "a", "health": "Unhealthy", "message": text})],
-                    )
-                ]
-            }
-        )
-        for text in ("1 error", "2 errors", "x" * 2000)
-    ]
-    assert found[0].pod == found[1].pod == found[2].pod
-    assert len(found[2].pod.devices[0].message) == 300
-
-
 @pytest.mark.parametrize(
     ("inits", "mains", "when"),
     [
