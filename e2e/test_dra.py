@@ -66,12 +66,14 @@ def health(gang: Gang, member: str) -> dict[str, str]:
     }
 
 
-def begun(gang: Gang, directory: Path) -> str:
-    """Wait until it trains and its devices are known to be healthy; a member that runs a rank.
+def begun(gang: Gang, directory: Path, pods: int) -> str:
+    """Wait until it trains with so many pods; a member that runs a rank, and whose device is known to be healthy.
 
     At the first start a spare may have been ready before one of the others.
     """
     gang.runs(1)
+    phases = ["Running"] * pods
+    until("all pods run, spares too", lambda: [one["status"]["phase"] for one in gang.pods().values()] == phases, 60)
     until("rank 0 has made a step", lambda: has_stepped(directory, 1), 60)
     member = max(path.name for path in directory.glob("worker-*"))
     until("its device is healthy", lambda: set(health(gang, member).values()) == {"Healthy"}, SECONDS, every=0.25)
@@ -94,7 +96,7 @@ def test_a_device_of_a_claim_that_fails_costs_one_pod(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     gang = submit(gang_of("sick", shared_dir, spares=spares))
-    member = begun(gang, shared_dir)
+    member = begun(gang, shared_dir, 3 + spares)
     before, broken = gang.uids(), device(gang, member)
     node = gang.pods()[member]["spec"]["nodeName"]
     began = time.monotonic()
@@ -115,7 +117,7 @@ def test_a_pod_that_is_deleted_for_the_taint_of_its_device_is_replaced_and_not_c
     claimable: dict[str, ClaimedDevices], submit: Submit, shared_dir: Path
 ) -> None:
     gang = submit(gang_of("tainted", shared_dir))
-    member = begun(gang, shared_dir)
+    member = begun(gang, shared_dir, 3)
     before, tainted = gang.uids(), device(gang, member)
     claimable[tainted].taint(tainted, "NoExecute")
     status = gang.runs(2, 120)

@@ -151,7 +151,7 @@ def _pods() -> st.SearchStrategy[Pod]:
     condition = st.tuples(
         st.just("DisruptionTarget"),
         st.sampled_from(["True", "False"]),
-        st.sampled_from(["PreemptionByScheduler", "New"]),
+        st.sampled_from(["PreemptionByScheduler", "DeletionByDeviceTaintManager", "New"]),
     )
     device = st.builds(Device, st.just("gpu"), st.just("gpu-0"), st.sampled_from(["Healthy", "Unhealthy", "Unknown"]))
     return st.builds(

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle import guarding
 from gangctl.core.policy import device_guard
 from gangctl.core.policy.device_guard import (
     CLUSTER_EVICTIONS,
@@ -86,6 +87,13 @@ class World:
     @property
     def gone(self) -> list[str]:
         return [uid for _, uid, _ in self.evictions]
+
+
+@pytest.mark.parametrize(("words", "told"), [("", ""), ("too many ECC errors", " (too many ECC errors)")])
+def test_an_event_says_what_the_driver_says_of_the_device(words: str, told: str) -> None:
+    device = Device("claim:gpu", "gpu-7", "Unhealthy", words)
+    note = guarding.evicted(pod("a"), device).message
+    assert note.startswith(f"Device gpu-7 (claim:gpu) on node n1 is unhealthy{told}. The pod was evicted")
 
 
 def test_a_pod_is_evicted_once_its_device_has_been_unhealthy_for_ten_seconds() -> None:
