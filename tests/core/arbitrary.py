@@ -153,7 +153,13 @@ def _pods() -> st.SearchStrategy[Pod]:
         st.sampled_from(["True", "False"]),
         st.sampled_from(["PreemptionByScheduler", "DeletionByDeviceTaintManager", "New"]),
     )
-    device = st.builds(Device, st.just("gpu"), st.just("gpu-0"), st.sampled_from(["Healthy", "Unhealthy", "Unknown"]))
+    device = st.builds(
+        Device,
+        st.sampled_from(["gpu", "claim:gpu/one"]),
+        st.just("gpu-0"),
+        st.sampled_from(["Healthy", "Unhealthy", "Unknown"]),
+        st.sampled_from(["", "too many ECC errors", "\x1b[2J" * 99]),
+    )
     return st.builds(
         Pod,
         name=st.just(""),
