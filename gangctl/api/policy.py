@@ -134,7 +134,7 @@ class OnDeviceHealth(Model):
     considered."""
     health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
     """Health values that match. Unknown means only that the device plugin or the DRA driver does not respond, which
-    is often temporary."""
+    is often temporary. If the driver of a resource claim tells no health at all, its devices are always Unknown."""
 
 
 _MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons"

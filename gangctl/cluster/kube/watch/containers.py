@@ -31,7 +31,7 @@ _OWN: Final = frozenset({SIDECAR, "gangctl-install"})
 """The containers of gangctl, that of earlier releases among them."""
 _SUPERVISOR: Final = "/run/gang/supervisor.pyz"
 """What the worker's command starts with in the pods of releases that wrote no annotation."""
-_WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
+_WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager", "DeletionByDeviceTaintManager"})
 """Reasons of DisruptionTarget with which the control plane, and not the kubelet, ends a pod whose node may be lost."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that are no problem."""

@@ -160,7 +160,7 @@ def test_a_pod_is_terminated_when_no_container_runs_or_will_run(
     assert (found.pod.terminated, found.pod.deleting) == (terminated, deleting)
 
 
-@pytest.mark.parametrize("reason", ["DeletionByPodGC", "DeletionByTaintManager"])
+@pytest.mark.parametrize("reason", ["DeletionByPodGC", "DeletionByTaintManager", "DeletionByDeviceTaintManager"])
 @pytest.mark.parametrize(
     ("main", "terminated"),
     [(waiting("m", "PodInitializing"), False), (ended("m", 1, "Error"), True)],
