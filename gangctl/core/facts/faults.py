@@ -154,7 +154,8 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 message=fitness.GONE,
             )
         return
-    if not pod.is_sound or pod.node in gang.observed.lost_nodes or pod.node in gang.observed.nodes:
+    suspect = not pod.is_sound or pod.is_doubtful
+    if suspect or pod.node in gang.observed.lost_nodes or pod.node in gang.observed.nodes:
         yield from _of_pod(gang, pod)
     if not running:
         yield from ends_of_container(gang, pod)

@@ -169,10 +169,13 @@ class Gang:
         """
         lost, nodes, heard = self.observed.lost_nodes, self.observed.nodes, self.heard_by_member
         running, attempt = self.status.phase is GangPhase.RUNNING, self.status.attempt
+        health = [rule.on_device_health for rule in self.spec.pod_failure_policy.rules]
+        doubted = any(one is not None and "Unknown" in one.health for one in health)
         inconspicuous = [
             name
             for name, pod in self.pods.items()
             if pod.is_sound
+            and not (doubted and pod.is_doubtful)
             and (one := heard.get(name)) is not None
             and one.is_quiet
             and (not lost or pod.node not in lost)

@@ -114,14 +114,18 @@ class Pod:
     """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
     devices: tuple[Device, ...] = ()
     is_sound: bool = field(init=False, compare=False, repr=False)
-    """Nothing here can be a fault or a defect: it didn't end, doesn't end, and its devices are healthy."""
+    """It didn't end, doesn't end, and no device of it is unhealthy: nothing here can be a defect."""
+    is_doubtful: bool = field(init=False, compare=False, repr=False)
+    """The health of a device is unknown, which is a fault only where a rule says so. That of all claimed devices is, if
+    their driver tells none."""
 
     def __post_init__(self) -> None:
         """Derive once what each look at the gang asks for."""
         ends = self.deleting or self.terminated or self.ended_at is not None or self.last_words is not None
         disrupted = any(kind == "DisruptionTarget" for kind, _, _ in self.conditions)
-        well = all(device.health == "Healthy" for device in self.devices)
-        object.__setattr__(self, "is_sound", well and not ends and not disrupted)
+        health = {device.health for device in self.devices}
+        object.__setattr__(self, "is_sound", "Unhealthy" not in health and not ends and not disrupted)
+        object.__setattr__(self, "is_doubtful", "Unknown" in health)
 
 
 class NodeAnswer(StrEnum):
