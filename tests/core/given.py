@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Brake, Device, LastWords, NodeAnswer, NodeSignal, NodeState, Shortage
+from gangctl.core.facts.world import Brake, Device, LastWords
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
@@ -289,37 +289,5 @@ def wave(world: World, reason: str) -> None:
     world.brake = replace(world.brake, waves=frozenset({reason}))
 
 
-def lose_node(world: World, member: str) -> None:
-    """Its node doesn't answer, as the controller's own watch shows."""
-    world.lost[node_of(world, member)] = world.now
-
-
-def node_shows(world: World, member: str, answer: str, ago: str | None = None) -> None:
-    """Its node shows something that the table of signals knows."""
-    node = node_of(world, member)
-    state = world.nodes.get(node, NodeState())
-    signal = NodeSignal(NodeAnswer(answer), f"condition Is{answer}=True", world.now - float(ago or 0))
-    world.nodes[node] = state._replace(signals=(*state.signals, signal))
-
-
-def node_lacks(world: World, left: str, total: str, resource: str, member: str) -> None:
-    """Its node has fewer healthy devices than devices."""
-    node = node_of(world, member)
-    state = world.nodes.get(node, NodeState())
-    what, short = f"allocatable {resource}={left} of {total}", Shortage(resource, int(left))
-    signal = NodeSignal(NodeAnswer.LEAVE_AT_RESTART, what, world.now, short)
-    world.nodes[node] = state._replace(signals=(*state.signals, signal))
-
-
-def cordon(world: World, member: str) -> None:
-    """Its node takes no new pods."""
-    node = node_of(world, member)
-    world.nodes[node] = world.nodes.get(node, NodeState())._replace(cordoned=True)
-
-
 def _rank(member: str) -> int:
     return int(member.partition(".")[0].rpartition("-")[2])
-
-
-def node_of(world: World, member: str) -> str:
-    return world.pods[world.newest(member)].node

@@ -18,7 +18,6 @@ from tests.core.given import (
     claimed,
     container_ended,
     controller,
-    cordon,
     device,
     disrupt,
     drop,
@@ -27,13 +26,9 @@ from tests.core.given import (
     goes,
     heard,
     killed,
-    lose_node,
     missing,
     new_session,
     new_session_unseen,
-    node_lacks,
-    node_of,
-    node_shows,
     over,
     passes,
     ready,
@@ -53,6 +48,7 @@ from tests.core.given import (
     wave,
 )
 from tests.core.given_measured import loaded, not_imported, own_time, phase, took_stacks, warm
+from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
 from tests.core.given_starts import init_container_fails, not_executed, start_fails
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
