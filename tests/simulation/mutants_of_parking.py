@@ -132,7 +132,7 @@ MUTANTS = (
     one(
         "a process whose output is searched is told to park",
         PARKING,
-        '(SEARCHED if run is not None and is_searched(run) else "")',
+        '("" if run is None else why_anew(run))',
         '""',
     ),
     one(

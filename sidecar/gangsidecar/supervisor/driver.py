@@ -102,7 +102,7 @@ class Driver:
             log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
-        before = kept.ends, kept.checkpoints, kept.dropped
+        before = kept.ends, kept.checkpoints, kept.dropped, kept.log_matches
         return machine.start(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
 
     # Events in, effects out.
@@ -189,7 +189,7 @@ class Driver:
     def _reap(self) -> None:
         for pid, status in processes.reap():
             self._helpers.pids.discard(pid)
-            exited = self._workers.ended(pid, status)
+            exited = self._workers.ended(pid, status, by_itself=self._state.stop is None)
             if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
@@ -285,7 +285,7 @@ class Driver:
     def _send_news(self) -> None:
         """Once a turn: send the report, if it has changed and the last one was taken; then write the state file."""
         now = now_ms()
-        if self._news and self._connection is not None and not self._channel.waiting:
+        if self._news and self._connection is not None and not (self._channel.waiting or self._workers.is_searching):
             self._seq += 1
             self._news = False
             self._send(wire.encode(machine.report(self._state, now, self._seq)))

@@ -24,6 +24,7 @@ from gangsidecar.wire.coding import (
     encode,
 )
 from gangsidecar.wire.last_words import MARK, from_words, to_words
+from gangsidecar.wire.log_match import LOG_LINE, LOG_PATTERN, MAX_LOG_PATTERNS, LogMatch
 from gangsidecar.wire.messages import (
     Checkpoint,
     Directive,
@@ -76,6 +77,8 @@ __all__ = [
     "CONNECT_PATH",
     "FRAMEWORK_SOCKET",
     "LEADER_HEADER",
+    "LOG_LINE",
+    "LOG_PATTERN",
     "MARK",
     "MAX_BYTES",
     "MAX_CHECKPOINTS",
@@ -83,6 +86,7 @@ __all__ = [
     "MAX_ENDS",
     "MAX_FOUND",
     "MAX_ITEMS",
+    "MAX_LOG_PATTERNS",
     "MAX_MS",
     "MAX_REPORT_BYTES",
     "MAX_STRING",
@@ -103,6 +107,7 @@ __all__ = [
     "FrameworkMessage",
     "Level",
     "Loaded",
+    "LogMatch",
     "Message",
     "Phase",
     "Ping",

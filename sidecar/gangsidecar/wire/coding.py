@@ -12,6 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Dict, Mapping, Tuple, Union, get_args, get_type_hints
 
+from gangsidecar.wire.log_match import MAX_LOG_PATTERNS
 from gangsidecar.wire.messages import Message
 
 VERSION = 1
@@ -39,6 +40,7 @@ _LIMITS = {
     "Report.checkpoints": MAX_CHECKPOINTS,
     "Report.dropped": MAX_DROPPED,
     "Report.ports": 64,
+    "Report.log_matches": MAX_LOG_PATTERNS,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Optional, Tuple, Union
 
+from gangsidecar.wire.log_match import LogMatch
 from gangsidecar.wire.run import Run
 from gangsidecar.wire.scanning import Scan, Scanned
 
@@ -223,6 +224,8 @@ class Report:
     """Of the newest worker; absent if it has no other way to start than to execute its command. From revision 4."""
     stacks: Optional[Stacks] = None
     """Of the worker that was stopped last, if a directive asked for them. From revision 5."""
+    log_matches: Tuple[LogMatch, ...] = ()
+    """The patterns of the newest Run that were found in the output of its worker. From revision 7."""
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,5 @@ class Run:
     hosts: Tuple[str, ...] = ()
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
     source: Optional[Source] = None
+    log_patterns: Tuple[str, ...] = ()
+    """Regular expressions that are searched for in each line of the worker's output. From revision 7."""

@@ -17,17 +17,18 @@ CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 6
+REVISION = 7
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
 4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
 5: with ``Report.stacks`` and ``Directive.stacks``. 6: with ``Progress.own_ms`` and ``Progress.own_rank``.
+7: with ``Report.log_matches`` and ``Run.log_patterns``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS, _WITH_OWN = 2, 3, 4, 5, 6
+_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS, _WITH_OWN, _WITH_LOG = 2, 3, 4, 5, 6, 7
 
 
 def revision_of(header: str) -> int:
@@ -53,6 +54,8 @@ def in_revision(report: Report, revision: int) -> Report:
         known = replace(known, stacks=None)
     if revision < _WITH_OWN and known.progress is not None:
         known = replace(known, progress=replace(known.progress, own_ms=None, own_rank=None))
+    if revision < _WITH_LOG:
+        known = replace(known, log_matches=())
     return report if known == report else known
 
 
@@ -68,4 +71,6 @@ def for_sidecar(message: Union[Directive, Ping, Scan], revision: int) -> Union[D
         known = replace(known, run=replace(known.run, source=None))
     if revision < _WITH_STACKS and isinstance(known, Directive):
         known = replace(known, stacks=False)
+    if revision < _WITH_LOG and isinstance(known, Directive) and known.run is not None:
+        known = replace(known, run=replace(known.run, log_patterns=()))
     return message if known == message else known

@@ -179,6 +179,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         looking=False,
         readers=0,
         stacks=None,
+        log_matches=(),
         progress_sent_at=None,
     )
     return spawned, (*needless, Spawn(attempt, run, parked), Save())

@@ -42,6 +42,7 @@ _HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
     wire.Progress: framework.progress,
     wire.Request: framework.request,
     wire.Watching: framework.watching,
+    wire.LogMatch: worker.log_matched,
 }
 """A Tick has none: it only lets the due timers run."""
 

@@ -19,7 +19,7 @@ class Identity:
     address: str = ""
 
 
-# Events. Directives, pings and the framework's messages come from the wire as they are.
+# Events. Directives, pings, the framework's messages and matches in the output are as on the wire.
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ Event = Union[
     wire.Directive,
     wire.Ping,
     wire.FrameworkMessage,
+    wire.LogMatch,
     Exited,
     TreeGone,
     Parkable,

@@ -26,11 +26,19 @@ from gangsidecar.supervisor.machine.state import Result, State
 LEFTOVER_MS = 1_000
 """What is left when each spawned process has parked or ended gets so long to end, if that is less than the grace."""
 SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
+LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by attempt; remove onLog for its role"
 
 
 def is_searched(run: wire.Run) -> bool:
     """Whether each of its processes needs an output of its own: none goes on from an attempt before, or to the next."""
-    return run.source is not None and bool(run.source.pattern)
+    return bool(why_anew(run))
+
+
+def why_anew(run: wire.Run) -> str:
+    """What searches the output of its processes, and what to do about it; empty if nothing does."""
+    if run.source is not None and run.source.pattern:
+        return SEARCHED
+    return LOG_SEARCHED if run.log_patterns else ""
 
 
 def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
@@ -43,7 +51,7 @@ def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
     if all(local_rank != event.local_rank for local_rank, _ in state.mains):
         return state, ()
     run = None if state.directive is None else state.directive.run
-    refusal = event.refusal or (SEARCHED if run is not None and is_searched(run) else "")
+    refusal = event.refusal or ("" if run is None else why_anew(run))
     if refusal:
         return replace(state, parkable=others), (Refuse(event.local_rank, refusal),)
     return replace(state, parkable=(*others, event.local_rank)), ()

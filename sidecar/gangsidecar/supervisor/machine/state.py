@@ -81,6 +81,8 @@ class State:
     """How the newest worker was started."""
     stacks: Optional[wire.Stacks] = None
     """Of the worker that was stopped last."""
+    log_matches: Tuple[wire.LogMatch, ...] = ()
+    """Of the newest worker, the first of each pattern."""
     missing_step: Optional[int] = None
     missing_attempt: int = 0
     missing_folder: bool = False
@@ -99,6 +101,7 @@ def start(
     ends: Tuple[wire.End, ...] = (),
     checkpoints: Tuple[wire.Checkpoint, ...] = (),
     dropped: Tuple[wire.Dropped, ...] = (),
+    log_matches: Tuple[wire.LogMatch, ...] = (),
     *,
     ran: int = 0,
     orphan_ms: int = 600_000,
@@ -112,6 +115,7 @@ def start(
         ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
         checkpoints: what earlier sessions had registered.
         dropped: what they had begun to write again or deleted.
+        log_matches: what was found in the output of the newest worker.
         ran: the newest attempt whose worker they had started.
         orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
     """
@@ -133,6 +137,7 @@ def start(
         phase_since=now_ms,
         history=history,
         ran_in_pod=ran,
+        log_matches=log_matches,
     )
 
 
@@ -166,6 +171,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         sent_ms=now_ms,
         warm_start=state.warm_start,
         stacks=state.stacks,
+        log_matches=state.log_matches,
     )
 
 

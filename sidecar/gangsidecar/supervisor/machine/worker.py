@@ -1,4 +1,4 @@
-"""Starts and ends of the worker's processes, and SIGTERM to the supervisor.
+"""Starts and ends of the worker's processes, what was found in their output, and SIGTERM to the supervisor.
 
 An end counts as stopped if anything had ordered a stop before it: such an end is never a fault and never a success.
 """
@@ -47,6 +47,16 @@ def exited(state: State, now_ms: int, event: Exited) -> Result:
     mains = state.mains[:at] + state.mains[at + 1 :]
     state = replace(state, mains=mains, history=histories.add_end(state.history, now_ms, end))
     return parking.hurry(state, now_ms), (Send(), Save())
+
+
+def log_matched(state: State, _now_ms: int, event: wire.LogMatch) -> Result:
+    """Keep the first match of each pattern. It ends and restarts nothing: it says more of an end."""
+    known = state.log_matches
+    if event.attempt != state.ran or len(known) == wire.MAX_LOG_PATTERNS:
+        return state, ()
+    if any(one.pattern == event.pattern for one in known):
+        return state, ()
+    return replace(state, log_matches=(*known, event)), (Send(), Save())
 
 
 def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
