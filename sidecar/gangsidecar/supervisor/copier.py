@@ -1,4 +1,6 @@
-"""Copies the output of a worker to where it would have gone, and looks for steps in it. A process of its own does it.
+"""Copies the output of a worker to where it would have gone, and searches it. A process of its own does it.
+
+It looks for steps (``progress.source``) and for the patterns of ``podFailurePolicy`` (``log_search.py``).
 
 The rule: what arrives is written out before it is looked at, byte for byte and in order, and the copier ends when no
 process can write any more. A pattern must not hold up the output: one that takes longer than :data:`SEARCH_SECONDS`
@@ -6,25 +8,32 @@ of processor time is given up, and from then on each line counts as progress of 
 goes on printing must not count as hung.
 
 It tells the supervisor in lines of JSON: ``{"step": 7, "first": 1, "every": 2, "age_ms": 3, "first_age_ms": 9}`` or
-``{"age_ms": 3}``, and once ``{"wrong": "a sentence"}``.
+``{"age_ms": 3}``, ``{"pattern": "Xid", "line": "NVRM: Xid ..."}``, and once ``{"wrong": "a sentence"}``. Asked through
+a pipe of its own, it says ``{"searched": 2}`` when all is searched that was there at question 2 (``catch_up.py``).
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import re
 import select
 import signal
-from typing import Any, Dict, List, NamedTuple, Optional
+from functools import partial
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gangsidecar.common.clock import now_ms
+from gangsidecar.supervisor.cpu_limit import TooSlowError, limited
 from gangsidecar.supervisor.line_search import Lines, StepSearch
+from gangsidecar.supervisor.log_search import LogSearch
 
 PIECE = 1 << 16
 TELL_MS = 200
 """The first step is told at once; then at most so often."""
 SEARCH_SECONDS = 1.0
+LAST_SECONDS = 5
+"""How long the end of the copier waits for a supervisor that does not read."""
 
 
 class Stream(NamedTuple):
@@ -36,12 +45,11 @@ class Stream(NamedTuple):
     """The number of the process: steps are counted for each."""
 
 
-class TooSlowError(Exception):
-    """A search takes too long."""
-
-
 class Teller:
-    """Tells the supervisor of progress, never waiting for it."""
+    """Tells the supervisor of progress and of what was found, never waiting for it.
+
+    Progress that a full pipe refuses is told later, with what is newer; all else is kept until it can be told.
+    """
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
@@ -49,6 +57,7 @@ class Teller:
         self._told: Dict[str, int] = {}
         self._at = self._first_at = self._sent_at = 0
         self._is_waiting = False
+        self._kept: Deque[Dict[str, Any]] = collections.deque()
 
     def step(self, step: int, gap: int) -> None:
         """A step was found. ``gap``: how far it is from the one before of its process; 0 = unknown."""
@@ -66,15 +75,33 @@ class Teller:
 
     def wrong(self, sentence: str) -> None:
         """Something is wrong that a user should know."""
-        self._send({"wrong": sentence})
+        self._keep({"wrong": sentence})
+
+    def found(self, pattern: str, line: str) -> None:
+        """A line with a pattern was found."""
+        self._keep({"pattern": pattern, "line": line})
+
+    def searched(self, question: int) -> None:
+        """All is searched that had been written before this question."""
+        self._keep({"searched": question})
 
     def due(self) -> Optional[int]:
         """Send what is due; returns in how many milliseconds the rest is, or None."""
+        self._send_kept()
         rest = self._sent_at + TELL_MS - now_ms()
         if self._is_waiting and rest > 0:
             return rest
         self.send()
-        return TELL_MS if self._is_waiting else None
+        return TELL_MS if self._is_waiting or self._kept else None
+
+    def end(self) -> None:
+        """Send all that was not sent, as far as the supervisor still reads."""
+        self.send()
+        self._send_kept()
+        give_up = now_ms() + LAST_SECONDS * 1000
+        while self._kept and now_ms() < give_up:
+            select.select([], [self._pipe], [], LAST_SECONDS)
+            self._send_kept()
 
     def send(self) -> None:
         """Send what has not been sent."""
@@ -84,6 +111,14 @@ class Teller:
         ages = {"age_ms": now - self._at, **({"first_age_ms": now - self._first_at} if self._told else {})}
         self._is_waiting = not self._send({**self._told, **ages})
         self._sent_at = now
+
+    def _keep(self, message: Dict[str, Any]) -> None:
+        self._kept.append(message)
+        self._send_kept()
+
+    def _send_kept(self) -> None:
+        while self._kept and self._send(self._kept[0]):
+            self._kept.popleft()
 
     def _send(self, message: Dict[str, Any]) -> bool:
         try:
@@ -103,7 +138,6 @@ class _Search:
         self._newest: Dict[int, int] = {}
         """Of each process."""
         self._search: Optional[StepSearch] = None
-        signal.signal(signal.SIGVTALRM, _raise)
         try:
             self._search = StepSearch(pattern)
         except (re.error, OverflowError, RecursionError) as error:
@@ -113,16 +147,15 @@ class _Search:
         """Look for steps in these lines of a process."""
         if self._search is not None and lines:
             try:
-                signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_SECONDS)
-                try:
-                    for line in lines:
-                        self._found(process, self._search.step(line))
-                finally:
-                    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                limited(SEARCH_SECONDS, partial(self._look, self._search, process, lines))
             except (TooSlowError, RecursionError, MemoryError):
                 self._give_up(f"took more than {SEARCH_SECONDS:g} s for the output; use one that backtracks less")
         if self._search is None and lines:
             self._teller.sign()
+
+    def _look(self, search: StepSearch, process: int, lines: List[bytes]) -> None:
+        for line in lines:
+            self._found(process, search.step(line))
 
     def _found(self, process: int, step: Optional[int]) -> None:
         if step is not None:
@@ -137,34 +170,87 @@ class _Search:
         )
 
 
-def copy(streams: List[Stream], pattern: str, tell: int) -> None:
+class Wanted(NamedTuple):
+    """What is looked for."""
+
+    step: str = ""
+    """The pattern that finds a step; empty if none is looked for."""
+    log: Sequence[str] = ()
+    """The patterns of ``podFailurePolicy``."""
+    questions: Sequence[int] = ()
+    """The pipe through which it is asked whether all is searched, if there is one."""
+
+
+def copy(streams: List[Stream], wanted: Wanted, tell: int) -> None:
     """Copy until each stream has come to its end.
 
     Args:
         streams: what to copy.
-        pattern: what finds the step.
+        wanted: what to look for.
         tell: the pipe to the supervisor.
     """
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
     teller = Teller(tell)
-    search = _Search(pattern, teller)
+    steps = _Search(wanted.step, teller) if wanted.step else None
+    log = LogSearch(wanted.log, teller.found, teller.wrong)
+
+    def search(process: int, found: List[bytes]) -> None:
+        log.look(found)
+        if steps is not None:
+            steps.look(process, found)
+
     waiting = {stream.source: stream for stream in streams}
     lines = {stream.source: Lines() for stream in streams}
+    questions = _Questions()
     poll = select.poll()
-    for source in waiting:
+    for source in [*waiting, *wanted.questions]:
         poll.register(source, select.POLLIN)
     while waiting:
-        for source, _ in poll.poll(teller.due()):
+        due = teller.due()
+        ready = [source for source, _ in poll.poll(0 if questions.unread else due)]
+        for source in ready:
+            if source not in waiting:
+                if not questions.take(source, set(waiting)):
+                    poll.unregister(source)
+                continue
             stream, piece = waiting[source], os.read(source, PIECE)
             if piece:
                 write(stream.sink, piece)
-                search.look(stream.process, lines[source].feed(piece))
+                search(stream.process, lines[source].feed(piece))
             else:
-                search.look(stream.process, lines[source].end())
+                search(stream.process, lines[source].end())
                 poll.unregister(source)
                 del waiting[source]
-    teller.send()
+        if questions.are_answered(waiting.keys() & ready):
+            log.look([rest for one in lines.values() for rest in one.begun()])
+            teller.searched(questions.newest)
+    teller.end()
+
+
+class _Questions:
+    """The newest question whether all is searched, and what must be read before the answer."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self.unread: Set[int] = set()
+        """The streams in which something from before the question may be left."""
+        self._is_open = False
+
+    def take(self, pipe: int, waiting: Set[int]) -> bool:
+        """Read the newest question: all these streams may have what is older. False: the supervisor is gone."""
+        asked = os.read(pipe, PIECE).split()
+        if asked:
+            self.newest, self.unread, self._is_open = int(asked[-1]), waiting, True
+        return bool(asked)
+
+    def are_answered(self, ready: Set[int]) -> bool:
+        """Whether nothing is left, if only these streams had something in this turn; said once."""
+        self.unread &= ready
+        if self.unread or not self._is_open:
+            return False
+        self._is_open = False
+        return True
 
 
 def write(sink: int, piece: bytes) -> None:
@@ -177,7 +263,3 @@ def write(sink: int, piece: bytes) -> None:
             select.select([], [sink], [])
         except OSError:
             return
-
-
-def _raise(_signum: int, _frame: object) -> None:
-    raise TooSlowError

@@ -102,7 +102,7 @@ class Driver:
             log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
-        before = kept.ends, kept.checkpoints, kept.dropped, kept.log_matches
+        before = kept.ends, kept.checkpoints, kept.dropped
         return machine.start(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
 
     # Events in, effects out.

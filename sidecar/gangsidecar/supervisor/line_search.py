@@ -29,6 +29,10 @@ class Lines:
         self._begun = lines.pop()[:LINE]
         return [line[:LINE] for line in lines if line]
 
+    def begun(self) -> List[bytes]:
+        """What there is of a line that has not ended."""
+        return [self._begun] if self._begun else []
+
     def end(self) -> List[bytes]:
         """The last line, if no newline ended it."""
         last, self._begun = self._begun, b""

@@ -1,4 +1,4 @@
-"""Reads the progress of a worker where the job says: from its output, or from a file.
+"""Reads the progress of a worker where the job says, from its output or from a file, and searches its output.
 
 The rule: a process of its own does the work, and belongs to no worker: the supervisor must not wait for a slow reader
 of the log, for a pattern, or for a file system. A copier of output ends by itself once all processes that can write
@@ -8,14 +8,15 @@ are gone; a stop does not wait for it. What an attempt writes waits for the outp
 from __future__ import annotations
 
 from functools import partial
-from typing import List, Optional, Set, Tuple
+from typing import List, Optional, Set, Tuple, Union
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import copier, file_watch
+from gangsidecar.supervisor.catch_up import CatchUp
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.output_pipes import OutputPipes
-from gangsidecar.supervisor.watcher import Then, Watcher
+from gangsidecar.supervisor.watcher import Searched, Then, Told, Watcher
 
 LAST_MS = 1_000
 """How long the output of an attempt waits for that of the one before."""
@@ -25,29 +26,40 @@ class ProgressWatch:
     """What watches the processes of this supervisor's worker, attempt by attempt."""
 
     def __init__(self, loop: EventLoop, helpers: Set[int], then: Then) -> None:
-        """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read."""
+        """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read, and matches."""
         self._loop = loop
         self._helpers = helpers
         self._then = then
         self._file: Optional[Watcher] = None
-        self._copied: List[Tuple[Watcher, OutputPipes]] = []
+        self._copied: List[Tuple[Watcher, OutputPipes, CatchUp]] = []
         """The newest last; before it, those whose output is not complete yet."""
         self._pipes: Optional[OutputPipes] = None
         """Those of the processes that are being started."""
 
-    def begin(self, attempt: int, source: Optional[wire.Source]) -> None:
+    def begin(self, attempt: int, run: wire.Run) -> None:
         """The processes of an attempt are about to be started."""
         self.worker_gone()
-        if source is None:
-            return
+        source = run.source or wire.Source()
         if source.file:
             look = partial(file_watch.watch, source.file)
-            self._file = Watcher(self._loop, self._helpers, attempt, self._then, look)
+            self._file = Watcher(self._loop, self._helpers, attempt, partial(self._take, None), look)
             self._file.start()
+        if not source.pattern and not run.log_patterns:
             return
         pipes = self._pipes = OutputPipes()
-        copy = partial(copier.copy, pipes.streams, source.pattern)
-        self._copied.append((Watcher(self._loop, self._helpers, attempt, self._then, copy, pipes.readers), pipes))
+        catch_up = CatchUp(self._loop)
+        pipes.readers.extend(catch_up.readers)
+        wanted = copier.Wanted(source.pattern, run.log_patterns, catch_up.readers)
+        copy = partial(copier.copy, pipes.streams, wanted)
+        then = partial(self._take, catch_up)
+        watcher = Watcher(self._loop, self._helpers, attempt, then, copy, pipes.readers)
+        self._copied.append((watcher, pipes, catch_up))
+
+    def _take(self, catch_up: Optional[CatchUp], told: Union[Told, Searched]) -> None:
+        if not isinstance(told, Searched):
+            self._then(told)
+        elif catch_up is not None:
+            catch_up.answered(told.question)
 
     def output(self) -> Tuple[int, int]:
         """What the next process gets as its standard output and standard error.
@@ -63,7 +75,7 @@ class ProgressWatch:
             return
         self._pipes.close_writers()
         self._pipes = None
-        newest, _ = self._copied[-1]
+        newest, _, _ = self._copied[-1]
         if len(self._copied) == 1:
             newest.start()
         else:
@@ -75,13 +87,14 @@ class ProgressWatch:
             self._file.reaped(status)
             return True
         for one in self._copied:
-            watcher, pipes = one
+            watcher, pipes, catch_up = one
             if watcher.pid == pid:
                 watcher.reaped(status)
                 if watcher.is_over:
                     pipes.close_readers()
+                    catch_up.close()
                     self._copied.remove(one)
-                    for following, _ in self._copied[:1]:
+                    for following, _, _ in self._copied[:1]:
                         following.start()
                 return True
         return False
@@ -90,6 +103,16 @@ class ProgressWatch:
         """No process of the worker is left."""
         if self._file is not None:
             self._file.end()
+
+    def process_ended(self) -> None:
+        """A process of the newest attempt has ended by itself: what it has written counts."""
+        for _, _, catch_up in self._copied[-1:]:
+            catch_up.ask()
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a report has to wait for what a process that has ended has written."""
+        return any(catch_up.is_awaited for _, _, catch_up in self._copied)
 
     @property
     def is_searched(self) -> bool:

@@ -28,7 +28,6 @@ class Kept(NamedTuple):
     ends: Tuple[wire.End, ...] = ()
     checkpoints: Tuple[wire.Checkpoint, ...] = ()
     dropped: Tuple[wire.Dropped, ...] = ()
-    log_matches: Tuple[wire.LogMatch, ...] = ()
     ran: int = 0
     """The newest attempt whose worker was started."""
 
@@ -72,7 +71,7 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
         checkpoints = tuple(
             one if _outlives_a_boot(one.path, mounts) else replace(one, earlier_boot=True) for one in checkpoints
         )
-    return Kept(report.ends, checkpoints, report.dropped, report.log_matches, ran), ""
+    return Kept(report.ends, checkpoints, report.dropped, ran), ""
 
 
 def _outlives_a_boot(path: str, mounts: Dict[str, str]) -> bool:

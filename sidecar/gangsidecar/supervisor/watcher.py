@@ -1,13 +1,14 @@
-"""A process that tells the supervisor of the progress of one attempt, and is started again if it dies."""
+"""A process that tells the supervisor of one attempt's progress and output, and is started again if it dies."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, List, Sequence, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Union
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -19,7 +20,15 @@ from gangsidecar.supervisor.forking import fork
 AGAIN_MS = 1_000
 """After the process has died, another is started."""
 
-Then = Callable[[wire.Progress], None]
+
+class Searched(NamedTuple):
+    """All output is searched that was written before this question, or the process tells nothing any more."""
+
+    question: int
+
+
+Told = Union[wire.Progress, wire.LogMatch]
+Then = Callable[[Told], None]
 
 
 class Watcher:
@@ -30,7 +39,7 @@ class Watcher:
         loop: EventLoop,
         helpers: Set[int],
         attempt: int,
-        then: Then,
+        then: Callable[[Union[Told, Searched]], None],
         work: Callable[[int], None],
         keep: Sequence[int] = (),
     ) -> None:
@@ -40,7 +49,7 @@ class Watcher:
             loop: calls back when the process tells something.
             helpers: the pids that belong to no worker.
             attempt: the attempt of the worker.
-            then: gets the progress.
+            then: gets what it tells.
             work: what the process does. It gets the pipe to this one.
             keep: the files that it keeps; with any, it outlives this process.
         """
@@ -90,6 +99,7 @@ class Watcher:
         if not piece:
             self._loop.forget(pipe)
             os.close(pipe)
+            self._then(Searched(sys.maxsize))
             return
         *lines, rest = (b"".join(pieces) + piece).split(b"\n")
         pieces[:] = [rest]
@@ -99,6 +109,10 @@ class Watcher:
     def _take(self, told: Dict[str, Any]) -> None:
         if "wrong" in told:
             log("warning", told["wrong"], attempt=self._attempt)
+        elif "pattern" in told:
+            self._then(wire.LogMatch(self._attempt, told["pattern"], told["line"]))
+        elif "searched" in told:
+            self._then(Searched(told["searched"]))
         elif "step" not in told:
             self._then(wire.Progress(self._attempt, 0, told["age_ms"], uncounted=True))
         else:

@@ -16,9 +16,10 @@ from gangsidecar import wire
 from gangsidecar.common.log import log
 from gangsidecar.supervisor import caches, launch, machine, parking, processes
 from gangsidecar.supervisor.event_loop import EventLoop
-from gangsidecar.supervisor.machine.parking import SEARCHED, is_searched
+from gangsidecar.supervisor.machine.parking import why_anew
 from gangsidecar.supervisor.progress_watch import ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
+from gangsidecar.supervisor.watcher import Told
 
 if TYPE_CHECKING:
     from gangsidecar.supervisor.warm_start import WarmStart
@@ -88,7 +89,7 @@ class Workers:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
-        self._progress.begin(effect.attempt, effect.run.source)
+        self._progress.begin(effect.attempt, effect.run)
         events: List[machine.Event] = []
         ranks: Dict[int, Optional[int]] = {}
         base = {**(UNBUFFERED if self._progress.is_searched else {}), **self._environment}
@@ -135,7 +136,7 @@ class Workers:
         """How the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
-        anew, self._refused = self._refused or (SEARCHED if is_searched(effect.run) else GONE), ""
+        anew, self._refused = self._refused or why_anew(effect.run) or GONE, ""
         if self._warm is not None:
             return replace(self._warm.told, went_on=on)
         executed = len(effect.run.processes) - on
@@ -172,13 +173,15 @@ class Workers:
         """The processes with these local ranks."""
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
-    def ended(self, pid: int, status: int) -> Optional[machine.Exited]:
+    def ended(self, pid: int, status: int, *, by_itself: bool = True) -> Optional[machine.Exited]:
         """A child was reaped; returns how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
+            if by_itself:
+                self._progress.process_ended()
             return launch.ended(started, status)
         is_ours = self._progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
         if is_ours and os.WIFSIGNALED(status):
@@ -190,13 +193,19 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, progress: wire.Progress) -> None:
-        self.progressed(progress)
-        self._feed(progress)
+    def _read(self, told: Told) -> None:
+        if isinstance(told, wire.Progress):
+            self.progressed(told)
+        self._feed(told)
 
     def gone(self) -> None:
         """No process of the worker is left."""
         self._progress.worker_gone()
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the report of an end has to wait for what the process has written before."""
+        return self._progress.is_searching
 
     @property
     def is_writing(self) -> bool:

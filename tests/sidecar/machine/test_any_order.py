@@ -27,6 +27,7 @@ from gangsidecar.wire import (
     Checkpoint,
     Dropped,
     Loaded,
+    LogMatch,
     Phase,
     Ping,
     Progress,
@@ -49,6 +50,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
             restore=st.sampled_from([None, Restore(3, "ram"), Restore(3, "shared", "/x")]),
             checkpointed=st.booleans(),
             source=st.sampled_from([None, Source(pattern="(?P<step>1)"), Source(file="/f")]),
+            log_patterns=st.sampled_from([(), (), ("a",)]),
         ),
         st.builds(finish, attempts),
     )
@@ -59,6 +61,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
         st.builds(Progress, attempts, st.integers(0, 9), st.integers(0, 9)),
         st.builds(Loaded, attempts, st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 2)),
         st.builds(Request, attempts, st.integers(0, 9), st.just("why")),
+        st.builds(LogMatch, attempts, st.sampled_from("ab"), st.just("line")),
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),
         st.builds(PortsFound, attempts, st.just(())),
@@ -103,7 +106,7 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 waited = before.stop is not None and before.stop.of_parked and isinstance(event, TreeGone)
                 assert before.phase is (Phase.STOPPING if waited else Phase.READY)
                 assert before.directive is not None
-                searched = effect.run.source is not None and effect.run.source.pattern
+                searched = effect.run.log_patterns or (effect.run.source is not None and effect.run.source.pattern)
                 assert not (searched and (effect.parked or before.parked)), "no output of another attempt is searched"
                 assert before.directive.attempt == effect.attempt, "only what is Ready at N runs N"
                 assert set(effect.parked) <= {one for one, _ in before.parked}, "only what has parked goes on"
@@ -119,6 +122,9 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
         assert wire.decode(wire.encode(report)) == report
         assert report.attempt >= attempt, "a supervisor never goes back"
         attempt = report.attempt
+        found = report.log_matches
+        assert {one.attempt for one in found} <= {state.ran}, "a line belongs to the newest worker"
+        assert len({one.pattern for one in found}) == len(found), "each pattern is told once"
         both = {one for one, _ in state.mains} & {one for one, _ in state.parked}
         assert not both, "what has parked is none of the attempt's processes"
         if report.phase in {Phase.READY, Phase.DONE, Phase.IDLE}:

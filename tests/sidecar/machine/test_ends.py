@@ -18,6 +18,7 @@ from gangsidecar.supervisor.machine import (
 )
 from gangsidecar.wire import (
     Checkpoint,
+    LogMatch,
     Phase,
     Ping,
 )
@@ -102,3 +103,22 @@ def test_what_an_earlier_session_kept_is_reported_with_its_age() -> None:
     driver.now += 20
     assert driver.report.ends == (replace(end, age_ms=320),)
     assert driver.report.checkpoints == (kept,)
+
+
+def test_the_first_line_of_each_pattern_is_kept_for_its_worker_alone() -> None:
+    driver = running(1)
+    assert driver.feed(LogMatch(1, "Xid", "Xid 79")) == [Send()]
+    assert driver.feed(LogMatch(1, "Xid", "Xid 48"), LogMatch(7, "NCCL", "of another attempt")) == []
+    driver.feed(Exited(0, exit_code=1), LogMatch(1, "NCCL", "NCCL WARN"), TreeGone())
+    found = (LogMatch(1, "Xid", "Xid 79"), LogMatch(1, "NCCL", "NCCL WARN"))
+    assert driver.report.log_matches == found
+    driver.feed(hold(2), PortsFound(2, (29400,)))
+    assert driver.report.log_matches == found, "the controller may not have heard them"
+    driver.feed(run(2), Started(), LogMatch(1, "ECC", "late"))
+    assert not driver.report.log_matches
+
+
+def test_lines_are_bounded() -> None:
+    driver = running(1)
+    driver.feed(*(LogMatch(1, str(at), "") for at in range(20)))
+    assert len(driver.report.log_matches) == wire.MAX_LOG_PATTERNS

@@ -23,7 +23,7 @@ from gangsidecar.supervisor.machine import (
     Tick,
     TreeGone,
 )
-from gangsidecar.supervisor.machine.parking import SEARCHED
+from gangsidecar.supervisor.machine.parking import LOG_SEARCHED, SEARCHED
 from gangsidecar.supervisor.machine.stop import STUCK_MS
 from gangsidecar.wire import Phase, Ping, Restore, Source
 from tests.sidecar.machine.machines import Driver, finish, hold, parked, ready, run
@@ -103,6 +103,13 @@ def test_a_process_whose_output_is_searched_is_refused_and_signalled() -> None:
     driver = ready()
     driver.feed(run(1, source=PATTERN), Started())
     assert driver.feed(Parkable(0)) == [Refuse(0, SEARCHED)]
+    assert driver.feed(hold(2)) == [Signal(15), Send()]
+
+
+def test_a_process_whose_output_is_searched_for_patterns_is_refused_and_signalled() -> None:
+    driver = ready()
+    driver.feed(run(1, log_patterns=("Xid",)), Started())
+    assert driver.feed(Parkable(0)) == [Refuse(0, LOG_SEARCHED)]
     assert driver.feed(hold(2)) == [Signal(15), Send()]
 
 

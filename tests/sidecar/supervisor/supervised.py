@@ -227,10 +227,11 @@ class Member:
         restore: Restore | None = None,
         hosts: tuple[str, ...] = (),
         source: Source | None = None,
+        log_patterns: tuple[str, ...] = (),
         **more: Any,
     ) -> Directive:
         started = tuple(Process(local_rank=at, rank=at, env=tuple(env.items())) for at, env in enumerate(envs or ({},)))
-        run = Run(report.session, started, restore=restore, hosts=hosts, source=source)
+        run = Run(report.session, started, restore=restore, hosts=hosts, source=source, log_patterns=log_patterns)
         return self.directive(report.attempt, Verb.RUN, run=run, **more)
 
     def run(self, report: Report, *envs: dict[str, str], **more: Any) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from gangsidecar.supervisor.machine.parking import SEARCHED
+from gangsidecar.supervisor.machine.parking import LOG_SEARCHED, SEARCHED
 from gangsidecar.wire import Source, WarmStart
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import is_alive, wait_for
@@ -37,6 +37,16 @@ def test_none_goes_on_where_the_output_is_searched_from_now_on(parkable: Parkabl
     parkable.member.sidecar.until(lambda told: told.progress is not None and told.progress.step == 72)
     assert [end.signal for end in parkable.hold().ends] == [signal.SIGTERM] * 2
     assert parkable.run({}, {}).warm_start == WarmStart(4, 0, 2, SEARCHED)
+
+
+def test_none_goes_on_where_the_policy_has_log_patterns(parkable: Parkable) -> None:
+    parkable.start("gangclient.run(steps)\n")
+    parkable.run()
+    before = parkable.begun()
+    report = parkable.run(log_patterns=("Xid",))
+    assert not any(map(is_alive, before.values()))
+    assert report.warm_start == WarmStart(2, 0, 1, LOG_SEARCHED)
+    assert "podFailurePolicy has onLog" in LOG_SEARCHED
 
 
 def test_signals_that_are_passed_on_pass_parked_processes_by(parkable: Parkable) -> None:

@@ -101,7 +101,6 @@ def start(
     ends: Tuple[wire.End, ...] = (),
     checkpoints: Tuple[wire.Checkpoint, ...] = (),
     dropped: Tuple[wire.Dropped, ...] = (),
-    log_matches: Tuple[wire.LogMatch, ...] = (),
     *,
     ran: int = 0,
     orphan_ms: int = 600_000,
@@ -115,7 +114,6 @@ def start(
         ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
         checkpoints: what earlier sessions had registered.
         dropped: what they had begun to write again or deleted.
-        log_matches: what was found in the output of the newest worker.
         ran: the newest attempt whose worker they had started.
         orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
     """
@@ -137,7 +135,6 @@ def start(
         phase_since=now_ms,
         history=history,
         ran_in_pod=ran,
-        log_matches=log_matches,
     )
 
 

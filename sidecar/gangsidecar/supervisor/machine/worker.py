@@ -56,7 +56,7 @@ def log_matched(state: State, _now_ms: int, event: wire.LogMatch) -> Result:
         return state, ()
     if any(one.pattern == event.pattern for one in known):
         return state, ()
-    return replace(state, log_matches=(*known, event)), (Send(), Save())
+    return replace(state, log_matches=(*known, event)), (Send(),)
 
 
 def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:

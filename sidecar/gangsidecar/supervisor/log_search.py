@@ -1,0 +1,113 @@
+"""Searches the output of a worker for the patterns of ``podFailurePolicy``: the first line of each is told.
+
+The rule: each pattern is on its own. One that was found is not searched for any more. One that takes too much
+processor time is given up, and the others go on: it has :data:`SECONDS`, and gets back :data:`SHARE` of the time that
+passes. So a pattern never holds up the output for longer, and one that is cheap lasts as long as the job.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, List, Sequence
+
+from gangsidecar import wire
+from gangsidecar.common.clock import now_ms
+from gangsidecar.supervisor.cpu_limit import TooSlowError, limited
+
+LINE = 4096
+"""Bytes of a line that are searched."""
+SECONDS = 1.0
+"""Processor time that a pattern may take at once."""
+SHARE = 0.02
+"""Of one core, on average."""
+_LEAST = 0.001
+_BEFORE = 20
+"""Characters that are told before a match, where the line is too long to be told whole."""
+
+Found = Callable[[str, str], None]
+"""Gets the pattern and the line."""
+Wrong = Callable[[str], None]
+"""Gets a sentence."""
+
+
+class _Pattern:
+    """One pattern, and the processor time that it has left."""
+
+    def __init__(self, text: str, compiled: re.Pattern[str]) -> None:
+        self.text = text
+        self.compiled = compiled
+        self.left = SECONDS
+        self.at = now_ms()
+        self.found = ""
+
+    def look(self, lines: Sequence[str]) -> None:
+        """Look for it.
+
+        Raises:
+            TooSlowError: it has used up its time.
+            RecursionError, MemoryError: it can't be searched for.
+        """
+        now = now_ms()
+        self.left, self.at = min(SECONDS, self.left + SHARE * (now - self.at) / 1000), now
+        self.left -= limited(self.left, lambda: self._search(lines))
+        if self.left < _LEAST and not self.found:
+            raise TooSlowError
+
+    def _search(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            match = self.compiled.search(line)
+            if match is not None:
+                self.found = told(line, match.start(), match.end())
+                return
+
+
+class LogSearch:
+    """Looks for all patterns of a worker."""
+
+    def __init__(self, patterns: Sequence[str], found: Found, wrong: Wrong) -> None:
+        self._found = found
+        self._wrong = wrong
+        self._patterns: List[_Pattern] = []
+        """Those that are still searched for."""
+        for text in patterns:
+            try:
+                self._patterns.append(_Pattern(text, re.compile(text)))
+            except (re.error, OverflowError, RecursionError) as error:
+                self._give_up(text, f"can't be used with the Python of this image: {error}")
+
+    def look(self, lines: Sequence[bytes]) -> None:
+        """Look for them in these lines."""
+        if not self._patterns or not lines:
+            return
+        texts = [line[:LINE].decode("utf-8", errors="replace") for line in lines]
+        self._patterns = [one for one in self._patterns if self._goes_on(one, texts)]
+
+    def _goes_on(self, one: _Pattern, texts: Sequence[str]) -> bool:
+        """Whether it is still to be searched for afterwards."""
+        try:
+            one.look(texts)
+        except (TooSlowError, RecursionError, MemoryError):
+            if not one.found:
+                self._give_up(one.text, f"took more than {SECONDS:g} s for the output; use one that backtracks less")
+                return False
+        if one.found:
+            self._found(one.text, one.found)
+        return not one.found
+
+    def _give_up(self, text: str, why: str) -> None:
+        self._wrong(f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
+
+
+def told(line: str, begin: int, end: int) -> str:
+    """The line as it is told: printable, and of a long one the part with the match."""
+    whole = printable(line)
+    if len(whole) <= wire.LOG_LINE:
+        return whole
+    if len(printable(line[:end])) > wire.LOG_LINE:
+        whole = "..." + printable(line[max(0, begin - _BEFORE) :])
+    return whole if len(whole) <= wire.LOG_LINE else whole[: wire.LOG_LINE - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text as printable ASCII, with all else escaped."""
+    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape").decode("ascii") for one in text)

@@ -1,0 +1,32 @@
+"""Patterns that are searched for in the output, and their matches, on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gangsidecar import wire
+from gangsidecar.wire import Directive, LogMatch, Phase, Report, Run, Verb
+
+REPORT = Report("g", "w-0", 0, "p", "s", 9, 3, Phase.RUNNING)
+FOUND = replace(REPORT, log_matches=(LogMatch(3, "Xid", "NVRM: Xid"),))
+RUN = Run("s", (), log_patterns=("Xid",))
+ORDER = Directive("g", "p", 1, Verb.RUN, run=RUN)
+
+
+def test_they_are_not_told_to_revision_6() -> None:
+    assert (wire.in_revision(FOUND, 7), wire.in_revision(FOUND, 6)) == (FOUND, REPORT)
+    assert wire.for_sidecar(ORDER, 7) is ORDER
+    assert wire.for_sidecar(ORDER, 6) == replace(ORDER, run=replace(RUN, log_patterns=()))
+    assert "log_patterns" not in wire.encode(wire.for_sidecar(ORDER, 6))
+
+
+def test_they_are_decoded_as_they_were_encoded() -> None:
+    assert (wire.decode(wire.encode(FOUND)), wire.decode(wire.encode(ORDER))) == (FOUND, ORDER)
+
+
+def test_a_report_with_more_matches_than_patterns_is_refused() -> None:
+    many = replace(REPORT, log_matches=tuple(LogMatch(3, str(at), "") for at in range(wire.MAX_LOG_PATTERNS + 1)))
+    with pytest.raises(wire.WireError, match="9 items are over the limit of 8"):
+        wire.decode(wire.encode(many))
