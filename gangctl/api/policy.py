@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Tag
 
@@ -137,7 +138,35 @@ class OnDeviceHealth(Model):
     is often temporary. If the driver of a resource claim tells no health at all, its devices are always Unknown."""
 
 
-_MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons"
+MAX_LOG_RULES: Final = 8
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+class OnLog(Model):
+    """Matches a line that the worker has printed in the attempt, when one of its processes ends."""
+
+    constraints = (
+        Constraint(
+            r"the pattern must be a Python regular expression, such as NVRM: Xid .*: (48|79)\b",
+            lambda log: _compiles(log.pattern),
+            "",
+            ("pattern",),
+        ),
+    )
+
+    pattern: Annotated[str, Field(min_length=1, max_length=256)]
+    """Python regular expression of at most 256 characters. It is searched in the first 4096 bytes of each line of
+    standard output and standard error of all processes of the pod; a carriage return ends a line, too."""
+
+
+_MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons, onLog"
 
 
 class Rule(Model):
@@ -152,10 +181,11 @@ class Rule(Model):
                 or rule.on_pod_conditions
                 or rule.on_device_health
                 or rule.on_reasons
+                or rule.on_log
             ),
-            "has(self.onExitCodes) || has(self.onDeviceHealth) || size(self.onSignals) > 0 || "
+            "has(self.onExitCodes) || has(self.onDeviceHealth) || has(self.onLog) || size(self.onSignals) > 0 || "
             "size(self.onPodConditions) > 0 || size(self.onReasons) > 0",
-            ("", "onExitCodes", "onSignals", "onPodConditions", "onDeviceHealth", "onReasons"),
+            ("", "onExitCodes", "onSignals", "onPodConditions", "onDeviceHealth", "onReasons", "onLog"),
         ),
     )
 
@@ -191,6 +221,11 @@ class Rule(Model):
     on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=16)] = ()
     """Matches a fault that is neither an exit code nor a signal, by the reason of the incident. DeviceDegraded makes a
     slow rank a fault, which it isn't without such a rule: its pod is replaced once, after a last checkpoint."""
+    on_log: OnLog | None = None
+    """Matches the end of a worker process if a line of the output of its pod in this attempt matches a pattern. A line
+    alone restarts nothing. At most 8 rules of the policy can have it. A change counts from the next attempt on. Where it
+    is, PYTHONUNBUFFERED is set to 1, unless the worker has it set, and no process goes on inside a restart
+    (`gangclient.run`)."""
 
 
 class PodFailurePolicy(Model):
@@ -204,6 +239,12 @@ class PodFailurePolicy(Model):
             ),
             "!has(self.rules) || self.rules.all(r, !has(r.name) || "
             "self.rules.exists_one(o, has(o.name) && o.name == r.name))",
+            ("rules",),
+        ),
+        Constraint(
+            f"at most {MAX_LOG_RULES} rules may have onLog, because each pattern is searched in each line",
+            lambda policy: sum(one.on_log is not None for one in policy.rules) <= MAX_LOG_RULES,
+            f"!has(self.rules) || self.rules.filter(r, has(r.onLog)).size() <= {MAX_LOG_RULES}",
             ("rules",),
         ),
     )

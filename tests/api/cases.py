@@ -44,6 +44,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a layout of files": _directory(layout="Pattern", pattern="model-*-{step}.pt"),
     "a member tier": _tier(scope="Member"),
     "a tier in the memory of peers": _tier(scope="Peers"),
+    "rules for the log": with_rules(*({"action": "Count", "onLog": {"pattern": f"Xid {at}"}} for at in range(8))),
     "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
     "a placement": manifest(placement={"strategy": "Spread"}),
     "no process group": with_role(processGroup=""),

@@ -67,6 +67,7 @@ spec:
     - {name: preempted, action: Ignore, onPodConditions: [{type: DisruptionTarget}]}
     - {name: killed, action: Count, onSignals: [SIGKILL, SIGBUS]}
     - {name: oom, action: FailJob, onReasons: [OOMKilled]}
+    - {name: xid, action: Count, level: Pod, onLog: {pattern: "NVRM: Xid .*: (48|79)"}}
   recovery:
     budget: {type: Windowed, maxRestarts: 10, windowSeconds: 3600}
     evidenceWindowSeconds: 5

@@ -56,6 +56,28 @@ BAD_POLICIES = (
         Check.LIST_MAP,
     ),
     Bad(
+        "a pattern of the log that doesn't compile",
+        with_rules({"action": "Count", "onLog": {"pattern": "Xid ("}}),
+        "spec.podFailurePolicy.rules[0].onLog.pattern",
+        "must be a Python regular expression",
+        Check.GANGCTL,
+    ),
+    Bad(
+        "a pattern of the log that is too long",
+        with_rules({"action": "Count", "onLog": {"pattern": "x" * 257}}),
+        "spec.podFailurePolicy.rules[0].onLog.pattern",
+        "1 to 256 characters",
+        Check.SCHEMA,
+    ),
+    Bad(
+        "too many patterns of the log",
+        with_rules(*({"action": "Count", "onLog": {"pattern": f"Xid {at}"}} for at in range(9))),
+        "spec.podFailurePolicy.rules",
+        "at most 8 rules may have onLog",
+        Check.CEL,
+        "at most 8 rules may have onLog",
+    ),
+    Bad(
         "two rules of one name",
         with_rules(
             {"name": "a", "action": "Count", "onSignals": ["SIGHUP"]},
