@@ -223,9 +223,9 @@ class Rule(Model):
     slow rank a fault, which it isn't without such a rule: its pod is replaced once, after a last checkpoint."""
     on_log: OnLog | None = None
     """Matches the end of a worker process if a line of the output of its pod in this attempt matches a pattern. A line
-    alone restarts nothing. At most 8 rules of the policy can have it. A change counts from the next attempt on. Where it
-    is, PYTHONUNBUFFERED is set to 1, unless the worker has it set, and no process goes on inside a restart
-    (`gangclient.run`)."""
+    alone restarts nothing. At most 8 rules of the policy can have it. A change counts from the next attempt on. In the
+    roles that it applies to, PYTHONUNBUFFERED is set to 1, unless the worker has it set, and a restart starts every
+    process anew, also those that call `gangclient.run`."""
 
 
 class PodFailurePolicy(Model):

@@ -72,7 +72,7 @@ def run(world: World, member: str) -> None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
             gone = tuple(one for one in report.dropped if not said.run.checkpointed or one.step <= last)
-            unasked = {"progress": None, "request": None}
+            unasked = {"progress": None, "request": None, "log_matches": ()}
             seen = {"missing_step": None, "missing_attempt": 0, "missing_folder": False}
             more = {"checkpoints": kept, "dropped": gone, "fencing": said.fencing, **unasked, **seen}
             world.says(member, Phase.RUNNING, said.attempt, **more)

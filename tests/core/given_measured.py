@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangsidecar.wire import Loaded, Progress, Stacks, WarmStart
+from gangsidecar.wire import Loaded, LogMatch, Progress, Stacks, WarmStart
 from tests.core.given import run
 from tests.core.world import World
 
@@ -42,6 +42,12 @@ def took_stacks(world: World, member: str, where: str) -> None:
     """Its supervisor has taken the stacks of the worker that it stops."""
     text = f"process 7 (python)\n  Python:\n    {where}\n  thread 7 (python): sleeping\n"
     world.again(member, stacks=Stacks(world.job.status.attempt - 1, text))
+
+
+def prints(world: World, member: str, line: str, pattern: str) -> None:
+    """Its supervisor has found a line in the output of its worker."""
+    report = world.heard[world.newest(member)].report
+    world.again(member, log_matches=(*report.log_matches, LogMatch(report.attempt, pattern, line)))
 
 
 def warm(world: World, member: str, how: str) -> None:

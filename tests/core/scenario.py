@@ -47,7 +47,7 @@ from tests.core.given import (
     vanish,
     wave,
 )
-from tests.core.given_measured import loaded, not_imported, own_time, phase, took_stacks, warm
+from tests.core.given_measured import loaded, not_imported, own_time, phase, prints, took_stacks, warm
 from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
 from tests.core.given_starts import init_container_fails, not_executed, start_fails
 from tests.core.then import account, conditions, decide, environment, told, trace
@@ -141,6 +141,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
         lambda w, m, s, t, r: checkpoint(w, m, s, t, owner=r),
     ),
     (rf"{M} was found in (.+)", took_stacks),
+    (rf"{M} prints '(.+)', which matches '(.+)'", prints),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
     (rf"{M} can't see the restore point(, nor its directory)?", missing),

@@ -167,7 +167,8 @@ def _words(said: Directive | None) -> str:
         ranks = ", ".join("-" if process.rank is None else str(process.rank) for process in said.run.processes)
         source = said.run.source
         reads = "" if source is None else f", progress from {source.file or source.pattern}"
-        text += f", ranks {ranks}, only session {said.run.session}{restore}{reads}"
+        found = f", searches its log for {said.run.log_patterns}" if said.run.log_patterns else ""
+        text += f", ranks {ranks}, only session {said.run.session}{restore}{reads}{found}"
     return text
 
 

@@ -28,6 +28,7 @@ from tests.core import (
     test_checkpoint_oracle,
     test_degradation,
     test_failed_starts,
+    test_log_lines,
     test_node_signals,
     test_oracles,
     test_restart_backoff,
@@ -96,7 +97,15 @@ TESTS = {
 """Short tests, by what they are called in the table. Those of the machine ask nothing but its pure functions."""
 
 
-RULES = (test_restart_backoff, test_ties, test_brake, test_checkpoint_oracle, test_failed_starts, test_queues)
+RULES = (
+    test_restart_backoff,
+    test_ties,
+    test_brake,
+    test_checkpoint_oracle,
+    test_failed_starts,
+    test_log_lines,
+    test_queues,
+)
 """Tests of rules that are stated a second time."""
 FIRST_LIVES = 40
 """Before oracles and searches; most mutants live no longer."""
@@ -201,6 +210,7 @@ def _rules() -> Iterator[Objection]:
         test_brake,
         test_checkpoint_oracle,
         test_failed_starts,
+        test_log_lines,
         test_queues,
     ):
         for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:

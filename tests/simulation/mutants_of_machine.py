@@ -23,6 +23,12 @@ MUTANTS = (
         "stopped=state.terminated_at is not None,",
     ),
     one(
+        "a line of an older worker counts for the next one",
+        WORKER,
+        "    if event.attempt != state.ran or len(known)",
+        "    if event.attempt > state.ran or len(known)",
+    ),
+    one(
         "a Run is accepted while the member is cut off",
         DIRECTIVES,
         " or _is_cut_off(state, now_ms, new):\n",

@@ -8,6 +8,8 @@ BARRIER = "gangctl/core/facts/barrier.py"
 CAUSE = "gangctl/core/policy/cause.py"
 FINISHED = "gangctl/core/facts/finished.py"
 DIRECTIVE = "gangctl/core/lifecycle/directive.py"
+ENDS = "gangctl/core/facts/ends.py"
+RULES = "gangctl/core/policy/rules.py"
 
 MUTANTS = (
     one(
@@ -66,6 +68,18 @@ MUTANTS = (
         "tests/simulation/controller.py",
         "    if leader.version != u.version or outcome is Write.CONFLICT:\n",
         "    if outcome is Write.CONFLICT:\n",
+    ),
+    one(
+        "a line of the log matches the rules for other patterns too",
+        RULES,
+        "for one in fault.lines if one.pattern == rule.on_log.pattern)",
+        "for one in fault.lines if one.pattern)",
+    ),
+    one(
+        "a line of an older attempt judges an end",
+        ENDS,
+        "for one in heard.report.log_matches if one.attempt == attempt)",
+        "for one in heard.report.log_matches if one.attempt <= attempt)",
     ),
     one(
         "one matching end of several tied ones ends the job",

@@ -1,14 +1,15 @@
 """Ends: how the processes of a member's worker ended, from its supervisor's report, or else from its last words.
 
-The rule: a report counts before last words, since it is exact. Last words tell of a supervisor that is gone, with its
-connection or the controller that heard it. Their time is that of the container's end, cut to whole seconds, and a
-supervisor that was killed wrote them earlier. So it is unknown what came before such an end: it is tied with every
-other (``evidence.py``), and must not end a job as the earliest.
+The rule: a report counts before last words, since it is exact, and has what was found in the log. Last words tell of a
+supervisor that is gone, with its connection or the controller that heard it. Their time is that of the container's end,
+cut to whole seconds, and a supervisor that was killed wrote them earlier. So it is unknown what came before such an
+end: it is tied with every other (``evidence.py``), and must not end a job as the earliest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
@@ -25,7 +26,8 @@ def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
     reported = () if heard is None else heard.report.ends
     for end in reported:
         if heard is not None and _is_fault(gang, end, attempt):
-            yield _fault(pod, end, heard.ago(end.age_ms))
+            lines = tuple(one for one in heard.report.log_matches if one.attempt == attempt)
+            yield replace(_fault(pod, end, heard.ago(end.age_ms)), lines=lines)
     known = {(end.attempt, end.local_rank) for end in reported}
     if pod.last_words is not None:
         for end in pod.last_words.ends:

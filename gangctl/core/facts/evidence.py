@@ -14,7 +14,7 @@ from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.defaults import DEFAULTS, Strength, default
-from gangsidecar.wire import Level
+from gangsidecar.wire import Level, LogMatch
 
 TIE_SECONDS: Final = 0.05
 """Ends closer than this count as one moment: ages are exact, but the time that a report travelled is unknown."""
@@ -58,6 +58,8 @@ class Fault:
     level: Level = Level.PROCESS
     """The least that this fault itself asks for."""
     message: str = ""
+    lines: tuple[LogMatch, ...] = ()
+    """What was found in the output of the member's worker, where this is an end of one of its processes."""
     exact: bool = True
     """Whether ``time`` is: where it isn't, it is unknown what came first."""
 

@@ -17,6 +17,7 @@ from gangctl.core.facts.gang import holders, is_planned, stop_grace
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.numbering import Numbering, numbered
 from gangctl.core.policy.launch import hostfiles, processes
+from gangctl.core.policy.rules import log_patterns
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, *ENDED})
@@ -84,6 +85,7 @@ class Directives:
             checkpointed=job.spec.checkpoint is not None,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
             source=_source(job),
+            log_patterns=log_patterns(job.spec, report.member.rpartition("-")[0]),
         )
         return _directive(job, report, Verb.RUN, status.message, run)
 

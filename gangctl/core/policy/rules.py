@@ -1,17 +1,19 @@
 """The pod failure policy: which rule catches a fault.
 
 The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A rule
-must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect.
+must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect. A line of the log never
+matches by itself: it says more of an end that has happened.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gangctl.api.gangjob import Action, Rule, RuleLevel, Spec
+from gangctl.api.gangjob import Action, OnDeviceHealth, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import default
 from gangctl.core.facts.evidence import Fault, signal_name
+from gangsidecar.wire import LOG_LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,27 @@ def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
         if seen is None:
             return None
         reasons.append(f"the pod has the condition {seen}")
-    health = rule.on_device_health
-    if health is not None:
-        if fault.health not in health.health:
-            return None
-        if health.resource_names and fault.resource not in health.resource_names:
+    if rule.on_device_health is not None:
+        if not _is_of(rule.on_device_health, fault):
             return None
         reasons.append(f"device {fault.device} is {fault.health}")
+    if rule.on_log is not None:
+        found = next((one for one in fault.lines if one.pattern == rule.on_log.pattern), None)
+        if found is None:
+            return None
+        reasons.append(f"its log has the line '{found.line[:LOG_LINE]}', which matches '{found.pattern}'")
     return " and ".join(reasons) or None
+
+
+def _is_of(health: OnDeviceHealth, fault: Fault) -> bool:
+    of_resource = not health.resource_names or fault.resource in health.resource_names
+    return fault.health in health.health and of_resource
+
+
+def log_patterns(spec: Spec, role: str) -> tuple[str, ...]:
+    """What is searched for in the output of this role's workers, each pattern once."""
+    rules = [rule for rule in spec.pod_failure_policy.rules if not rule.roles or role in rule.roles]
+    return tuple(dict.fromkeys(rule.on_log.pattern for rule in rules if rule.on_log is not None))
 
 
 def _code(fault: Fault) -> int | None:
