@@ -26,6 +26,7 @@ _EPILOG: Final = """\
 examples:
   gangctl classify job.yaml --exit-code 78
   gangctl classify job.yaml --signal SIGKILL --member launcher-0
+  gangctl classify job.yaml --exit-code 134 --log 'CUDA error: device-side assert triggered'
   gangctl classify job.yaml --reason OOMKilled
   gangctl classify job.yaml --condition DisruptionTarget:PreemptionByScheduler
   gangctl classify job.yaml --device-health nvidia.com/gpu=Unhealthy -o json
@@ -85,6 +86,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="manifest of a GangJob; - reads stdin")
     parser.add_argument("--member", metavar="M", help="member at fault, such as worker-3 (default: one of each role)")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print JSON or YAML, for programs")
+    parser.add_argument(
+        "--log",
+        metavar="LINE",
+        action="append",
+        default=[],
+        help="the worker has printed this line before (with --exit-code or --signal; can be repeated)",
+    )
     fault = parser.add_mutually_exclusive_group(required=True)
     fault.add_argument("--exit-code", metavar="N", type=exit_code, help="a worker process exits with N (0 to 255)")
     fault.add_argument(
@@ -119,8 +127,12 @@ def run(arguments: argparse.Namespace) -> int:
         return ExitCode.OK
     if arguments.file is None:
         raise UserError("no manifest to classify the fault by; name a FILE, or use --explain-defaults")
+    if arguments.log and arguments.exit_code is None and arguments.signal is None:
+        raise UserError(
+            "--log needs --exit-code or --signal: a line of the log is evidence beside the end of a process"
+        )
     job = load_manifest(arguments.file)
-    fault = _fault(arguments)
+    fault = evidence.with_lines(_fault(arguments), job.spec, arguments.log)
     members = [arguments.member] if arguments.member else [member_name(role.name, 0) for role in job.spec.roles]
     for member in members:
         _check(job, member)
@@ -136,8 +148,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    if arguments.file is not None or arguments.member is not None:
-        raise UserError("--explain-defaults takes neither FILE nor --member: the defaults are the same for every gang")
+    if arguments.file is not None or arguments.member is not None or arguments.log:
+        raise UserError("--explain-defaults takes no FILE, --member or --log: the defaults are the same for every gang")
     if arguments.output is not None:
         _print_document(arguments.output, explained.document())
         return

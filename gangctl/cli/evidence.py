@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from gangctl.api.gangjob import Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault, code_text
-from gangsidecar.wire import Level
+from gangsidecar.wire import Level, LogMatch
 
 _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unknown))?(:(?P<reason>\S+))?")
 
@@ -51,6 +54,18 @@ def of_device_health(device: tuple[str, str]) -> Fault:
     resource, health = device
     text = f"a device of {resource} is {health}"
     return Fault(Reason.DEVICE_LOST, "", 0.0, device="of the pod", resource=resource, health=health, message=text)
+
+
+def with_lines(fault: Fault, spec: Spec, lines: Sequence[str]) -> Fault:
+    """The same end of a worker process that has printed these lines, as the patterns of the policy find them."""
+    found = [
+        LogMatch(0, rule.on_log.pattern, line)
+        for rule in spec.pod_failure_policy.rules
+        if rule.on_log is not None
+        for line in lines
+        if re.search(rule.on_log.pattern, line)
+    ]
+    return replace(fault, lines=tuple(found))
 
 
 def condition(text: str) -> tuple[str, str, str]:

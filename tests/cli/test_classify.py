@@ -18,6 +18,7 @@ RULES = [
     {"name": "preempted", "action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
     {"name": "killed", "action": "Count", "level": "Gang", "onSignals": ["SIGKILL", "SIGBUS"]},
     {"action": "FailJob", "roles": ["evaluator"], "onReasons": ["Hang"]},
+    {"name": "xid", "action": "Count", "level": "Pod", "onLog": {"pattern": "Xid .*: (48|79)"}},
 ]
 
 
@@ -37,6 +38,9 @@ def job(tmp_path: Path) -> str:
         (["--exit-code", "78"], "bad-config", "FailJob", "Process"),
         (["--exit-code", "77"], None, "Count", "Process"),
         (["--exit-code", "137"], None, "Count", "Process"),
+        (["--exit-code", "77", "--log", "step 7", "--log", "NVRM: Xid (PCI:0000:65:00): 79"], "xid", "Count", "Pod"),
+        (["--signal", "TERM", "--log", "NVRM: Xid (PCI:0000:65:00): 48"], "xid", "Count", "Pod"),
+        (["--exit-code", "77", "--log", "NVRM: Xid (PCI:0000:65:00): 13"], None, "Count", "Process"),
         (["--signal", "kill"], "killed", "Count", "Gang"),
         (["--signal", "7"], "killed", "Count", "Gang"),
         (["--device-health", "nvidia.com/gpu=Unhealthy"], "lost-gpu", "Ignore", "Pod"),
@@ -63,6 +67,17 @@ def test_roles_with_different_results_are_printed_separately(capsys: pytest.Capt
     assert "for a member of worker:" in out
     assert "for a member of evaluator:" in out
     assert "rules[4]: the reason is Hang" in out
+
+
+def test_the_line_and_the_pattern_are_named(capsys: pytest.CaptureFixture[str], job: str) -> None:
+    assert main(["classify", job, "--exit-code", "1", "--log", "Xid (0): 79"]) == 0
+    assert "its log has the line 'Xid (0): 79', which matches 'Xid .*: (48|79)'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fault", [["--reason", "Hang"], ["--condition", "DisruptionTarget"]])
+def test_a_line_without_an_end_is_an_error(capsys: pytest.CaptureFixture[str], job: str, fault: list[str]) -> None:
+    assert main(["classify", job, *fault, "--log", "Xid"]) == 2
+    assert "--log needs --exit-code or --signal" in capsys.readouterr().err
 
 
 def test_exit_code_0_is_no_fault(capsys: pytest.CaptureFixture[str], job: str) -> None:

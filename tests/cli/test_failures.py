@@ -80,8 +80,8 @@ def test_names_are_unique_and_groups_are_not_torn_apart() -> None:
 def test_the_rule_of_a_row_changes_the_answer(row: Failure) -> None:
     assert row.evidence is not None
     assert row.rule is not None
-    fault = row.evidence.fault()
-    without, with_rule = answer(fault), answer(fault, {"name": "it", **row.rule})
+    fault, log = row.evidence.fault(), row.evidence.log
+    without, with_rule = answer(fault, log=log), answer(fault, {"name": "it", **row.rule}, log=log)
     assert with_rule[0].rule == "it"
     assert (with_rule[0].action, with_rule[1]) != (without[0].action, without[1])
 
@@ -91,6 +91,8 @@ def test_the_rule_of_a_row_changes_the_answer(row: Failure) -> None:
     [
         ({**FACTS, "name": "x", "evidence": {}}, "one kind of evidence"),
         ({**FACTS, "name": "x", "evidence": {"exitCode": 1, "signal": "SIGKILL"}}, "one kind of evidence"),
+        ({**FACTS, "name": "x", "evidence": {"reason": "Hang", "log": "line"}}, "beside an end"),
+        ({**FACTS, "name": "x", "evidence": {"log": "line"}}, "one kind of evidence"),
         ({**FACTS, "name": "x", "evidence": {"exitCode": 0}}, "greater than or equal to 1"),
         ({**FACTS, "name": "x", "evidence": {"reason": "Bored"}}, "reason"),
         ({**FACTS, "name": "x", "evidence": {"exitcode": 1}}, "exitcode"),
@@ -125,8 +127,8 @@ def test_json_and_yaml_have_the_same_table(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "said"),
     [
         (["--exit-code", "1"], "name a FILE, or use --explain-defaults"),
-        (["job.yaml", "--explain-defaults"], "takes neither FILE nor --member"),
-        (["--member", "worker-0", "--explain-defaults"], "takes neither FILE nor --member"),
+        (["job.yaml", "--explain-defaults"], "takes no FILE, --member or --log"),
+        (["--member", "worker-0", "--explain-defaults"], "takes no FILE, --member or --log"),
     ],
 )
 def test_a_manifest_is_named_unless_defaults_are_asked_for(

@@ -39,8 +39,8 @@ _FAILURES: Final = """\
 ## By what is seen
 
 Each row is a failure that others have written about, with its source. *Answer* is what the controller's own policy says
-of the evidence alone. gangctl does not read the output of workers, so a message in the first column is for people. A
-rule below is an example of how to change the answer; whether it fits is yours to judge.
+of the evidence alone. gangctl reads the output of workers only where a rule has `onLog`; else a message in the first
+column is for people. A rule below is an example of how to change the answer; whether it fits is yours to judge.
 
 The last column names what proves the row: a scenario in `tests/core/scenarios/`, or a test.
 """

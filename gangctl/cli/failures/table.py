@@ -41,11 +41,14 @@ class Evidence(BaseModel):
     container: Reason | None = None
     condition: str | None = None
     device_health: str | None = None
+    log: str = ""
+    """A line that was printed before; only beside an exit code or a signal."""
 
     @model_validator(mode="after")
     def _one(self) -> Evidence:
-        if len(self.model_fields_set) != 1:
-            raise ValueError("a failure needs one kind of evidence")
+        kinds = self.model_fields_set - {"log"}
+        if len(kinds) != 1 or (self.log and not kinds <= {"exit_code", "signal"}):
+            raise ValueError("a failure needs one kind of evidence, and a line of the log stands beside an end")
         return self
 
     def fault(self) -> Fault:
@@ -97,9 +100,10 @@ def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
     return verdict(job.spec, fault), level(Gang(0.0, job, Observed()), judged(job.spec, fault))
 
 
-def answer(fault: Fault, *rules: dict[str, Any]) -> tuple[Verdict, IncidentLevel]:
-    """The same in a gang of one role with these rules and else only defaults."""
+def answer(fault: Fault, *rules: dict[str, Any], log: str = "") -> tuple[Verdict, IncidentLevel]:
+    """The same in a gang of one role with these rules and else only defaults. ``log``: a line that was printed."""
     policy = {"podFailurePolicy": {"rules": list(rules)}} if rules else {}
     metadata = {"name": "any", "namespace": "any"}
     document = {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "metadata": metadata}
-    return judge(GangJob.model_validate({**document, "spec": {"roles": [_ROLE], **policy}}), fault)
+    job = GangJob.model_validate({**document, "spec": {"roles": [_ROLE], **policy}})
+    return judge(job, evidence.with_lines(fault, job.spec, [log]))
