@@ -18,7 +18,7 @@ LINE = 4096
 """Bytes of a line that are searched."""
 SECONDS = 1.0
 """Processor time that a pattern may take at once."""
-SHARE = 0.02
+SHARE = 0.05
 """Of one core, on average."""
 _LEAST = 0.001
 _BEFORE = 20
