@@ -8,9 +8,10 @@ decision.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, List
 
 from gangsidecar.common.clock import now_ms
+from gangsidecar.common.log import log
 
 if TYPE_CHECKING:
     from gangsidecar.supervisor.event_loop import EventLoop
@@ -22,17 +23,22 @@ class CatchUp:
     """Asks the copier of one attempt whether it has searched all, through a pipe."""
 
     def __init__(self, loop: EventLoop) -> None:
+        """Nothing is asked before it is opened."""
         self._loop = loop
-        self._asked = 0
-        self._by: Optional[int] = None
-        """When an answer is not waited for any more; None = none is."""
+        self._asked = self._answered = 0
+        self._by = 0
+        """When no answer is waited for any more."""
         self.readers: List[int] = []
-        """The end for the copier, which is closed with the other ends that it reads. None: no report waits."""
+        """The end for the copier, which is closed with the other ends that it reads."""
         self._writer = -1
+
+    def open(self) -> None:
+        """Let reports wait. Without a pipe they don't."""
         try:
             reader, self._writer = os.pipe()
-        except OSError:
-            return  # Too many open files.
+        except OSError as error:
+            log("warning", "reports of ends can't wait for lines of the log", reason=error)
+            return
         self.readers.append(reader)
         os.set_blocking(self._writer, False)
 
@@ -40,23 +46,21 @@ class CatchUp:
         """A process of the worker has ended by itself."""
         if self._writer < 0:
             return
-        self._asked += 1
-        try:
-            os.write(self._writer, b"%d\n" % self._asked)
-        except OSError:
-            return
         if not self.is_awaited:
             self._by = now_ms() + AT_MOST_MS
             self._loop.at(self._by, _wake)
+        self._asked += 1
+        try:
+            os.write(self._writer, b"%d\n" % self._asked)
+        except OSError:  # The pipe is full: the newest question in it is answered, and this one in time or not.
+            return
 
     def answered(self, question: int) -> None:
         """All is searched that had been written before this question."""
-        if question >= self._asked:
-            self._by = None
+        self._answered = max(self._answered, question)
 
     def close(self) -> None:
-        """All is copied."""
-        self._by = None
+        """All is copied. What the copier has told may not be read yet."""
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
@@ -64,7 +68,7 @@ class CatchUp:
     @property
     def is_awaited(self) -> bool:
         """Whether the report has to wait."""
-        return self._by is not None and now_ms() < self._by
+        return self._answered < self._asked and now_ms() < self._by
 
 
 def _wake() -> None:

@@ -33,12 +33,15 @@ class ProgressWatch:
         self._file: Optional[Watcher] = None
         self._copied: List[Tuple[Watcher, OutputPipes, CatchUp]] = []
         """The newest last; before it, those whose output is not complete yet."""
+        self._catch_up = CatchUp(loop)
+        """That of the newest attempt."""
         self._pipes: Optional[OutputPipes] = None
         """Those of the processes that are being started."""
 
     def begin(self, attempt: int, run: wire.Run) -> None:
         """The processes of an attempt are about to be started."""
         self.worker_gone()
+        catch_up = self._catch_up = CatchUp(self._loop)
         source = run.source or wire.Source()
         if source.file:
             look = partial(file_watch.watch, source.file)
@@ -47,8 +50,9 @@ class ProgressWatch:
         if not source.pattern and not run.log_patterns:
             return
         pipes = self._pipes = OutputPipes()
-        catch_up = CatchUp(self._loop)
-        pipes.readers.extend(catch_up.readers)
+        if run.log_patterns:
+            catch_up.open()
+            pipes.readers.extend(catch_up.readers)
         wanted = copier.Wanted(source.pattern, run.log_patterns, catch_up.readers)
         copy = partial(copier.copy, pipes.streams, wanted)
         then = partial(self._take, catch_up)
@@ -106,13 +110,12 @@ class ProgressWatch:
 
     def process_ended(self) -> None:
         """A process of the newest attempt has ended by itself: what it has written counts."""
-        for _, _, catch_up in self._copied[-1:]:
-            catch_up.ask()
+        self._catch_up.ask()
 
     @property
     def is_searching(self) -> bool:
         """Whether a report has to wait for what a process that has ended has written."""
-        return any(catch_up.is_awaited for _, _, catch_up in self._copied)
+        return self._catch_up.is_awaited
 
     @property
     def is_searched(self) -> bool:

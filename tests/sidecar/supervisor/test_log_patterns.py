@@ -23,6 +23,15 @@ NCCL = r"NCCL (WARN|ERROR)"
 LINE_79 = "NVRM: Xid (PCI:0000:65:00): 79"
 CATASTROPHIC = r"(a+)+b"
 WAITS = "import time; time.sleep(1000)"
+FILLS = """
+import os, select, sys, time
+if os.fork() == 0:
+    os.write(1, b"x" * 300_000)
+else:
+    while select.select([], [1], [], 0.2)[1]: time.sleep(0.01)
+    sys.exit(1)
+"""
+"""It ends when nothing reads what its child writes."""
 
 
 @pytest.fixture
@@ -208,3 +217,22 @@ def test_a_supervisor_that_is_killed_leaves_a_copier_that_rests(member: Member) 
     before, began = ticks(), time.monotonic()
     wait_for(lambda: time.monotonic() > began + 1)
     assert ticks() - before < 20, "it does not spin"
+
+
+def test_where_only_steps_are_looked_for_no_report_waits(member: Member) -> None:
+    """The reader of the log does not read, so the copier never says that it has searched all."""
+    log, member.stdout = os.pipe()
+    member.start(sys.executable, "-c", FILLS)
+    member.run(member.hold(1), source=Source(pattern="step (?P<step>[0-9]+)"))
+    assert member.ended().ends[0].age_ms < AT_MOST_MS
+    os.close(log)
+    os.close(member.stdout)
+
+
+def test_a_slow_reader_of_the_log_delays_a_report_for_half_a_second(member: Member) -> None:
+    log, member.stdout = os.pipe()
+    member.start(sys.executable, "-c", FILLS)
+    member.run(member.hold(1), log_patterns=(NCCL,))
+    assert member.ended().ends[0].age_ms >= AT_MOST_MS - 1
+    os.close(log)
+    os.close(member.stdout)
