@@ -29,6 +29,7 @@ from gangctl.api.progress import Progress
 from gangctl.api.recovery import Recovery
 from gangctl.api.restart import RestartFrom
 from gangctl.api.roles import Role
+from gangctl.api.rolling import Rolling
 from gangctl.api.snapshot import Endpoint, MemberSnapshot, Snapshot
 from gangctl.api.status import (
     Awaited,
@@ -117,6 +118,7 @@ class SpecChanges(TypedDict, total=False):
     suspend: bool
     restart_token: str
     restart_from: RestartFrom
+    rolling: Rolling | None
     roles: tuple[Role, ...]
     success_policy: AllRoles | Roles | NeverSucceeds
     pod_failure_policy: PodFailurePolicy
@@ -412,6 +414,7 @@ class StatusChanges(TypedDict, total=False):
     base_incarnation: int
     given_back: bool
     observed_restart_token: str
+    restart_wait_time: float | None
     restart_from_tokens: tuple[str, ...]
     restart_from: RequestedStep | None
     roles_hash: str

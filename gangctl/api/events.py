@@ -48,6 +48,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Correct what the note names; `gangctl restart NAME` starts the next attempt now.",
             is_warning=True,
         ),
+        Reason.RESTART_WAITS: Told("DelayRestart", "Nothing, unless it lasts: look at the gangs that the note names."),
         Reason.RESTARTED: Told(
             "StartWorkers", "Nothing. The note names the step, and says whether the restart was charged."
         ),
@@ -113,6 +114,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.PRELOAD_FAILED: Told(
             "Observe",
             "Correct `start.preload.modules` of the role, or install the module in the image.",
+            is_warning=True,
+        ),
+        Reason.ROLLING_STALLED: Told(
+            "Observe",
+            "Mend or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",
             is_warning=True,
         ),
         Reason.NODE_SUSPECT: Told(

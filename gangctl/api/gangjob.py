@@ -32,6 +32,7 @@ from gangctl.api.progress import ApiProgress, FileProgress, LogProgress, Progres
 from gangctl.api.recovery import Budget, Recovery, Unlimited, Windowed
 from gangctl.api.restart import RestartFrom
 from gangctl.api.roles import Launch, Role
+from gangctl.api.rolling import Rolling
 from gangctl.api.status import Status
 from gangctl.api.templates import Container, PodSpec, Template
 from gangctl.api.version import API_VERSION, GROUP, KIND, VERSION
@@ -73,6 +74,7 @@ __all__ = [
     "Role",
     "RoleName",
     "Roles",
+    "Rolling",
     "Rule",
     "RuleLevel",
     "RuleName",
@@ -164,11 +166,14 @@ class Spec(Model):
     which is not charged. It is the user's: a queue of Kueue that the gang names by the label
     `kueue.x-k8s.io/queue-name` keeps it without pods by itself. The roles can be changed only while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """Any text of at most 253 characters. A change starts one new attempt, which is not charged. It also releases a
-    gang that is held."""
+    """Any text of at most 253 characters. A change starts one new attempt, which is not charged; with `rolling`, when
+    its turn comes. It also releases a gang that is held."""
     restart_from: RestartFrom = Field(default_factory=RestartFrom)
     """Which restore point the restart with this restartToken starts from. The default is the newest. `gangctl restart
     --from-beginning` and `--from-step` set it."""
+    rolling: Rolling | None = None
+    """Lets restarts by restartToken of gangs that are replicas of one service go in turn. Faults, drains and suspend
+    never wait. If absent, the gang restarts whatever others do."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
     """Groups of equal members: from 1 to 8. Ranks are assigned in the order of the roles. The roles can be changed only
     while suspend is true."""

@@ -80,6 +80,8 @@ class Reason(StrEnum):
     """A fault occurred, and every worker is being stopped for the next attempt."""
     RESTART_BACK_OFF = "RestartBackOff"
     """Restarts in a row made no step, so the next one waits, at most a minute. `gangctl restart` starts it now."""
+    RESTART_WAITS = "RestartWaits"
+    """A restart by `spec.restartToken` waits while other gangs of the group (`spec.rolling`) are unavailable."""
     RESTARTED = "Restarted"
     """Every worker runs again, in the new attempt."""
     SUSPENDED = "Suspended"
@@ -117,6 +119,9 @@ class Reason(StrEnum):
     UNREADABLE = "Unreadable"
     """The controller's release cannot read the gang, so it leaves it alone: workers train on, and nothing is restarted
     or replaced."""
+    ROLLING_STALLED = "RollingStalled"
+    """A restart by `spec.restartToken` has waited for the gangs of its group for longer than
+    `spec.rolling.progressDeadlineSeconds`, and waits on."""
     NODE_SUSPECT = "NodeSuspect"
     """The node of a member shows something for which nothing is done now: it is old, or is only to be told, or the
     member leaves the node at the next restart."""

@@ -273,6 +273,9 @@ class Status(Model):
     when suspend is set to true and back to false."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
     """Restart token that was last acted on."""
+    restart_wait_time: Timestamp | None = None
+    """Time since which a restart by restartToken waits for the gangs of its group (`spec.rolling`); absent if none
+    does."""
     restart_from_tokens: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=16)] = ()
     """Restart tokens whose restartFrom was taken, newest last. It is not taken again for them."""
     restart_from: RequestedStep | None = None

@@ -7,7 +7,7 @@ a bug.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -105,6 +105,9 @@ class Cluster(Protocol):
 
         Another controller may have managed the gang before: its members can't have been heard here at that time.
         """
+
+    def uids(self) -> Iterable[str]:
+        """UIDs of all gangs that :meth:`gang` returns."""
 
     def exists(self, uid: str) -> bool:
         """Whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""

@@ -24,6 +24,7 @@ from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster, UnreadableGang
 from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
+from gangctl.controller.groups import Groups
 from gangctl.controller.hub import Hub
 from gangctl.controller.unreadable import UnreadableGangs
 from gangctl.controller.wakes import Wakes
@@ -56,6 +57,7 @@ class Loop:
         self._telemetry = telemetry
         self.brake = BrakeKeeper(wakes.wake)
         self.unreadable = UnreadableGangs()
+        self._groups = Groups(cluster, wakes.wake_known)
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
@@ -85,6 +87,7 @@ class Loop:
                 await self._wakes.wait(uid, pause)
         actions.stop()
         self.brake.forget(uid)
+        self._groups.forget(uid)
         self.unreadable.forget(uid)
         self._hub.forget(uid)
         self._wakes.forget(uid)
@@ -108,6 +111,7 @@ class Loop:
             actions.stop()
             self._hub.withhold(uid)
             self.brake.forget(uid)
+            self._groups.forget(uid)
             await self._tell_unreadable(uid)
             return None
         self.unreadable.forget(uid)
@@ -116,6 +120,7 @@ class Loop:
         now, observed = clock.now(), self.observed(uid)
         began = time.monotonic()
         plan = self._decide(now, job, self.brake.applied(now, observed))
+        self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
         decided = time.monotonic()
         self._telemetry.decided(decided - began)
         wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan))
@@ -156,6 +161,7 @@ class Loop:
 
     def observed(self, uid: str) -> Observed:
         """What is observed of one gang now."""
+        job = self._cluster.gang(uid)
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.heard(uid),
@@ -165,6 +171,7 @@ class Loop:
             listening_since=self._cluster.listening_since(uid),
             refused=self._cluster.pod_rejections(uid),
             queue=self._cluster.queue(uid),
+            group=() if job is None else self._groups.others(clock.now(), job),
         )
 
 

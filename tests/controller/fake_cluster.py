@@ -40,6 +40,9 @@ class FakeCluster:
     broken: dict[str, str] = field(default_factory=dict)
     """Gangs that can't be read: UID -> why."""
 
+    def uids(self) -> tuple[str, ...]:
+        return tuple(uid for uid in self.jobs if uid not in self.broken)
+
     def exists(self, uid: str) -> bool:
         return uid in self.jobs
 

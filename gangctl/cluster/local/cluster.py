@@ -74,6 +74,10 @@ class LocalCluster:
         self._changed: Callable[[str], None] = lambda _uid: None
         self._listening_since = 0.0
 
+    def uids(self) -> tuple[str, ...]:
+        """UIDs of all gangs of the state directory."""
+        return tuple(self._gangs)
+
     def exists(self, uid: str) -> bool:
         """Whether the gang is stored; of one that can't be read any more, the last readable version counts."""
         return uid in self._gangs
@@ -143,11 +147,9 @@ class LocalCluster:
         if gang is None:
             raise Conflict(f"gang {job.metadata.name} is gone")
         try:
-            written = await asyncio.to_thread(gang.store.write_status, job, status)
+            return await asyncio.to_thread(gang.store.write_status, job, status)
         finally:
-            # also after a conflict, which was found by reading the stored version
-            _refresh(gang)
-        return written
+            _refresh(gang)  # Also after a conflict, which was found by reading the stored version.
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
         """Create a pod: store it, then start its processes. The gang may be removed at any moment.

@@ -50,6 +50,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
         start_time=known(status.start_time),
         completion_time=known(status.completion_time),
         deadline_time=known(status.deadline_time),
+        restart_wait_time=known(status.restart_wait_time),
         observed_time=past(status.observed_time),
         conditions=tuple(
             [

@@ -278,6 +278,15 @@ class Brake:
     """Reasons for which many gangs fail at once."""
 
 
+class Replica(NamedTuple):
+    """Another gang of the group (``spec.rolling``) that a gang belongs to."""
+
+    name: str
+    phase: str
+    available_at: float | None
+    """When it became available, or will if nothing changes; None while it isn't, and that can't be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One consistent look at the world of one gang."""
@@ -299,3 +308,5 @@ class Observed:
     brake: Brake = field(default_factory=Brake)
     queue: Queue = NO_QUEUE
     """What the queue says that the gang names."""
+    group: tuple[Replica, ...] = ()
+    """The other gangs of its group, if the gang asks for a planned restart (``policy/rolling.py``)."""

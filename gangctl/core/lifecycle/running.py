@@ -11,6 +11,7 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
@@ -25,7 +26,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import handing_over, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import admission, checkpoints, degradation, pods, replacement, requests
+from gangctl.core.policy import admission, checkpoints, degradation, pods, replacement, requests, rolling
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
@@ -47,8 +48,10 @@ def running(gang: Gang) -> Plan:
         found = (slow,)
     if found:
         return restart(gang, found)
-    if requests.is_new(gang.spec, gang.status):
+    if requests.is_new(gang.spec, gang.status) and not rolling.waits_for(gang):
         return restart_by_hand(gang)
+    if (turn := _turn(gang)) is not None:
+        return turn
     unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
     if spares := replacement.with_room(gang.status, unfit):
         status = replacement.replaced(gang, gang.status, spares)
@@ -81,20 +84,35 @@ def restart_by_hand(gang: Gang) -> Plan:
     return _gathering(gang, status, (), "restartToken was changed", where=where)
 
 
+def _turn(gang: Gang) -> Plan | None:
+    """The plan that says that a planned restart waits for its turn, or doesn't any more; None if that is said."""
+    waits, since = bool(rolling.waits_for(gang)), gang.status.restart_wait_time
+    if waits and since is None:
+        status = changed(gang.status, restart_wait_time=gang.now)
+        return write(gang, status, Reason.RESTART_WAITS, rolling.told(gang), requeue_after=1.0)
+    if not waits and since is not None:
+        because = f"attempt {gang.status.attempt} runs on: restartToken asks for no restart any more"
+        return write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
+    return None
+
+
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
+    reason, text = Reason.RUNNING, f"attempt {status.attempt} runs"
+    if rolling.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
+        reason, text = Reason.RESTART_WAITS, sentence(rolling.told(gang))
+        status = changed(status, message=text)
     warned = degraded(gang, gang.status.phase, hung)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
-    text = f"attempt {status.attempt} runs"
     news = warned is not None and warned[0] != warned_of(gang.status)
     if is_news(gang, warned) or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
-        shown = conditions(gang.job, told, gang.now, Reason.RUNNING, warned, refused=refused)
+        shown = conditions(gang.job, told, gang.now, reason, warned, refused=refused)
         told = changed(told, conditions=shown)
         events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
@@ -109,6 +127,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         next_silence(gang, warned),
         timings.heard_out_at(gang, status),
         pods.next_creation(gang, status),
+        *rolling.looks_again_at(gang),
     ]
     return wait(gang, text, times, pods.actions(gang, status))
 

@@ -58,7 +58,7 @@ RESTART: Final = Transition(
     GangPhase.GATHERING,
     Attempt.NEXT,
     "`faults` finds a fault, or `hang` finds one and `spec.progress.onHang` is Restart, or `spec.restartToken` has "
-    "changed; and not `most` members are `unfit`",
+    "changed and `waits_for` finds no gang; and not `most` members are `unfit`",
 )
 RESTART_WITH_NEW_PODS: Final = Transition(
     "restart_with_new_pods",

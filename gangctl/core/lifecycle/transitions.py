@@ -144,4 +144,6 @@ def _moved(row: Transition, gang: Gang, status: Status, **changes: Unpack[Status
     attempt = status.attempt + (row.attempt is Attempt.NEXT)
     if row.attempt is Attempt.NEXT or row.target is GangPhase.RUNNING:
         status = changed(status, barrier_timeouts=0, deadline_time=None)
+    if status.restart_wait_time is not None:
+        status = changed(status, restart_wait_time=None)
     return in_phase(status, row.target, gang.now, attempt, **changes)

@@ -20,7 +20,7 @@ from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import counts_since, silent
 from gangctl.core.facts.text import listed, moment
-from gangctl.core.policy import degradation
+from gangctl.core.policy import degradation, rolling
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.core.record.preloads import not_preloaded
@@ -43,7 +43,15 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         return _deaf(gang) or _together(gang)
     if hung is not None:
         return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
-    return _silence(gang) or _ignored(gang) or _slow(gang) or _flags(gang) or _preloads(gang) or _nodes(gang)
+    return (
+        _rolling(gang)
+        or _silence(gang)
+        or _ignored(gang)
+        or _slow(gang)
+        or _flags(gang)
+        or _preloads(gang)
+        or _nodes(gang)
+    )
 
 
 def is_news(gang: Gang, warned: Warned | None) -> bool:
@@ -80,6 +88,12 @@ def _braked(gang: Gang, since: float) -> Warned | None:
         "NetworkPolicies, DNS and CA"
     )
     return Reason.BRAKED, text
+
+
+def _rolling(gang: Gang) -> Warned | None:
+    """A planned restart that waits for other gangs for too long."""
+    text = rolling.stalled(gang)
+    return (Reason.ROLLING_STALLED, text) if text else None
 
 
 def _together(gang: Gang) -> Warned | None:
