@@ -12,7 +12,7 @@ from gangctl.api.model import Model, PositiveSeconds, Seconds
 class Rolling(Model):
     """Planned restarts of the gangs of a group go in turn, as in the rolling update of a Deployment."""
 
-    group: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    group: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
     """Name of the group: all GangJobs of the namespace that have the same one. Lower-case letters, digits and dashes,
     at most 63."""
     max_unavailable: Annotated[int, Field(ge=1, le=10_000)] = 1

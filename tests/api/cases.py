@@ -46,6 +46,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "a tier in the memory of peers": _tier(scope="Peers"),
     "rules for the log": with_rules(*({"action": "Count", "onLog": {"pattern": f"Xid {at}"}} for at in range(8))),
     "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
+    "a group that restarts in turn": manifest(rolling={"group": "model", "maxUnavailable": 2, "minReadySeconds": 0}),
     "a placement": manifest(placement={"strategy": "Spread"}),
     "no process group": with_role(processGroup=""),
     "a probe beside the worker": with_role(

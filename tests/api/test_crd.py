@@ -145,8 +145,9 @@ def test_a_default_is_reached_from_an_empty_spec() -> None:
         return missed
 
     spec = NODES["spec"]
-    # What is absent on purpose, has no defaults to be reached from: a checkpoint, a matcher of a rule.
-    assert unreached(spec, "spec", reached=True) == ["spec.checkpoint.fallbackAfter"]
+    # What is absent on purpose, has no defaults to be reached from: a group, a checkpoint, a matcher of a rule.
+    of_a_group = [f"spec.rolling.{name}" for name in ("maxUnavailable", "minReadySeconds", "progressDeadlineSeconds")]
+    assert unreached(spec, "spec", reached=True) == [*of_a_group, "spec.checkpoint.fallbackAfter"]
 
 
 def test_nothing_below_a_template_has_a_default() -> None:

@@ -13,7 +13,17 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.world import Device, Heard, NodeAnswer, NodeSignal, NodeState, Observed, Pod, StartFailure
+from gangctl.core.facts.world import (
+    Device,
+    Heard,
+    NodeAnswer,
+    NodeSignal,
+    NodeState,
+    Observed,
+    Pod,
+    Replica,
+    StartFailure,
+)
 from gangsidecar.wire import (
     Checkpoint,
     End,
@@ -84,6 +94,7 @@ def jobs(draw: DrawFn) -> GangJob:
     spec |= {
         "suspend": draw(st.booleans()),
         "restartToken": draw(st.sampled_from(["", "again"])),
+        **draw(st.sampled_from([{}, {}, {"rolling": {"group": "model"}}])),
         "recovery": draw(st.sampled_from(RECOVERIES)),
         "podFailurePolicy": {"rules": draw(st.sampled_from([[], RULES, RULES[::-1]]))},
     }
@@ -118,6 +129,9 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
         scanned=draw(st.none() | st.builds(Scanned, some, st.just("u0"), few(_FOUND), st.sampled_from(["", "broken"]))),
         listening_since=draw(times),
         refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),
+        group=tuple(
+            draw(st.lists(st.builds(Replica, st.just("b"), st.just("Running"), st.none() | times), max_size=2))
+        ),
     )
 
 

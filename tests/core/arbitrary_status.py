@@ -155,6 +155,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         ),
         base_incarnation=some,
         observed_restart_token=st.sampled_from(["", "again"]),
+        restart_wait_time=st.none() | times,
         roles_hash=st.just(known_hash),
         rejected_steps=few(of(RejectedStep, tier=tiers, step=steps, marker=st.sampled_from(["", "m", "attempt-1"]))),
         recorded_steps=few(of(RecordedStep, tier=tiers, step=steps)),

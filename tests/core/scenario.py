@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangsidecar.wire import Phase, Scanned
-from tests.core import queues
+from tests.core import groups, queues
 from tests.core.edits import ask, change, policy, remove_tiers
 from tests.core.given import (
     brake,
@@ -205,6 +205,9 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"the Workload is deleted", queues.deleted),
     (r"the queue can't be read", lambda world: queues.readable(world, known=False)),
     (r"the queue can be read again", lambda world: queues.readable(world, known=True)),
+    (r"(model-\w) of the group is available(?:, in (\d+) s)?", groups.available),
+    (r"(model-\w) of the group is (\w+), and not available", groups.unavailable),
+    (rf"Ready of the pod of {M} is (True|False)", groups.shown),
     (r"what does the user see\?", conditions),
     (r"what did the restart take\?", trace),
     (r"what did the time go to\?", account),

@@ -12,7 +12,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Brake, Heard, NodeState, Observed, Pod
+from gangctl.core.facts.world import Brake, Heard, NodeState, Observed, Pod, Replica
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.brake import applied
@@ -56,6 +56,7 @@ class World:
     refused: tuple[str, ...] | None = ()
     brake: Brake = field(default_factory=Brake)
     queue: Queue = NO_QUEUE
+    group: dict[str, Replica] = field(default_factory=dict)
 
     # What the file says of the job
 
@@ -157,12 +158,23 @@ class World:
             listening_since=self.listening_since,
             refused=self.refused,
             queue=self.queue,
+            group=tuple(self.group.values()),
         )
 
     def decide(self) -> Plan:
-        """Decide and apply at once: status first, then the rest."""
+        """Decide and apply at once."""
+        plan = self.plan()
+        self.apply(plan)
+        return plan
+
+    def plan(self) -> Plan:
+        """Decide, and do nothing about it."""
         plan = decide(self.now, self.job, self.observed())
         assert plan == decide(self.now, self.job, self.observed()), "the same inputs gave another plan"
+        return plan
+
+    def apply(self, plan: Plan) -> None:
+        """Do what was decided: status first, then the rest."""
         if plan.status is not None:
             # Through JSON, as the status is stored in the world outside.
             stored = self.job.model_copy(update={"status": plan.status})
@@ -184,4 +196,3 @@ class World:
                     queues.told(self, verb)
                 case DeleteGang() | AskScan():
                     pass
-        return plan

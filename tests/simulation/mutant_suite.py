@@ -32,6 +32,7 @@ from tests.core import (
     test_node_signals,
     test_oracles,
     test_restart_backoff,
+    test_rolling,
     test_stored_times,
     test_ties,
 )
@@ -105,6 +106,7 @@ RULES = (
     test_failed_starts,
     test_log_lines,
     test_queues,
+    test_rolling,
 )
 """Tests of rules that are stated a second time."""
 FIRST_LIVES = 40
