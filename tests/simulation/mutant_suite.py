@@ -206,15 +206,7 @@ def _oracles() -> Iterator[Objection]:
 
 def _rules() -> Iterator[Objection]:
     """Rules that are stated a second time, and compared over drawn lives."""
-    for module in (
-        test_restart_backoff,
-        test_ties,
-        test_brake,
-        test_checkpoint_oracle,
-        test_failed_starts,
-        test_log_lines,
-        test_queues,
-    ):
+    for module in RULES:
         for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
             if hasattr(test, "pytestmark"):
                 continue
