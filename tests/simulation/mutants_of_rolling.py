@@ -1,4 +1,4 @@
-"""Mutants of planned restarts in a group: too many replicas away at once, and gangs that wait for ever."""
+"""Mutants of planned restarts in a group: too many replicas away at once, and gangs that all wait."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     may serve = its attempt runs and each required pod is ready, however short a time
 
 Only a restart by hand waits. Faults, drains and evictions never do, nor a suspension: they count as unavailable. A gang
-that doesn't serve anyway restarts at once, so gangs never wait for each other for ever. One that never gets ready again
+that doesn't serve anyway restarts at once, so gangs never all wait for each other. One that never gets ready again
 stops the others' restarts, which is what maxUnavailable is for: the condition Degraded says so.
 
 What must not happen: a planned restart begins while maxUnavailable other gangs of the group are unavailable.
