@@ -33,5 +33,9 @@ def test_the_service_selects_the_pods_of_rank_0_only_by_a_port_that_the_probe_as
                 (worker,) = [one for one in pod["spec"]["containers"] if one["name"] == "server"]
                 (port,) = SERVICE["spec"]["ports"]
                 assert port["targetPort"] in [one["name"] for one in worker["ports"]]
-                assert worker["readinessProbe"]["httpGet"]["port"] == port["targetPort"]
+                probe = worker["readinessProbe"]
+                assert probe["httpGet"]["port"] == port["targetPort"]
+                assert job.spec.rolling is not None
+                fails_after = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+                assert job.spec.rolling.min_ready_seconds > fails_after
     assert selected == [("front-0", 0), ("front-0", 4)]
