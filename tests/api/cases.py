@@ -81,21 +81,6 @@ BAD = (
     Bad("a bool for a number", with_role(replicas=True), "spec.roles[0].replicas", "found true", Check.SCHEMA),
     Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Check.SCHEMA),
     Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Check.SCHEMA),
-    Bad("a group without a name", manifest(rolling={}), "spec.rolling.group", "found nothing", Check.SCHEMA),
-    Bad(
-        "a name of a group that is no name",
-        manifest(rolling={"group": "The model"}),
-        "spec.rolling.group",
-        "The model",
-        Check.SCHEMA,
-    ),
-    Bad(
-        "a group of which none may be unavailable",
-        manifest(rolling={"group": "model", "maxUnavailable": 0}),
-        "spec.rolling.maxUnavailable",
-        "from 1 to 10000",
-        Check.SCHEMA,
-    ),
     Bad(
         "torchrun forked",
         with_role(start={"type": "Fork"}, launch="Torchrun"),

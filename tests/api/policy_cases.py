@@ -151,4 +151,19 @@ BAD_POLICIES = (
         Check.CEL,
         "onExhausted: Hold",
     ),
+    Bad("a group without a name", manifest(rolling={}), "spec.rolling.group", "found nothing", Check.SCHEMA),
+    Bad(
+        "a name of a group that is no name",
+        manifest(rolling={"group": "The model"}),
+        "spec.rolling.group",
+        "The model",
+        Check.SCHEMA,
+    ),
+    Bad(
+        "a group of which none may be unavailable",
+        manifest(rolling={"group": "model", "maxUnavailable": 0}),
+        "spec.rolling.maxUnavailable",
+        "from 1 to 10000",
+        Check.SCHEMA,
+    ),
 )
