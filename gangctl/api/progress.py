@@ -58,8 +58,25 @@ ProgressSource = Annotated[
 ]
 
 
+class Adaptive(Model):
+    """A deadline that follows the steps: a gang that is clearly faster than timeoutSeconds needs less patience."""
+
+    factor: Annotated[int, Field(ge=2, le=1000)] = 10
+    """The deadline is this many times the longest time between two reported steps so far, at least 5 seconds and at
+    most timeoutSeconds."""
+
+
 class Progress(Model):
     """How progress is measured, and when missing progress counts as a hang."""
+
+    constraints = (
+        Constraint(
+            "adaptive needs timeoutSeconds, which is in force until enough steps were seen and is never exceeded",
+            lambda progress: progress.adaptive is None or progress.timeout_seconds is not None,
+            "!has(self.adaptive) || has(self.timeoutSeconds)",
+            ("adaptive", "timeoutSeconds"),
+        ),
+    )
 
     source: ProgressSource = Field(default_factory=ApiProgress)
     """Where progress is read from. A change counts from the next attempt on. What the worker reports through the API
@@ -68,6 +85,10 @@ class Progress(Model):
     """Seconds without progress after which the gang counts as hung: of any rank, or of one that the others have left
     behind by more steps than it has ever left between two reports. If absent, hangs are not detected. Use several times
     the longest step; otherwise a slow step counts as a hang."""
+    adaptive: Adaptive | None = None
+    """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown
+    at least 8 such times and is past the steps of the attempts before. Startup, Checkpoint and Evaluation keep their own
+    timeouts. If absent, timeoutSeconds alone counts. Without effect where steps are unknown."""
     startup_timeout_seconds: PositiveSeconds = 1800
     """Seconds without progress from the start of a worker to its first step (imports, compilation, loading), after
     which the gang counts as hung."""

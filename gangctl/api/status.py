@@ -97,6 +97,17 @@ class ProgressStatus(Model):
     """Time of the report. Updated at most every 30 seconds."""
 
 
+class StepGaps(Model):
+    """The times between two reported steps, from which spec.progress.adaptive computes its deadline."""
+
+    attempt: int = 0
+    """Newest attempt that has shown enough of them to go by."""
+    longest_milliseconds: Annotated[int, Field(ge=0)] = 0
+    """The longest so far. Updated when it has grown by more than 10 %."""
+    reached_step: int | None = None
+    """Highest step that an earlier attempt reported. An attempt that has not passed it is judged by timeoutSeconds."""
+
+
 class FirstStep(Model):
     """The first step that a rank has made in an attempt."""
 
@@ -256,6 +267,8 @@ class Status(Model):
     """Highest step that any rank has reported in this attempt."""
     first_step: FirstStep | None = None
     """First training step that any rank has reported in the newest attempt that reported one."""
+    step_gaps: StepGaps | None = None
+    """Times between two reported steps. Absent without spec.progress.adaptive."""
     spent: Spent = Field(default_factory=Spent)
     """What the time until accountedTime was spent on."""
     accounted_time: Timestamp = 0.0

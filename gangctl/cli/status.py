@@ -20,6 +20,7 @@ from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 from gangctl.cli.text import clean
+from gangctl.core.facts.adaptive import stored_deadline
 
 _EPILOG: Final = """\
 examples:
@@ -152,6 +153,9 @@ def _facts(target: Target, found: GangView) -> list[str]:
     how = starts(status.incidents[0]) if status.incidents else ""
     if how:
         facts.append(f"last restart: {clean(how[0].lower() + how[1:])}")
+    deadline = stored_deadline(found.job)
+    if deadline is not None:
+        facts.append(f"hangs: {deadline.text}")
     hung = tables.hung(found.job)
     if hung:
         facts.append(hung)

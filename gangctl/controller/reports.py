@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from enum import Enum, StrEnum, auto
 from operator import attrgetter
 
+from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import End, Loaded, Progress, Report, Request, Scanned
 
@@ -57,9 +58,9 @@ class ReportStore:
             if report.seq <= newest:
                 return ReportChange.STALE
         if known is None or not known.connected:
-            gang[report.pod] = Heard(report, now, since=now)
+            gang[report.pod] = Heard(report, now, since=now, gaps=gaps(known, report, now))
             return ReportChange.STATE
-        gang[report.pod] = Heard(report, now, since=known.since)
+        gang[report.pod] = Heard(report, now, since=known.since, gaps=gaps(known, report, now))
         before, after = substance(known.report), substance(report)
         if before == after:
             return ReportChange.NONE

@@ -67,7 +67,7 @@ JOBS: list[dict[str, Any]] = [
     {
         "roles": [{"name": "worker", "processGroup": "all"}, {"name": "critic", "processGroup": "all"}],
         "successPolicy": {"type": "Never"},
-        "progress": {"timeoutSeconds": 60, "startupTimeoutSeconds": 90, "onHang": "Restart"},
+        "progress": {"timeoutSeconds": 60, "startupTimeoutSeconds": 90, "onHang": "Restart", "adaptive": {"factor": 2}},
         "activeDeadlineSeconds": 3000,
     },
 ]

@@ -35,6 +35,7 @@ from gangctl.api.status import (
     Replaced,
     Spent,
     Status,
+    StepGaps,
 )
 from tests.core.world import START
 
@@ -134,6 +135,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         attempt=some,
         start_time=optional,
         first_step=firsts,
+        step_gaps=st.none() | of(StepGaps, attempt=some, longest_milliseconds=some, reached_step=st.none() | steps),
         spent=of(Spent, **dict.fromkeys(Spent.model_fields, st.sampled_from([0.0, 1.5, 100.0]))),
         accounted_time=st.just(0.0) | times,
         restore_point=st.none() | of(RestorePoint, step=steps, tier=tiers),

@@ -12,6 +12,7 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.queue import NO_QUEUE, Queue
+from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import Brake, Heard, NodeState, Observed, Pod, Replica
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
@@ -121,7 +122,8 @@ class World:
         age = told.phase_age_ms if same else 0
         new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": age, **more}
         since = old.since if old is not None and old.connected else self.now
-        self.heard[uid] = Heard(replace(told, **new), self.now, since=since)
+        report = replace(told, **new)
+        self.heard[uid] = Heard(report, self.now, since=since, gaps=gaps(old, report, self.now))
 
     def again(self, member: str, **more: Any) -> None:
         """The supervisor says the same with something added."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.controller.reports import substance
+from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.supervisor import machine
@@ -103,4 +104,5 @@ def _ends(u: Universe, leader: Leader, report: Report) -> tuple[tuple[Ended, int
 
 
 def _heard(before: Heard | None, report: Report, at: float) -> Heard:
-    return Heard(report, at, since=before.since if before is not None and before.connected else at)
+    since = before.since if before is not None and before.connected else at
+    return Heard(report, at, since=since, gaps=gaps(before, report, at))

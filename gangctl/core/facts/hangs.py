@@ -1,6 +1,7 @@
 """Hangs: no rank reports progress for too long, or one rank doesn't while the others leave it behind.
 
     hangs_at  = max(newest progress of any rank, begin of the attempt, begin of listening, known) + timeout of its phase
+    timeout   = as ``spec.progress`` has it for this phase; that of phase Step is adaptive where the spec says so
     known     = since when a member that has reported a step in this attempt is connected; where none of them is,
                 since when every member is: the one that reports may be the silent one
     behind(m) = the status has a higher step than m's next report is due for, since SETTLED_SECONDS, and m is connected
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.reasons import Reason
+from gangctl.core.facts import adaptive
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
@@ -28,16 +30,20 @@ SETTLED_SECONDS: Final = 15.0
 """A step that a rank has made is heard sooner than this."""
 
 
-def limit(gang: Gang, phase: str) -> int | None:
+def limit(gang: Gang, phase: str) -> float | None:
     """How long a gang may be silent in this phase of its training, in seconds; None: without limit."""
     progress = gang.spec.progress
     if progress.timeout_seconds is None:
         return None
-    return {
+    own = {
         "Startup": progress.startup_timeout_seconds,
         "Checkpoint": progress.checkpoint_timeout_seconds,
         "Evaluation": progress.evaluation_timeout_seconds,
-    }.get(phase, progress.timeout_seconds)
+    }.get(phase)
+    if own is not None:
+        return own
+    shorter = adaptive.deadline(gang)
+    return progress.timeout_seconds if shorter is None else shorter.seconds
 
 
 def hangs_at(gang: Gang) -> float | None:
@@ -53,12 +59,13 @@ def hang(gang: Gang) -> Fault | None:
     if at is not None and gang.now >= at:
         last = min(_reported(gang), key=lambda one: (one.step or 0, one.step_time), default=None)
         member = _at_work(gang)[0] if last is None else last.report.member
-        return _fault(gang, member, at, f"no rank makes progress; {_last(last)}")
+        return _fault(gang, member, at, f"no rank makes progress; {_last(last)}{_why(gang, _newest(gang))}")
     behind = _behind(gang)
     if behind is not None and gang.now >= behind[0]:
         at, one = behind
         reached = gang.status.progress.step if gang.status.progress is not None else 0
         text = f"it makes no progress, and others do; {_last(one)}, and another rank has reached step {reached}"
+        text += _why(gang, one)
         return _fault(gang, one.report.member, at, text)
     return None
 
@@ -68,14 +75,11 @@ def _all_hang_at(gang: Gang) -> float | None:
     """When no rank will have reported for too long."""
     if gang.spec.progress.timeout_seconds is None:
         return None
-    found = _reported(gang)
-    times = [one.step_time for one in found]
-    progressed = max(times, default=0.0)
-    newest = found[times.index(progressed)].report.progress if found else None
-    phase = "Startup" if newest is None else newest.phase
-    seconds, known = limit(gang, phase), _known_since(gang, found)
+    newest = _newest(gang)
+    seconds, known = limit(gang, _phase(newest)), _known_since(gang, _reported(gang))
     if seconds is None or known is None:
         return None
+    progressed = 0.0 if newest is None else newest.step_time
     return max(progressed, gang.status.phase_time, gang.observed.listening_since, known) + seconds
 
 
@@ -109,6 +113,22 @@ def _last(one: Heard | None) -> str:
     if one is None:
         return "no step was reported"
     return "its last step is not known" if one.step is None else f"its last step was {one.step}"
+
+
+def _why(gang: Gang, silent: Heard | None) -> str:
+    """Why a rank that was silent so long is late, where the user didn't say it himself."""
+    found = adaptive.deadline(gang) if _phase(silent) == "Step" else None
+    return "" if found is None else f"; {found.text}"
+
+
+def _phase(heard: Heard | None) -> str:
+    progress = None if heard is None else heard.report.progress
+    return "Startup" if progress is None else progress.phase
+
+
+def _newest(gang: Gang) -> Heard | None:
+    """The newest word of progress of any rank at work; the first of equal ones."""
+    return max(_reported(gang), key=lambda one: one.step_time, default=None)
 
 
 def _known_since(gang: Gang, found: list[Heard]) -> float | None:

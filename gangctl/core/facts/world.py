@@ -190,6 +190,15 @@ class Registered(NamedTuple):
     """What they have registered, without saying who. Equal ones are one object: those of most pods are equal."""
 
 
+class Gaps(NamedTuple):
+    """The times between two steps that a pod reported in an attempt, as this controller has heard them."""
+
+    attempt: int = -1
+    seen: int = 0
+    longest: float = 0.0
+    """In seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The newest report of a pod's supervisor."""
@@ -200,6 +209,8 @@ class Heard:
     connected: bool = True
     since: float = 0.0
     """When its connection began to report, or that of its last report where there is none now."""
+    gaps: Gaps = Gaps()
+    """Between the steps that it has reported; ``facts/gaps.py`` keeps them."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
     phase_since: float = field(init=False, compare=False, repr=False)
@@ -239,8 +250,13 @@ class Heard:
         object.__setattr__(self, "step_time", 0.0 if progress is None else self.ago(progress.age_ms))
 
     def ago(self, age_ms: float) -> float:
-        """When something happened that the report tells the age of: ages become times here, and only here."""
-        return self.at - age_ms / 1000
+        """When something happened that the report tells the age of."""
+        return ago(self.at, age_ms)
+
+
+def ago(at: float, age_ms: float) -> float:
+    """When something happened that a report tells the age of: ages become times here, and only here."""
+    return at - age_ms / 1000
 
 
 _NONE: Final[Mapping[str, Registered]] = {}

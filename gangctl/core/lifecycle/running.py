@@ -108,7 +108,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     news = warned is not None and warned[0] != warned_of(gang.status)
-    if is_news(gang, warned) or (is_new and gang.now >= due):
+    gaps = told.step_gaps != gang.status.step_gaps  # Rare, and a new controller must not go by shorter ones.
+    if is_news(gang, warned) or gaps or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)

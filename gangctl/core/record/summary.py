@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.status import RoleStatus, Status
+from gangctl.core.facts import adaptive
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout
@@ -30,8 +31,9 @@ def summarised(gang: Gang, status: Status) -> Status:
 
 
 def progressed(gang: Gang, status: Status) -> Status:
-    """The status with the highest step that any rank has reported in this attempt, and its first one."""
+    """The status with the highest step that any rank has reported in this attempt, its first one, and the gaps."""
     best, first = highest_step(gang, gang.status.attempt) or status.progress, first_step(gang)
-    if (best, first) == (status.progress, status.first_step):
+    seen = adaptive.remembered(gang)
+    if (best, first, seen) == (status.progress, status.first_step, status.step_gaps):
         return status
-    return changed(status, progress=best, first_step=first)
+    return changed(status, progress=best, first_step=first, step_gaps=seen)
