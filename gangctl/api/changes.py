@@ -46,6 +46,7 @@ from gangctl.api.status import (
     RoleStatus,
     Spent,
     Status,
+    StepGaps,
 )
 
 _M = TypeVar("_M", bound=Model)
@@ -406,6 +407,7 @@ class StatusChanges(TypedDict, total=False):
     hosts: tuple[str, ...]
     progress: ProgressStatus | None
     first_step: FirstStep | None
+    step_gaps: StepGaps | None
     spent: Spent
     accounted_time: float
     restarts: Restarts
@@ -432,6 +434,14 @@ class StatusChanges(TypedDict, total=False):
     barrier_timeouts: int
     deadline_time: float | None
     observed_time: float
+
+
+class StepGapsChanges(TypedDict, total=False):
+    """Fields of StepGaps."""
+
+    attempt: int
+    longest_milliseconds: int
+    reached_step: int | None
 
 
 @overload
@@ -560,6 +570,10 @@ def changed(value: Spent, **changes: Unpack[SpentChanges]) -> Spent: ...
 
 @overload
 def changed(value: Status, **changes: Unpack[StatusChanges]) -> Status: ...
+
+
+@overload
+def changed(value: StepGaps, **changes: Unpack[StepGapsChanges]) -> StepGaps: ...
 def changed(value: _M, **changes: Any) -> _M:
     """Return a copy of the value with these fields changed."""
     return value.model_copy(update=changes)
