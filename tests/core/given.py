@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.world import Brake, Device, LastWords
+from gangctl.core.facts.world import Brake, Device, Gaps, LastWords
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
@@ -174,7 +174,7 @@ def controller(world: World, seconds: str | None = None, where: str | None = Non
     """A new controller knows nothing but what is stored, until the members connect."""
     if seconds is not None:
         passes(world, seconds if where == "ahead" else f"-{seconds}")
-    world.unheard |= world.heard
+    world.unheard |= {uid: replace(one, gaps=Gaps()) for uid, one in world.heard.items()}
     world.heard.clear()
     world.scanned = None
     world.listening_since = world.now
