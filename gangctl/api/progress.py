@@ -87,8 +87,8 @@ class Progress(Model):
     the longest step; otherwise a slow step counts as a hang."""
     adaptive: Adaptive | None = None
     """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown
-    at least 8 such times and is past the steps of the attempts before. Startup, Checkpoint and Evaluation keep their own
-    timeouts. If absent, timeoutSeconds alone counts. Without effect where steps are unknown."""
+    at least 8 such times and is past the steps of the attempts before. Startup, Checkpoint and Evaluation keep their
+    own timeouts. If absent, timeoutSeconds alone counts. Without effect where steps are unknown."""
     startup_timeout_seconds: PositiveSeconds = 1800
     """Seconds without progress from the start of a worker to its first step (imports, compilation, loading), after
     which the gang counts as hung."""

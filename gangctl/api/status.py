@@ -102,7 +102,7 @@ class StepGaps(Model):
 
     attempt: int = 0
     """Newest attempt that has shown enough of them to go by."""
-    longest_milliseconds: Annotated[int, Field(ge=0)] = 0
+    longest_milliseconds: int = 0
     """The longest so far. Updated when it has grown by more than 10 %."""
     reached_step: int | None = None
     """Highest step that an earlier attempt reported. An attempt that has not passed it is judged by timeoutSeconds."""

@@ -145,9 +145,11 @@ def test_a_default_is_reached_from_an_empty_spec() -> None:
         return missed
 
     spec = NODES["spec"]
-    # What is absent on purpose, has no defaults to be reached from: a group, a checkpoint, a matcher of a rule.
+    # What is absent on purpose, has no defaults to be reached from: a group, a checkpoint, a matcher of a rule, a deadline
+    # that follows the steps.
     of_a_group = [f"spec.rolling.{name}" for name in ("maxUnavailable", "minReadySeconds", "progressDeadlineSeconds")]
-    assert unreached(spec, "spec", reached=True) == [*of_a_group, "spec.checkpoint.fallbackAfter"]
+    absent = [*of_a_group, "spec.checkpoint.fallbackAfter", "spec.progress.adaptive.factor"]
+    assert unreached(spec, "spec", reached=True) == absent
 
 
 def test_nothing_below_a_template_has_a_default() -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.here import Here, manifest
+from tests.wait import until
 
 SCRIPT = """
 import os, signal, sys, threading
@@ -34,6 +35,20 @@ if os.environ["GANG_ATTEMPT"] == "1":
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGSTOP)).start()  # When the steps are reported.
     wait_for_peer()
     leave()
+"""
+SLOW = """
+import os, sys, threading
+import gangclient
+
+gang = gangclient.connect()
+for step in range(1, 10_000):
+    gang.progress(step)
+    if os.environ["GANG_ATTEMPT"] == "1":
+        if os.path.exists("enough"):
+            threading.Event().wait()
+    elif step == 3:
+        sys.exit()
+    threading.Event().wait(0.2)
 """
 PROGRESS = {"timeoutSeconds": 1, "startupTimeoutSeconds": 60, "onHang": "Restart"}
 GRACE_MS = 2_000
@@ -74,3 +89,15 @@ def test_a_worker_that_a_signal_has_stopped_is_told_as_such(folder: Here) -> Non
     assert incident.stacks is not None
     assert "stopped by a signal" in incident.stacks.text
     assert "hung: worker-1 in thread " in folder.gangctl("status", "g").stdout
+
+
+def test_a_deadline_that_follows_the_steps_finds_a_hang_long_before_the_timeout(folder: Here) -> None:
+    progress = {"timeoutSeconds": 600, "adaptive": {"factor": 3}, "onHang": "Restart"}
+    folder.write(manifest((sys.executable, "-c", SLOW), 1, progress=progress))
+    run = folder.run()
+    until("a deadline in force", lambda: "hangs: the deadline is " in folder.gangctl("status", "g").stdout, every=0.5)
+    (folder.path / "enough").touch()
+    assert run.wait() == 0, run.said  # Within seconds: the timeout is ten minutes.
+    (incident,) = folder.job.status.incidents
+    assert incident.cause.reason == "Hang"
+    assert "times the longest time between two reported steps (" in incident.cause.message

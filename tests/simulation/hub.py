@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from gangctl.controller.reports import substance
 from gangctl.core.facts.gaps import gaps
-from gangctl.core.facts.world import Heard
+from gangctl.core.facts.world import NO_GAPS, Heard
 from gangctl.core.lifecycle.directive import directive
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, Phase, Ping, Report, Scanned, aged
-from tests.simulation import invariants, sidecars
+from tests.simulation import invariants, sidecars, truth
 from tests.simulation.universe import Universe
 from tests.simulation.values import Ended, Leader, Up, seconds
 
@@ -31,13 +31,15 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     report: Report = aged(up.body, u.now - up.sent)
     before = next((one for one in leader.heard if one.report.pod == uid), None)
     at = seconds(u.clock(leader))
-    heard = {one.report.pod: one for one in leader.heard} | {uid: _heard(before, report, at)}
+    newest = _heard(u, before, report, at)
+    heard = {one.report.pod: one for one in leader.heard} | {uid: newest}
     u.leaders[leader.number] = leader._replace(
         heard=tuple(heard[pod] for pod in sorted(heard)),
         orders=tuple(sorted(orders.items())),
         dirty=leader.dirty or before is None or not before.connected or substance(before.report) != substance(report),
         ends=_ends(u, leader, report),
     )
+    truth.note_gap(u, leader, before, newest)
     u.boxes[uid] = box._replace(heard_at=u.now)
     runs = report.phase is Phase.RUNNING and report.attempt == u.ghost.ran[0]
     if runs and report.session not in dict(u.ghost.heard):
@@ -103,6 +105,7 @@ def _ends(u: Universe, leader: Leader, report: Report) -> tuple[tuple[Ended, int
     return (*leader.ends, *((key, u.now) for key in said if key in u.ghost.finished and key not in known))
 
 
-def _heard(before: Heard | None, report: Report, at: float) -> Heard:
+def _heard(u: Universe, before: Heard | None, report: Report, at: float) -> Heard:
     since = before.since if before is not None and before.connected else at
-    return Heard(report, at, since=since, gaps=gaps(before, report, at))
+    seen = NO_GAPS if u.spec.progress.adaptive is None else gaps(before, report, at)
+    return Heard(report, at, since=since, gaps=seen)

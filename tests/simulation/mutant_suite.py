@@ -49,6 +49,7 @@ from tests.sidecar.machine import (
     test_timers,
 )
 from tests.simulation import (
+    test_adaptive_regressions,
     test_disk_regressions,
     test_fencing,
     test_finished_regressions,
@@ -78,6 +79,7 @@ TESTS = {
         test_signal_regressions,
         test_silence_regressions,
         test_vanished_regressions,
+        test_adaptive_regressions,
         test_disk_regressions,
         test_request_regressions,
         test_fencing,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.simulation.mutant import one
 
+ADAPTIVE = "gangctl/core/facts/adaptive.py"
 BRAKE = "gangctl/core/policy/brake.py"
 DEADLINES = "gangctl/core/policy/deadlines.py"
 FAULTS = "gangctl/core/facts/faults.py"
+GAPS = "gangctl/core/facts/gaps.py"
 HANGS = "gangctl/core/facts/hangs.py"
 LADDER = "gangctl/core/policy/ladder.py"
 SILENCE = "gangctl/core/facts/silence.py"
@@ -71,6 +73,30 @@ MUTANTS = (
         HANGS,
         "max(at, reached.time + SETTLED_SECONDS)",
         "max(at, reached.time)",
+    ),
+    one(
+        "the deadline follows the newest step, not the longest",
+        GAPS,
+        "max(seen.longest, gap)",
+        "gap",
+    ),
+    one(
+        "an attempt that repeats steps is judged by those before",
+        ADAPTIVE,
+        "    if most is None or found.attempt != job.status.attempt or repeats:\n",
+        "    if most is None or found.attempt != job.status.attempt:\n",
+    ),
+    one(
+        "a deadline follows the first step",
+        ADAPTIVE,
+        "default=0) >= ENOUGH",
+        "default=0) >= 1",
+    ),
+    one(
+        "a new controller forgets how long a step may take",
+        ADAPTIVE,
+        "max(old.longest_milliseconds, math.ceil(longest * 1000))",
+        "math.ceil(longest * 1000)",
     ),
     one(
         "only a gang of which no rank makes progress hangs",

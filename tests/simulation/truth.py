@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation, processes_of
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy.brake import LEAST
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
@@ -220,6 +220,19 @@ def _is_start_unheard(u: Universe, leader: Leader, session: str) -> bool:
     return its_own and u.now >= u.ghost.started_at + START_MS and (heard is None or heard >= leader.thought_at)
 
 
+def note_gap(u: Universe, leader: Leader, before: Heard | None, after: Heard) -> None:
+    """The longest time between two steps of a rank that a controller has heard of, in the newest attempt."""
+    if u.spec.progress.adaptive is None or before is None or not before.connected:
+        return
+    old, new = before.report.progress, after.report.progress
+    if old is None or new is None or old.attempt != new.attempt or new.step <= old.step:
+        return
+    number, attempt, longest = u.ghost.gap
+    same = (number, attempt) == (leader.number, new.attempt)
+    gap = (after.at - new.age_ms / 1000) - (before.at - old.age_ms / 1000)
+    u.ghost = u.ghost._replace(gap=(leader.number, new.attempt, max(gap, longest if same else 0.0)))
+
+
 def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
     """A gang that isn't heard is none that hangs."""
     progress = u.spec.progress
@@ -230,5 +243,9 @@ def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
     heard = any(box.link is not None or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
     unheard = u.ghost.trained_at > leader.thought_at - UNHEARD_MS
     since = max(u.ghost.trained_before if unheard else u.ghost.trained_at, u.ghost.started_at)
-    limit = min(progress.timeout_seconds, progress.startup_timeout_seconds)
+    limit: float = min(progress.timeout_seconds, progress.startup_timeout_seconds)
+    number, attempt, longest = u.ghost.gap
+    if progress.adaptive is not None:
+        known = longest if (number, attempt) == (leader.number, old.attempt) else 0.0
+        limit = min(limit, max(5.0, progress.adaptive.factor * known))
     return "no rank makes a step" if heard and u.now >= since + limit * 1000 else ""

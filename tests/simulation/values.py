@@ -227,6 +227,8 @@ class Ghost(NamedTuple):
     """When a rank made a step last."""
     trained_before: int = 0
     """When a rank made a step at an earlier moment."""
+    gap: tuple[int, int, float] = (0, 0, 0.0)
+    """The longest time between two steps of a rank, in seconds, that this controller has heard of in this attempt."""
     lost: frozenset[str] = frozenset()
     """Pods that were silent and lost for the whole grace, and connected then."""
     excused: int = 0

@@ -199,6 +199,9 @@ class Gaps(NamedTuple):
     """In seconds."""
 
 
+NO_GAPS: Final = Gaps()
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The newest report of a pod's supervisor."""
@@ -209,7 +212,7 @@ class Heard:
     connected: bool = True
     since: float = 0.0
     """When its connection began to report, or that of its last report where there is none now."""
-    gaps: Gaps = Gaps()
+    gaps: Gaps = NO_GAPS
     """Between the steps that it has reported; ``facts/gaps.py`` keeps them."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
