@@ -46,8 +46,8 @@ from gangctl.api.status import (
     RoleStatus,
     Spent,
     Status,
-    StepGaps,
 )
+from gangctl.api.step_gaps import StepGaps
 
 _M = TypeVar("_M", bound=Model)
 
@@ -436,14 +436,6 @@ class StatusChanges(TypedDict, total=False):
     observed_time: float
 
 
-class StepGapsChanges(TypedDict, total=False):
-    """Fields of StepGaps."""
-
-    attempt: int
-    longest_milliseconds: int
-    reached_step: int | None
-
-
 @overload
 def changed(value: LineageEntry, **changes: Unpack[LineageEntryChanges]) -> LineageEntry: ...
 
@@ -570,10 +562,6 @@ def changed(value: Spent, **changes: Unpack[SpentChanges]) -> Spent: ...
 
 @overload
 def changed(value: Status, **changes: Unpack[StatusChanges]) -> Status: ...
-
-
-@overload
-def changed(value: StepGaps, **changes: Unpack[StepGapsChanges]) -> StepGaps: ...
 def changed(value: _M, **changes: Any) -> _M:
     """Return a copy of the value with these fields changed."""
     return value.model_copy(update=changes)

@@ -16,6 +16,7 @@ from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
 from gangctl.api.model import Label, Model, Name, Sentence, Timestamp
+from gangctl.api.step_gaps import StepGaps
 
 
 class GangPhase(StrEnum):
@@ -95,17 +96,6 @@ class ProgressStatus(Model):
     """Number of the step."""
     time: Timestamp
     """Time of the report. Updated at most every 30 seconds."""
-
-
-class StepGaps(Model):
-    """The times between two reported steps, from which spec.progress.adaptive computes its deadline."""
-
-    attempt: int = 0
-    """Newest attempt that has shown enough of them to go by."""
-    longest_milliseconds: int = 0
-    """The longest so far. Updated when it has grown by more than 10 %."""
-    reached_step: int | None = None
-    """Highest step that an earlier attempt reported. An attempt that has not passed it is judged by timeoutSeconds."""
 
 
 class FirstStep(Model):

@@ -201,21 +201,6 @@ BAD = (
         "a group named step",
     ),
     Bad(
-        "an adaptive deadline without a timeout",
-        manifest(progress={"adaptive": {}}),
-        "spec.progress.adaptive",
-        "adaptive needs timeoutSeconds",
-        Check.CEL,
-        "adaptive needs timeoutSeconds",
-    ),
-    Bad(
-        "an adaptive deadline of one step",
-        manifest(progress={"timeoutSeconds": 600, "adaptive": {"factor": 1}}),
-        "spec.progress.adaptive.factor",
-        "from 2 to 1000",
-        Check.SCHEMA,
-    ),
-    Bad(
         "a worker container that isn't there",
         with_role(workerContainer="x"),
         "spec.roles[0].workerContainer",

@@ -1,4 +1,4 @@
-"""Bad manifests whose mistake is in a policy: failure, success, recovery, placement, scheduling."""
+"""Bad manifests whose mistake is in a policy: failure, success, recovery, progress, placement, scheduling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from tests.api.manifests import manifest, role, with_rules
 _CODES = {"operator": "In", "values": [1]}
 
 BAD_POLICIES = (
+    Bad(
+        "an adaptive deadline without a timeout",
+        manifest(progress={"adaptive": {}}),
+        "spec.progress.adaptive",
+        "adaptive needs timeoutSeconds",
+        Check.CEL,
+        "adaptive needs timeoutSeconds",
+    ),
+    Bad(
+        "an adaptive deadline of one step",
+        manifest(progress={"timeoutSeconds": 600, "adaptive": {"factor": 1}}),
+        "spec.progress.adaptive.factor",
+        "from 2 to 1000",
+        Check.SCHEMA,
+    ),
     Bad(
         "pod groups with spares in one of two roles",
         manifest(roles=[role("a", spares=1), role("b")], gangScheduling={"type": "PodGroup"}),

@@ -35,8 +35,8 @@ from gangctl.api.status import (
     Replaced,
     Spent,
     Status,
-    StepGaps,
 )
+from gangctl.api.step_gaps import StepGaps
 from tests.core.world import START
 
 Made = TypeVar("Made")

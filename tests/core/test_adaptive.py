@@ -7,7 +7,8 @@ import random
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase, StepGaps
+from gangctl.api.status import GangPhase
+from gangctl.api.step_gaps import StepGaps
 from gangctl.core.facts import adaptive
 from gangctl.core.facts.adaptive import ENOUGH, FLOOR_SECONDS
 from gangctl.core.facts.gang import Gang

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.progress import Adaptive
-from gangctl.api.status import StepGaps
+from gangctl.api.step_gaps import StepGaps
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import highest_step
 
