@@ -8,7 +8,6 @@ ADAPTIVE = "gangctl/core/facts/adaptive.py"
 BRAKE = "gangctl/core/policy/brake.py"
 DEADLINES = "gangctl/core/policy/deadlines.py"
 FAULTS = "gangctl/core/facts/faults.py"
-GAPS = "gangctl/core/facts/gaps.py"
 HANGS = "gangctl/core/facts/hangs.py"
 LADDER = "gangctl/core/policy/ladder.py"
 SILENCE = "gangctl/core/facts/silence.py"
@@ -75,12 +74,6 @@ MUTANTS = (
         "max(at, reached.time)",
     ),
     one(
-        "the deadline follows the newest step, not the longest",
-        GAPS,
-        "max(seen.longest, gap)",
-        "gap",
-    ),
-    one(
         "an attempt that repeats steps is judged by those before",
         ADAPTIVE,
         "    if most is None or found.attempt != job.status.attempt or repeats:\n",
@@ -91,6 +84,12 @@ MUTANTS = (
         ADAPTIVE,
         "default=0) >= ENOUGH",
         "default=0) >= 1",
+    ),
+    one(
+        "a time between two steps that is not yet stored does not count",
+        ADAPTIVE,
+        "one.longest for one in found",
+        "0.0 for one in found",
     ),
     one(
         "a new controller forgets how long a step may take",
