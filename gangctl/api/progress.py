@@ -62,7 +62,7 @@ class Adaptive(Model):
     """A deadline that follows the steps: a gang that is clearly faster than timeoutSeconds needs less patience."""
 
     factor: Annotated[int, Field(ge=2, le=1000)] = 10
-    """The deadline is this many times the longest time between two reported steps so far, at least 5 seconds and at
+    """The deadline is this many times the longest time between two reported steps so far, at least 15 seconds and at
     most timeoutSeconds."""
 
 

@@ -14,8 +14,9 @@ from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGang
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
+from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import NodeState, Pod
+from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue

@@ -12,8 +12,9 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.gaps import gaps
+from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Brake, Heard, NodeState, Observed, Pod, Replica
+from gangctl.core.facts.world import Brake, Heard, Observed, Pod, Replica
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.brake import applied

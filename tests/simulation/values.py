@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
+from gangctl.core.facts.node_state import NodeAnswer
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Heard, NodeAnswer, Pod
+from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.lifecycle.plan import Action, Plan
 from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine

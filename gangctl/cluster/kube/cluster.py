@@ -30,8 +30,9 @@ from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
+from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import NodeState, Pod
+from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue

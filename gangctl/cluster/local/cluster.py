@@ -35,8 +35,9 @@ from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import command, ignored
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
+from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import NodeState, Pod
+from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -96,8 +97,7 @@ class LocalCluster:
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods of the gang that exist."""
-        gang = self._gangs.get(uid)
-        pods = () if gang is None else gang.pods.values()
+        pods = self._gangs[uid].pods.values() if uid in self._gangs else ()
         return tuple(pod.shown for pod in pods if pod.record.gang == uid)
 
     def listening_since(self, _uid: str) -> float:

@@ -24,8 +24,8 @@ from gangctl.core.facts.progress import highest_step
 
 ENOUGH: Final = 8
 """With fewer gaps, the start of the training with its caches and compilations would be all that is known."""
-FLOOR_SECONDS: Final = 5.0
-"""A sidecar passes on steps once a second, and a controller that is busy reads a message some seconds later."""
+FLOOR_SECONDS: Final = 15.0
+"""A sidecar passes on steps once a second, and a busy controller reads a message 5 s later (docs/limits.md, Size)."""
 GROWTH: Final = 1.1
 """What is stored is exact enough: it must not cost a write for each step."""
 

@@ -22,8 +22,9 @@ from gangctl.core.facts import nodes, silence
 from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.defaults import DEFAULTS
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.node_state import NodeAnswer
 from gangctl.core.facts.starts import rejection, told
-from gangctl.core.facts.world import NodeAnswer, Pod
+from gangctl.core.facts.world import Pod
 from gangsidecar.wire import Phase, Report
 
 NODE_EVIDENCE: Final = frozenset(reason for reason, row in DEFAULTS.items() if row.against_node)

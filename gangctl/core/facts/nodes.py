@@ -17,7 +17,8 @@ from typing import Final
 
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.world import NodeAnswer, NodeSignal, Pod, Shortage
+from gangctl.core.facts.node_state import NodeAnswer, NodeSignal, Shortage
+from gangctl.core.facts.world import Pod
 
 SLACK_SECONDS: Final = 5.0
 """A signal and the fault that it explains come in any order: one that is so much older than the fault counts."""

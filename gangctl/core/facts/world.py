@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangsidecar.wire import End, Phase, Report, Scanned
 
@@ -126,48 +126,6 @@ class Pod:
         health = {device.health for device in self.devices}
         object.__setattr__(self, "is_sound", "Unhealthy" not in health and not ends and not disrupted)
         object.__setattr__(self, "is_doubtful", "Unknown" in health)
-
-
-class NodeAnswer(StrEnum):
-    """What is done about a signal that a node shows, the strongest first."""
-
-    LEAVE = "Leave"
-    """The node is at fault: the gang's pods leave it at once, as after any fault."""
-    DRAIN = "Drain"
-    """The node is about to go: the gang's pods leave it at once, after all ranks have had time to save."""
-    LEAVE_AT_RESTART = "LeaveAtRestart"
-    """The gang's pods leave it when the gang restarts for another reason."""
-    NOTE = "Note"
-    """The status tells of it."""
-
-
-class Shortage(NamedTuple):
-    """A node has fewer healthy devices of a resource than it has devices."""
-
-    resource: str
-    allocatable: int
-    """How many of them pods may have, as its kubelet says; 0 also while there is no device plugin."""
-
-
-class NodeSignal(NamedTuple):
-    """A condition, taint, label or amount which says that something is wrong with a node."""
-
-    answer: NodeAnswer
-    what: str
-    """As it is written at the node: ``condition XIDErrors=True``."""
-    since: float
-    """When it came, as far as this controller knows; 0 if it may be of any age."""
-    shortage: Shortage | None = None
-    """It counts only against pods that have more of these devices than are allocatable."""
-
-
-class NodeState(NamedTuple):
-    """What a node shows beside that it answers."""
-
-    signals: tuple[NodeSignal, ...] = ()
-    """The strongest answer first."""
-    cordoned: bool = False
-    """It takes no new pods (``spec.unschedulable``)."""
 
 
 class Part(NamedTuple):
