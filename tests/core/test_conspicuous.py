@@ -24,7 +24,7 @@ _V = TypeVar("_V")
 PHASES = (GangPhase.RUNNING, GangPhase.GATHERING)
 MANY = 15
 WIDE = settings(
-    max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
