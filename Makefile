@@ -8,7 +8,7 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
-.PHONY: help demo test lint docs wheels e2e e2e-queues e2e-frameworks e2e-versions e2e-up e2e-down bench simulate mutants generate scenarios clean
+.PHONY: help demo test lint docs wheels e2e e2e-slow e2e-queues e2e-frameworks e2e-versions e2e-up e2e-down bench simulate mutants generate scenarios clean
 
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,7 +60,10 @@ $(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
 	@touch $@
 
 e2e: $(VENV)/.e2e ## Tests on real Kubernetes (root; or any cluster: KUBECONFIG=...): make e2e E2E="-k name"
-	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions --timeout 300 $(E2E)
+	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions --timeout 300 $(or $(E2E),-m "not slow")
+
+e2e-slow: ## The tests that make e2e leaves out, since they wait for minutes: frozen and unreachable parts, certificates
+	@$(MAKE) --no-print-directory e2e E2E="-m slow"
 
 e2e-queues: $(VENV)/.e2e ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 300 $(E2E)

@@ -73,6 +73,7 @@ def served(lab: Lab) -> Callable[[Controller, CertificateBundle], bytes]:
     return do
 
 
+@pytest.mark.slow
 async def test_a_rotated_certificate_is_served_soon_and_a_gang_goes_on(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,

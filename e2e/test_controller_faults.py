@@ -66,6 +66,7 @@ async def test_a_controller_killed_during_a_restart_loses_nothing_and_does_nothi
     await assert_one_restart(gang, shared_dir, uids)
 
 
+@pytest.mark.slow
 async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,
@@ -97,6 +98,7 @@ async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(
         assert first.process.returncode is None
 
 
+@pytest.mark.slow
 async def test_an_unreachable_api_server_only_delays_a_restart(
     local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
 ) -> None:

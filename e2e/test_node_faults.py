@@ -47,6 +47,7 @@ def test_a_member_on_a_killed_node_moves_to_another_node_and_the_others_wait_in_
         assert [line.split()[1] for line in (shared_dir / member).read_text().splitlines()] == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:

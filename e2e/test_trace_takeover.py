@@ -20,6 +20,7 @@ from tests.wait import until_async
 Submit = Callable[[dict[str, Any]], Gang]
 
 
+@pytest.mark.slow
 async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     local_controllers: LocalControllers, api_proxy: ApiProxy, jaeger: Jaeger, submit: Submit, shared_dir: Path
 ) -> None:
