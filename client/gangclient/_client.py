@@ -294,7 +294,7 @@ class Client:
         if isinstance(message, LoadedCall):
             self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
             return ""
-        body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
+        body, wrong = {"phase": message.phase, "step": int(message.step), "pid": os.getpid(), **self._who()}, ""
         if message.seconds is not None:
             try:
                 body["seconds"] = duration(message.seconds)

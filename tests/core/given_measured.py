@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangsidecar.wire import Loaded, LogMatch, Progress, Stacks, WarmStart
+from gangsidecar.wire import Loaded, LogMatch, Progress, RankBehind, Stacks, WarmStart
 from tests.core.given import run
 from tests.core.world import World
 
@@ -20,6 +20,14 @@ def phase(world: World, member: str, name: str) -> None:
     report = world.heard[world.newest(member)].report
     step = 0 if report.progress is None else report.progress.step
     world.again(member, progress=Progress(report.attempt, step, 0, phase=name))
+
+
+def rank_at(world: World, rank: str, pid: str, member: str, step: str, ago: str) -> None:
+    """A rank of it is furthest behind its others, and has made this step so many seconds ago."""
+    report = world.heard[world.newest(member)].report
+    assert report.progress is not None
+    last = RankBehind(int(rank), int(step), 1000 * int(ago), pid=int(pid))
+    world.again(member, progress=replace(report.progress, behind=last))
 
 
 def own_time(world: World, member: str, milliseconds: str) -> None:

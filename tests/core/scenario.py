@@ -47,7 +47,7 @@ from tests.core.given import (
     vanish,
     wave,
 )
-from tests.core.given_measured import loaded, not_imported, own_time, phase, prints, took_stacks, warm
+from tests.core.given_measured import loaded, not_imported, own_time, phase, prints, rank_at, took_stacks, warm
 from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
 from tests.core.given_starts import init_container_fails, not_executed, start_fails
 from tests.core.then import account, conditions, decide, environment, told, trace
@@ -131,6 +131,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} goes by what it is told", lambda world, member: world.again(member, fencing=world.told)),
     (rf"{M} is in phase (Startup|Step|Checkpoint|Evaluation)", phase),
     (rf"{M} reports step (\d+)(?:, its first was (\d+))?(?:, every (\d+))?", steps),
+    (rf"rank (\d+) \(process (\d+)\) of {M} has made step (\d+), (\d+) s ago", rank_at),
     (rf"{M}'s own part of a step takes (\d+) ms", own_time),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"the template of {M} could not import (.+)", not_imported),

@@ -6,6 +6,8 @@
                 since when every member is: the one that reports may be the silent one
     behind(m) = the status has a higher step than m's next report is due for, since SETTLED_SECONDS, and m is connected
     behind_at = max(m's newest progress, begin of listening, begin of m's connection) + timeout of m's phase
+    left(r)   = another rank of r's pod has made a step that r's next report is due for, and its member is connected
+    left_at   = max(r's newest progress, begin of listening, begin of its member's connection) + timeout of r's phase
 
 Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. A
 silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework made
@@ -22,9 +24,11 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts import adaptive
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.finished import need_no_pod
+from gangctl.core.facts.furthest import furthest, left_behind, told
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.world import Heard
+from gangsidecar.wire import RankBehind
 
 SETTLED_SECONDS: Final = 15.0
 """A step that a rank has made is heard sooner than this."""
@@ -48,8 +52,8 @@ def limit(gang: Gang, phase: str) -> float | None:
 
 def hangs_at(gang: Gang) -> float | None:
     """When the gang counts as hung if nothing else is heard before; None = never."""
-    behind = _behind(gang)
-    times = [_all_hang_at(gang), None if behind is None else behind[0]]
+    behind, left = _behind(gang), _left(gang)
+    times = [_all_hang_at(gang), None if behind is None else behind[0], None if left is None else left[0]]
     return min((time for time in times if time is not None), default=None)
 
 
@@ -57,15 +61,23 @@ def hang(gang: Gang) -> Fault | None:
     """The fault of a gang that hangs: the member that is furthest behind is named."""
     at = _all_hang_at(gang)
     if at is not None and gang.now >= at:
-        last = min(_reported(gang), key=lambda one: (one.step or 0, one.step_time), default=None)
+        last = min(_reported(gang), key=lambda one: (_lowest(one), one.step_time), default=None)
         member = _at_work(gang)[0] if last is None else last.report.member
-        return _fault(gang, member, at, f"no rank makes progress; {_last(last)}{_why(gang, _newest(gang))}")
+        rank = None if last is None else furthest(last)
+        text = f"no rank makes progress; {_last(last)}{_why(gang, _phase(_newest(gang)))}"
+        return _fault(gang, member, at, text, rank)
+    left = _left(gang)
+    if left is not None and gang.now >= left[0]:
+        at, one, rank = left
+        text = f"{told(rank)} makes no progress, and the others of its pod do; its last step was {rank.step}"
+        text += f", and another has reached step {one.step}{_why(gang, rank.phase)}"
+        return _fault(gang, one.report.member, at, text, rank)
     behind = _behind(gang)
     if behind is not None and gang.now >= behind[0]:
         at, one = behind
         reached = gang.status.progress.step if gang.status.progress is not None else 0
         text = f"it makes no progress, and others do; {_last(one)}, and another rank has reached step {reached}"
-        text += _why(gang, one)
+        text += _why(gang, _phase(one))
         return _fault(gang, one.report.member, at, text)
     return None
 
@@ -105,19 +117,39 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
     return None if one is None else (max(at, reached.time + SETTLED_SECONDS), one)
 
 
-def _fault(gang: Gang, member: str, at: float, message: str) -> Fault:
-    return Fault(Reason.HANG, member, at, gang.incarnation(member), message=message)
+@once
+def _left(gang: Gang) -> tuple[float, Heard, RankBehind] | None:
+    """When the first rank will have been behind the others of its pod for too long; None if none is."""
+    found = [
+        (max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one, last)
+        for one in _reported(gang)
+        if one.connected and (last := left_behind(one)) is not None and (seconds := limit(gang, last.phase)) is not None
+    ]
+    return min(found, key=lambda each: each[0], default=None)
+
+
+def _lowest(heard: Heard) -> int:
+    last = furthest(heard)
+    return (heard.step or 0) if last is None else last.step
+
+
+def _fault(gang: Gang, member: str, at: float, message: str, last: RankBehind | None = None) -> Fault:
+    rank = None if last is None else last.rank
+    return Fault(Reason.HANG, member, at, gang.incarnation(member), rank=rank, message=message)
 
 
 def _last(one: Heard | None) -> str:
     if one is None:
         return "no step was reported"
+    last = furthest(one)
+    if last is not None:
+        return f"the last step of {told(last)} was {last.step}"
     return "its last step is not known" if one.step is None else f"its last step was {one.step}"
 
 
-def _why(gang: Gang, silent: Heard | None) -> str:
-    """Why a rank that was silent so long is late, where the user didn't say it himself."""
-    found = adaptive.deadline(gang) if _phase(silent) == "Step" else None
+def _why(gang: Gang, phase: str) -> str:
+    """Why a rank that was silent so long in this phase is late, where the user didn't say it himself."""
+    found = adaptive.deadline(gang) if phase == "Step" else None
     return "" if found is None else f"; {found.text}"
 
 

@@ -151,7 +151,8 @@ class Api:
             if "seconds" in body:
                 self._relay.progress.took(attempt, rank, _milliseconds(body["seconds"]))
         first_ms = _milliseconds(body["seconds"]) if timed else None
-        self._relay.progress.add(attempt, body["phase"], step, first_ms, self._steps.every)
+        who = {"rank": rank, "pid": body.get("pid")}
+        self._relay.progress.add(attempt, body["phase"], step, first_ms, self._steps.every, **who)
         if not message:
             return 200, {}
         log("warning", RESTORE_POINT_IGNORED, attempt=attempt, rank=rank, found=message)

@@ -91,6 +91,12 @@ PROGRESS = Shape(
             "and the median of the last 50 shows slow ranks",
             required=False,
         ),
+        Field(
+            "pid",
+            Integer(2**31 - 1),
+            "the rank's process, as it sees itself; if the others of the pod leave it behind, the incident names it",
+            required=False,
+        ),
     ),
 )
 TAKEN = Shape(

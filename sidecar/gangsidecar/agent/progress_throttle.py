@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
+from gangsidecar.agent.rank_calls import Call, RankCalls
 from gangsidecar.agent.step_times import StepTimes
 
 if TYPE_CHECKING:
@@ -41,19 +42,33 @@ class ProgressThrottle:
         self._sent_at: float | None = None
         self._unsent = False
         self._times = StepTimes()
+        self._calls = RankCalls()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, attempt: int, phase: str, step: int, first_ms: int | None = None, every: int | None = None) -> None:
+    def add(
+        self,
+        attempt: int,
+        phase: str,
+        step: int,
+        first_ms: int | None = None,
+        every: int | None = None,
+        *,
+        rank: int = 0,
+        pid: int | None = None,
+    ) -> None:
         """Take one call; it goes out now or with the next message.
 
         Args:
             attempt: the attempt of the caller.
             phase: what the rank is doing.
             step: the step that it is at.
+            rank: the rank.
+            pid: its process, if it says that.
             first_ms: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
             every: the widest gap between two steps that a rank has reported; None while it is unknown.
         """
         now, old = self._loop.time(), self._progress
+        self._calls.add(attempt, Call(rank, step, phase, now, pid))
         if old is None or old.attempt != attempt:
             old = _Progress(attempt, step, phase, now)
             self._sent_at = None
@@ -79,6 +94,7 @@ class ProgressThrottle:
         newest, now = self._progress, self._loop.time()
         if newest is None or not self._unsent:
             return
+        last = self._calls.behind(newest.attempt)
         own_ms, own_rank = self._times.slowest(newest.attempt) or (None, None)
         progress = wire.Progress(
             attempt=newest.attempt,
@@ -91,6 +107,7 @@ class ProgressThrottle:
             every=newest.every,
             own_ms=own_ms,
             own_rank=own_rank,
+            behind=last and wire.RankBehind(last.rank, last.step, _ms(now - last.at), last.phase, last.pid),
         )
         if self._send(progress):
             self._unsent = False

@@ -183,7 +183,7 @@ class Driver:
 
     def _take_stacks(self, effect: machine.TakeStacks) -> None:
         without = self._helpers.pids | self._parked
-        work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS)
+        work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS, effect.first)
         self._helpers.stream(work, effect.by_ms, lambda text: self._feed(machine.StacksTaken(effect.attempt, text)))
 
     def _reap(self) -> None:
@@ -313,7 +313,7 @@ class Driver:
         return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)
 
 
-def _stacks(of: int, without: Set[int], until_ms: int) -> Iterator[str]:
+def _stacks(of: int, without: Set[int], until_ms: int, first: Optional[int]) -> Iterator[str]:
     from gangsidecar.supervisor import stacks  # noqa: PLC0415 - memory: only a helper needs it, and few do
 
-    return stacks.take(of, without, until_ms)
+    return stacks.take(of, without, until_ms, first)

@@ -82,15 +82,16 @@ class Thread:
         self.frames = tuple(frame for frame in frames if frame)
 
 
-def take(of: int, without: Set[int], until_ms: int) -> Iterator[str]:
+def take(of: int, without: Set[int], until_ms: int, first: Optional[int] = None) -> Iterator[str]:
     """The stacks of everything below the process ``of`` but these children, in pieces of printable ASCII.
 
     Args:
         of: the supervisor.
         without: pids of children that belong to no worker or are parked; this process is left out too.
         until_ms: when to be done, on this machine's clock.
+        first: the process to begin with, if one is suspected.
     """
-    found = sorted(processes.descendants(of, {*without, os.getpid()}))
+    found = sorted(processes.descendants(of, {*without, os.getpid()}), key=lambda pid: (pid != first, pid))
     left = LIMIT
     for at, pid in enumerate(found):
         if left < LEAST or now_ms() >= until_ms:

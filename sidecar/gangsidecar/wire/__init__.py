@@ -46,6 +46,7 @@ from gangsidecar.wire.messages import (
     aged,
 )
 from gangsidecar.wire.ranges import from_ranges, to_ranges
+from gangsidecar.wire.rank_behind import RankBehind
 from gangsidecar.wire.run import Process, Restore, Run, Source
 from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
 from gangsidecar.wire.shared_folder import (
@@ -113,6 +114,7 @@ __all__ = [
     "Ping",
     "Process",
     "Progress",
+    "RankBehind",
     "Report",
     "Request",
     "Restore",

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Optional, Tuple, Union
 
 from gangsidecar.wire.log_match import LogMatch
+from gangsidecar.wire.rank_behind import RankBehind
 from gangsidecar.wire.run import Run
 from gangsidecar.wire.scanning import Scan, Scanned
 
@@ -120,6 +121,8 @@ class Progress:
     reported as many in this attempt. From revision 6."""
     own_rank: Optional[int] = None
     """This rank. From revision 6."""
+    behind: Optional[RankBehind] = None
+    """The member's rank that is furthest behind its others; absent if all have made the same step. From revision 7."""
 
 
 @dataclass(frozen=True)
@@ -290,9 +293,12 @@ def aged(report: Report, by_ms: int) -> Report:
         return report
     progress = report.progress
     if progress is not None:
-        first = progress.first_age_ms
+        first, last = progress.first_age_ms, progress.behind
         progress = replace(
-            progress, age_ms=progress.age_ms + by_ms, first_age_ms=None if first is None else first + by_ms
+            progress,
+            age_ms=progress.age_ms + by_ms,
+            first_age_ms=None if first is None else first + by_ms,
+            behind=None if last is None else replace(last, age_ms=last.age_ms + by_ms),
         )
     request = report.request
     if request is not None:

@@ -22,7 +22,7 @@ REVISION = 7
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
 4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
 5: with ``Report.stacks`` and ``Directive.stacks``. 6: with ``Progress.own_ms`` and ``Progress.own_rank``.
-7: with ``Report.log_matches`` and ``Run.log_patterns``.
+7: with ``Report.log_matches``, ``Run.log_patterns`` and ``Progress.behind``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
@@ -55,7 +55,8 @@ def in_revision(report: Report, revision: int) -> Report:
     if revision < _WITH_OWN and known.progress is not None:
         known = replace(known, progress=replace(known.progress, own_ms=None, own_rank=None))
     if revision < _WITH_LOG:
-        known = replace(known, log_matches=())
+        told = known.progress
+        known = replace(known, log_matches=(), progress=None if told is None else replace(told, behind=None))
     return report if known == report else known
 
 

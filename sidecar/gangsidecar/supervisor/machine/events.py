@@ -170,6 +170,8 @@ class TakeStacks:
 
     attempt: int
     by_ms: int
+    first: Optional[int] = None
+    """The process to begin with; absent if none is suspected."""
 
 
 @dataclass(frozen=True)

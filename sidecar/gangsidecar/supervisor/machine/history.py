@@ -46,6 +46,9 @@ class Steps:
     """No step is known of this attempt; ``at`` and ``first_at`` are those of signs of progress."""
     own_ms: int | None = None
     own_rank: int | None = None
+    behind: wire.RankBehind | None = None
+    """The ``age_ms`` inside has no meaning."""
+    behind_at: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
     if old is None or old.attempt != progress.attempt:
         first = None if first_step is None else first_at
         steps = Steps(progress.attempt, progress.step, at, progress.phase, first_step, first, progress.first_ms)
-        return replace(history, progress=_with_own(replace(steps, every=progress.every), progress))
+        return replace(history, progress=_of_ranks(replace(steps, every=progress.every), now_ms, progress))
     if old.uncounted and first_step is not None:
         old = replace(old, uncounted=False, first_at=None)
     steps = replace(old, step=max(old.step, progress.step), every=_longest(old.every, progress.every))
@@ -142,14 +145,17 @@ def add_progress(history: History, now_ms: int, progress: wire.Progress) -> Hist
     if first_step is not None and (old.first_at is None or first_at < old.first_at):
         first_ms = steps.first_ms if first_step == old.first_step else progress.first_ms
         steps = replace(steps, first_step=first_step, first_at=first_at, first_ms=first_ms)
-    return replace(history, progress=_with_own(steps, progress))
+    return replace(history, progress=_of_ranks(steps, now_ms, progress))
 
 
-def _with_own(steps: Steps, progress: wire.Progress) -> Steps:
-    """The newest word on the slowest rank counts; what is read from the output says nothing of it."""
-    if progress.own_ms is None:
-        return steps
-    return replace(steps, own_ms=progress.own_ms, own_rank=progress.own_rank)
+def _of_ranks(steps: Steps, now_ms: int, progress: wire.Progress) -> Steps:
+    """The newest word on the slowest rank counts, and on the one behind; what is read from the output has none."""
+    behind = progress.behind
+    if progress.own_ms is not None:
+        steps = replace(steps, own_ms=progress.own_ms, own_rank=progress.own_rank)
+    if behind is None:
+        return replace(steps, behind=None, behind_at=0)
+    return replace(steps, behind=replace(behind, age_ms=0), behind_at=now_ms - max(0, behind.age_ms))
 
 
 def _signed(history: History, at: int, progress: wire.Progress) -> History:
@@ -201,7 +207,15 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
     told = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
-    return replace(told, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
+    told = replace(told, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
+    last = steps.behind
+    return told if last is None else replace(told, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
+
+
+def suspected(history: History, attempt: int) -> int | None:
+    """The process of the rank that the others have left behind in this attempt; None if none is known."""
+    steps = history.progress
+    return None if steps is None or steps.attempt != attempt or steps.behind is None else steps.behind.pid
 
 
 def loaded(history: History, now_ms: int) -> wire.Loaded | None:

@@ -25,6 +25,7 @@ from gangsidecar.supervisor.machine.events import (
     StacksTaken,
     TakeStacks,
 )
+from gangsidecar.supervisor.machine.history import suspected
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter, lease_ends
 from gangsidecar.wire import Phase, Verb
 
@@ -90,7 +91,8 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
         return begun, effects
     by_ms = now_ms + min(STACKS_MS, (stop.kill_at - now_ms) // 2)
     if directive.stacks and by_ms > now_ms:
-        return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (TakeStacks(state.ran, by_ms),)
+        look = TakeStacks(state.ran, by_ms, suspected(state.history, state.ran))
+        return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (look,)
     return _tell(begun, now_ms)
 
 

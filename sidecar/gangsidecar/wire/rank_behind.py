@@ -1,0 +1,19 @@
+"""A rank that another rank of its pod has left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class RankBehind:
+    """The newest word of the rank that is furthest behind the others of its pod. From revision 7."""
+
+    rank: int
+    step: int
+    age_ms: int
+    phase: str = "Step"
+    """Startup, Step, Checkpoint or Evaluation."""
+    pid: Optional[int] = None
+    """Its process, as it is seen in the worker's container, if the framework says it."""
