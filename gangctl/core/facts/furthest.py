@@ -31,5 +31,5 @@ def left_behind(heard: Heard) -> RankBehind | None:
 
 
 def told(last: RankBehind) -> str:
-    """The rank, for a sentence that begins with its member."""
-    return f"its rank {last.rank}{'' if last.pid is None else f' (process {last.pid})'}"
+    """Its process, in a sentence that begins with member and rank."""
+    return "it" if last.pid is None else f"process {last.pid}"

@@ -143,7 +143,7 @@ def _last(one: Heard | None) -> str:
         return "no step was reported"
     last = furthest(one)
     if last is not None:
-        return f"the last step of {told(last)} was {last.step}"
+        return f"its last step was {last.step}{'' if last.pid is None else f' ({told(last)})'}"
     return "its last step is not known" if one.step is None else f"its last step was {one.step}"
 
 
