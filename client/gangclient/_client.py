@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import os
@@ -12,14 +11,13 @@ from contextlib import closing, contextmanager
 from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from gangclient._backlog import Backlog, log_refusal
-from gangclient._http import PATIENCE, PAUSE, Body, GangError, UnixConnection, ask_until, call
+from gangclient._http import BROKEN, PAUSE, Body, GangError, UnixConnection, ask_until, post
 from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
 from gangclient._stacks import offer_stacks
 
 DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
 Path = Union[str, "os.PathLike[str]"]
-_BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
 _log = logging.getLogger("gangclient")
 
 
@@ -194,7 +192,7 @@ class Client:
         while self._path and not self._closed:
             try:
                 yield from self._stream()
-            except _BROKEN as error:
+            except BROKEN as error:
                 _log.debug("the stream of events broke: %s", error)
             time.sleep(PAUSE)  # The sidecar is restarting.
 
@@ -238,7 +236,7 @@ class Client:
     def _own_stop(self, events: Iterator[Event]) -> Optional[Event]:
         try:
             return next((one for one in events if one.attempt == self._attempt), None)
-        except _BROKEN as error:
+        except BROKEN as error:
             _log.debug("the stream of the stop broke: %s", error)
             return None
 
@@ -294,21 +292,22 @@ class Client:
         if isinstance(message, LoadedCall):
             self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
             return ""
-        body, wrong = {"phase": message.phase, "step": int(message.step), "pid": os.getpid(), **self._who()}, ""
+        body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
         if message.seconds is not None:
             try:
                 body["seconds"] = duration(message.seconds)
             except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
                 wrong = f"the step is reported, its duration is not: {error}"
-        self._post("/v1/progress", body)
+        try:
+            self._post("/v1/progress", {"pid": os.getpid(), **body})
+        except ValueError:  # A sidecar of an older release takes no pid.
+            self._post("/v1/progress", body)
         return wrong
 
     def _post(self, path: str, body: Body) -> None:
-        status, answer = call(self._path, PATIENCE, "POST", path, body)
+        answer = post(self._path, path, body)
         if "warning" in answer:
             _log.warning("%s: %s", answer["warning"], answer.get("message", ""))
-        elif status >= http.client.BAD_REQUEST:
-            raise ValueError(answer)
 
 
 def _event(kind: str, data: Body) -> Event:

@@ -16,6 +16,8 @@ PAUSE = 0.1
 """Seconds between two tries."""
 FLUSH = 0.2
 """Seconds that what is not sent yet may delay the end of the process."""
+BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
+"""No answer, or one that makes no sense."""
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
 Body = Dict[str, Any]
@@ -84,6 +86,19 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
     if not isinstance(answer, dict):
         raise ValueError(f"the answer to {method} {path} is no object")  # noqa: TRY004 - it is what was received
     return response.status, answer
+
+
+def post(socket_path: str, path: str, body: Body) -> Body:
+    """Post it; returns the answer.
+
+    Raises:
+        OSError, http.client.HTTPException: there was no answer.
+        ValueError: it was refused, or the answer makes no sense.
+    """
+    status, answer = call(socket_path, PATIENCE, "POST", path, body)
+    if status >= http.client.BAD_REQUEST and "warning" not in answer:
+        raise ValueError(answer)
+    return answer
 
 
 def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:

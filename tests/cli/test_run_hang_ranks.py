@@ -1,4 +1,4 @@
-"""`gangctl run` with four ranks in one pod, of which one is stopped while the others go on: it is named and looked at."""
+"""`gangctl run` with four ranks in one pod, of which one is stopped while the others go on: it is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_a_stopped_rank_is_named_though_the_others_of_its_pod_go_on(folder: Here
     cause = incident.cause
     assert (cause.reason, cause.member, cause.rank) == ("Hang", "worker-0", 2)
     pid = cause.message.removeprefix("process ").partition(" ")[0]
-    assert cause.message.startswith(f"process {pid} makes no progress, and the others of its pod do; its last step was 40")
+    assert cause.message.startswith(
+        f"process {pid} makes no progress, and the others of its pod do; its last step was 40"
+    )
     assert incident.stacks is not None
     assert incident.stacks.text.startswith(f"process {pid} "), "the process at fault comes first"
     assert "stopped by a signal" in incident.stacks.text.partition("\nprocess ")[0]

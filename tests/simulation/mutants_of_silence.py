@@ -145,4 +145,16 @@ MUTANTS = (
         "    if gang.status.phase is GangPhase.PENDING and gang.hearing_since is None:\n        return Census()\n",
         "",
     ),
+    one(
+        "a rank that has ended is left behind by the others of its pod",
+        "gangctl/core/facts/furthest.py",
+        "    return None if ended else last\n",
+        "    return last\n",
+    ),
+    one(
+        "a rank that reports seldom is left behind by the others of its pod",
+        "gangctl/core/facts/furthest.py",
+        "    return last if progress.step > last.step + progress.every else None\n",
+        "    return last\n",
+    ),
 )

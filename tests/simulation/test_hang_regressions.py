@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangctl.api.status import GangPhase
-from gangsidecar.wire import Progress
+from gangctl.core.facts.furthest import left_behind
+from gangctl.core.facts.world import Heard
+from gangsidecar.wire import End, Phase, Progress, RankBehind, Report
 from tests.simulation.test_finished_regressions import finish
 from tests.simulation.test_regressions import is_in, running
 from tests.simulation.test_silence_regressions import passes, trains
@@ -57,6 +61,38 @@ def test_a_rank_that_has_reported_one_step_is_not_behind() -> None:
         step(u, ONE, one)
         passes(u, 100 * SECOND_MS)
     assert trains(u)
+
+
+def beside(u: Universe, steps: int, last: int, every: int = 1) -> None:
+    """A rank of the first member goes on, and its other one has made its last step; the other member goes on, too."""
+    begun = u.now
+    for one in range(last + 1, last + steps):
+        behind = RankBehind(1, last, u.now - begun)
+        u.feed(ONE, Progress(1, one, 0, every=every, behind=behind))
+        step(u, OTHER, one)
+        passes(u, 20 * SECOND_MS)
+
+
+def test_a_rank_that_the_others_of_its_pod_leave_behind_hangs() -> None:
+    u = both()
+    beside(u, 20, 2)
+    cause = u.status.incidents[0].cause
+    assert (cause.reason, cause.member, cause.rank) == ("Hang", "worker-0", 1)
+
+
+def test_a_rank_that_reports_each_hundredth_step_is_not_behind_in_its_pod() -> None:
+    u = both()
+    beside(u, 20, 2, every=100)
+    assert trains(u)
+
+
+def test_a_rank_that_has_ended_is_not_behind_in_its_pod() -> None:
+    heard = Heard(Report("u", "worker-0", 0, "p", "s", 1, 1, Phase.RUNNING), 0.0)
+    behind = Progress(1, 90, 0, every=1, behind=RankBehind(1, 3, 0))
+    going = replace(heard, report=replace(heard.report, progress=behind))
+    assert left_behind(going) is not None
+    ended = replace(going.report, ends=(End(1, 1, 0, rank=1, exit_code=0),))
+    assert left_behind(replace(going, report=ended)) is None
 
 
 def test_a_rank_that_has_finished_is_not_behind() -> None:

@@ -6,11 +6,16 @@ newest two are kept. No decision may depend on them, and no restart waits for th
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from gangctl.api.changes import changed
 from gangctl.api.incident import Stacks
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang
 
+_PYTHON: Final = re.compile(r"\((<[^>]*>|.*\.py):[0-9]+\)$")
+"""A frame of Python, by the file that it names."""
 EARLIER = 1
 """So many of an earlier incident are kept beside the newest."""
 
@@ -34,8 +39,11 @@ def with_stacks(gang: Gang, status: Status) -> Status:
 
 
 def innermost(stacks: Stacks) -> str:
-    """Where the first process that runs Python is, or else what the kernel tells of the first thread."""
+    """Where the first process that runs Python is, or else what the kernel tells of the first thread.
+
+    A line of Python tells more than the native frames that it has called.
+    """
     lines = stacks.text.splitlines()
-    frames = (line.strip() for line in lines if line.startswith("    ") and not line.startswith("     "))
+    frames = [line.strip() for line in lines if line.startswith("    ") and not line.startswith("     ")]
     threads = (line.strip() for line in lines if line.startswith("  thread "))
-    return next(frames, next(threads, ""))
+    return next(filter(_PYTHON.search, frames), next(iter(frames), next(threads, "")))

@@ -1,7 +1,8 @@
 """The stacks of a worker that hangs: what each thread of each of its processes is doing, in Python and in the kernel.
 
 The rule: to look must not change what is looked at. A process gets the signal for its own stacks only if it catches it
-and has the file for them open (:mod:`gangclient` sees to both), and ``py-spy`` does not halt it. What could block on
+and has the file for them open (:mod:`gangclient` sees to both), and ``py-spy`` does not halt it; only for native frames
+it does, for some milliseconds, and only the process that is looked at first. What could block on
 the memory of a process (its command line, its maps) is not read. This runs in a forked helper with a deadline, and
 says piece by piece what it knows.
 
@@ -41,6 +42,8 @@ SETTLED_MS, BUSY_MS = 20, 100
 """When it has written nothing for so long, it has written all; the latter if it has threads that run meanwhile."""
 PY_SPY = "py-spy"
 PY_SPY_MS = 700
+NATIVE_MS = 600
+"""How long it gets for native frames too: it must read the symbols of all libraries."""
 MAIN, OTHER = "Python", "Python, another thread"
 _POLL_SECONDS = 0.005
 _MOST_BYTES = 1 << 20
@@ -132,10 +135,14 @@ def _kernel(threads: Dict[int, Thread]) -> Iterator[str]:
 def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
     """The Python stacks; empty for a process that runs no Python, as far as can be told."""
     is_able = any(thread.state in _TAKES_SIGNALS for thread in threads.values())
-    sections = _own(pid, until_ms) if is_able else []
     is_python = _PYTHON.fullmatch(os.path.basename(_link(f"/proc/{pid}/exe").partition(" ")[0])) is not None
+    sections: List[Section] = []
+    if is_python and is_able and until_ms - now_ms() > NATIVE_MS + OWN_MS:
+        sections = _py_spy(pid, "--native", now_ms() + NATIVE_MS)
+    if not sections and is_able:
+        sections = _own(pid, until_ms)
     if not sections and is_python:
-        sections = _py_spy(pid, until_ms)
+        sections = _py_spy(pid, "--nonblocking", min(until_ms, now_ms() + PY_SPY_MS))
     if not sections:
         return (_UNKNOWN if is_able else _UNABLE) if is_python else ""
     alike: Dict[Section, int] = {}
@@ -214,7 +221,7 @@ def _of_faulthandler(text: str) -> List[Section]:
     return first + others
 
 
-def _py_spy(pid: int, until_ms: int) -> List[Section]:
+def _py_spy(pid: int, how: str, until_ms: int) -> List[Section]:
     """What py-spy tells, if the image has it and the pod lets it look.
 
     Raises:
@@ -223,9 +230,9 @@ def _py_spy(pid: int, until_ms: int) -> List[Section]:
     program = next(filter(os.path.isfile, (os.path.join(one, PY_SPY) for one in os.get_exec_path())), "")
     if not program:
         return []
-    child, pipe = fork(partial(_execute, [program, "dump", "--nonblocking", "--pid", str(pid)]))
-    until, pieces = min(until_ms, now_ms() + PY_SPY_MS), [b""]
-    while select.select([pipe], [], [], max(0, until - now_ms()) / 1000)[0]:
+    child, pipe = fork(partial(_execute, [program, "dump", how, "--pid", str(pid)]))
+    pieces = [b""]
+    while select.select([pipe], [], [], max(0, until_ms - now_ms()) / 1000)[0]:
         pieces.append(os.read(pipe, _MOST_BYTES))
         if not pieces[-1]:
             break
