@@ -57,11 +57,13 @@ def replica(name: str, folder: Path) -> dict[str, Any]:
 
 
 class Endpoints:
-    """The ready pods of the Service, as its EndpointSlice has shown them."""
+    """The ready pods of the Service, as its EndpointSlices have shown them: one for each number of the port."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._words = ("endpointslices", "-n", namespace, "-l", "kubernetes.io/service-name=model")
+        self._slices: dict[str, set[str]] = {}
+        """The ready pods of each."""
         self.ready: set[str] = set()
         self.fewest = len(NAMES)
         self.left: set[str] = set()
@@ -72,9 +74,10 @@ class Endpoints:
         return self._cluster.watch(*self._words, holds=lambda seen: self._see(seen, until_all_left), seconds=150)
 
     def _see(self, seen: dict[str, Any], until_all_left: bool) -> bool:  # noqa: FBT001
-        found = {
+        self._slices[seen["metadata"]["name"]] = {
             one["targetRef"]["name"] for one in seen.get("endpoints") or () if one["conditions"].get("ready", False)
         }
+        found = set[str]().union(*self._slices.values())
         if until_all_left:
             self.fewest = min(self.fewest, len(found))
             self.left |= self.ready - found
