@@ -100,7 +100,7 @@ MUTANTS = (
     one(
         "only a gang of which no rank makes progress hangs",
         HANGS,
-        "    times = [_all_hang_at(gang), None if behind is None else behind[0]]\n",
+        "    times = [_all_hang_at(gang), None if behind is None else behind[0], None if left is None else left[0]]\n",
         "    times = [_all_hang_at(gang)]\n",
     ),
     one(
