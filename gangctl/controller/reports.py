@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import Heard
-from gangsidecar.wire import End, Loaded, Progress, Report, Request, Scanned
+from gangsidecar.wire import End, Loaded, Progress, RankBehind, Report, Request, Scanned
 
 
 class ReportChange(Enum):
@@ -106,7 +106,7 @@ class ReportStore:
 
 
 def substance(report: Report) -> tuple[object, ...]:
-    """What a report says, without sequence number, clock and ages, which change all the time; the step comes last.
+    """What a report says, without sequence number, clock and ages, which change all the time; the steps come last.
 
     It is made for each report that arrives, so nothing is copied.
     """
@@ -117,7 +117,7 @@ def substance(report: Report) -> tuple[object, ...]:
         None if request is None else _of_request(request),
         None if loaded is None else _of_loaded(loaded),
         None if progress is None else _of_progress(progress),
-        None if progress is None else progress.step,
+        None if progress is None else (progress.step, progress.behind and _of_behind(progress.behind)),
     )
 
 
@@ -130,4 +130,5 @@ _of_report = _all_but(Report, "seq", "sent_ms", "phase_age_ms", "ends", "progres
 _of_end = _all_but(End, "age_ms")
 _of_request = _all_but(Request, "age_ms")
 _of_loaded = _all_but(Loaded, "age_ms")
-_of_progress = _all_but(Progress, "age_ms", "first_age_ms", "step")
+_of_progress = _all_but(Progress, "age_ms", "first_age_ms", "step", "behind")
+_of_behind = _all_but(RankBehind, "age_ms")

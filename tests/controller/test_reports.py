@@ -35,7 +35,14 @@ def without_ages(report: Report) -> Report:
         sent_ms=0,
         phase_age_ms=0,
         ends=tuple(replace(end, age_ms=0) for end in report.ends),
-        progress=None if progress is None else replace(progress, age_ms=0, first_age_ms=None),
+        progress=None
+        if progress is None
+        else replace(
+            progress,
+            age_ms=0,
+            first_age_ms=None,
+            behind=None if progress.behind is None else replace(progress.behind, age_ms=0),
+        ),
         request=None if request is None else replace(request, age_ms=0),
         loaded=None if loaded is None else replace(loaded, age_ms=0),
     )
