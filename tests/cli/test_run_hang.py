@@ -50,7 +50,8 @@ for step in range(1, 10_000):
         sys.exit()
     threading.Event().wait(0.2)
 """
-PROGRESS = {"timeoutSeconds": 1, "startupTimeoutSeconds": 60, "onHang": "Restart"}
+PROGRESS = {"timeoutSeconds": 4, "startupTimeoutSeconds": 60, "onHang": "Restart"}
+"""A sidecar sends progress once a second at most, so a shorter timeout may pass before the last steps are heard."""
 GRACE_MS = 2_000
 """As in :func:`tests.cli.here.manifest`."""
 
@@ -61,7 +62,7 @@ def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how:
     run = folder.run()
     assert run.wait() == 0, run.said
     (incident,) = folder.job.status.incidents
-    assert (incident.cause.reason, incident.cause.member) == ("Hang", "worker-1")
+    assert (incident.cause.reason, incident.cause.member) == ("Hang", "worker-1"), incident.cause
     shown = folder.gangctl("status", "g").stdout
     assert "hung: worker-1 in wait_for_peer (<string>:9); " in shown
     whole = yaml.safe_load(folder.gangctl("status", "g", "-o", "yaml").stdout)["status"]["incidents"][0]["stacks"]

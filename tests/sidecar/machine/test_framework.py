@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from signal import SIGTERM
+
 from gangsidecar import wire
+from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
     PortsFound,
     Save,
     Send,
+    Signal,
     Started,
+    Terminate,
+    Tick,
     TreeGone,
 )
 from gangsidecar.wire import (
@@ -41,6 +47,26 @@ def test_progress_without_a_step_has_ages_and_no_number() -> None:
     assert driver.feed(Progress(1, 0, 0, uncounted=True), after=500) == [Send()]
     driver.feed(Progress(2, 0, 0, uncounted=True))
     assert driver.report.progress == Progress(1, 0, 0, "Step", first_age_ms=1000, uncounted=True)
+
+
+def test_the_last_of_several_steps_is_reported_without_another_call() -> None:
+    driver = running(1)
+    assert driver.feed(Progress(1, 1, 0)) == [Send()]
+    assert driver.feed(Progress(1, 8, 0), after=999) == []
+    assert machine.deadline(driver.state) == driver.now + 1
+    assert driver.feed(Tick(), after=1) == [Send()]
+    assert machine.deadline(driver.state) is None, "there is nothing left to report"
+    assert driver.feed(Progress(1, 9, 0), after=500) == []
+    assert driver.feed(Progress(1, 10, 0), after=500) == [Send()], "with what is newer"
+
+
+def test_a_step_that_is_held_back_delays_no_stop() -> None:
+    driver = running(1)
+    driver.feed(Progress(1, 1, 0))
+    driver.feed(Progress(1, 8, 0), after=1)
+    driver.feed(Terminate())
+    assert driver.feed(Tick(), after=999) == [Send()]
+    assert Signal(SIGTERM) in driver.feed(Tick(), after=1001)
 
 
 def test_a_step_that_is_known_outweighs_those_that_are_not() -> None:

@@ -181,5 +181,6 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         stacks=None,
         log_matches=(),
         progress_sent_at=None,
+        progress_held=False,
     )
     return spawned, (*needless, Spawn(attempt, run, parked), Save())

@@ -14,11 +14,8 @@ from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.events import Save, Send
 from gangsidecar.supervisor.machine.history import Steps
 from gangsidecar.supervisor.machine.state import Result, State
-from gangsidecar.supervisor.machine.stop import signal_tree
+from gangsidecar.supervisor.machine.stop import PROGRESS_MS, report_progress, signal_tree
 from gangsidecar.wire import Phase
-
-PROGRESS_MS = 1_000
-"""Steps alone cause a report at most this often."""
 
 
 def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
@@ -51,14 +48,17 @@ def dropped(state: State, _now_ms: int, event: wire.Dropped) -> Result:
 
 
 def progress(state: State, now_ms: int, event: wire.Progress) -> Result:
-    """The first step and each change of phase cause a report at once, steps alone once a second."""
+    """The first step and each change of phase cause a report at once, steps alone once a second.
+
+    The last of several steps must not wait for the next one: a rank that hangs makes none.
+    """
     if not _is_current(state, event.attempt):
         return state, ()
     old, history = state.history.progress, histories.add_progress(state.history, now_ms, event)
     news = old is None or _marks(old) != _marks(history.progress)
     if not news and state.progress_sent_at is not None and now_ms - state.progress_sent_at < PROGRESS_MS:
-        return replace(state, history=history), ()
-    return replace(state, history=history, progress_sent_at=now_ms), (Send(),)
+        return replace(state, history=history, progress_held=True), ()
+    return report_progress(replace(state, history=history), now_ms)
 
 
 def loaded(state: State, now_ms: int, event: wire.Loaded) -> Result:

@@ -89,6 +89,8 @@ class State:
     ports: Tuple[int, ...] = ()
     progress_sent_at: Optional[int] = None
     """When progress last caused a report."""
+    progress_held: bool = False
+    """There is newer progress, which waits for its time."""
 
 
 Result = Tuple[State, Effects]

@@ -1,4 +1,4 @@
-"""Timers, and what each does: Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
+"""Timers, and what each does: report a step, Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
 
 A stop must never wait longer than the shortest grace that a directive has given it. Of a worker that hangs the stacks
 are taken first, if the directive asks for them; and where the framework wants to hear of a directive's stop first,
@@ -11,6 +11,7 @@ SIGTERM waits until it has acted, both within the grace::
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
@@ -38,6 +39,8 @@ STACKS_MS = 1_500
 """How long a stop waits for the stacks of a worker that hangs."""
 NOTICE_MS = 500
 """How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
+PROGRESS_MS = 1_000
+"""Steps alone cause a report at most this often."""
 PARKED_MS = 600_000
 """A parked process may hold a device's memory. A new pod for another member is there before that."""
 
@@ -56,10 +59,13 @@ def next_timer(state: State) -> Optional[Timer]:
             return (stop.signal_at or 0, then) if is_announced else (stop.kill_at, _kill)
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
-        times = [] if state.terminated_at is None else [state.terminated_at + TERMINATE_MS]
         lease = None if state.directive is None else lease_ends(state, state.directive.isolation_ms)
-        times += [] if lease is None else [lease]
-        return (min(times), begin_stop) if times else None
+        times = [] if lease is None else [(lease, begin_stop)]
+        if state.terminated_at is not None:
+            times.append((state.terminated_at + TERMINATE_MS, begin_stop))
+        if state.progress_held and state.progress_sent_at is not None:
+            times.append((state.progress_sent_at + PROGRESS_MS, report_progress))
+        return min(times, key=itemgetter(0), default=None)
     orphaned = max(state.pinged_at, state.gone_at) + state.orphan_ms
     if state.parked:
         return None if state.looking else (min(orphaned, _parked_until(state)), end_parked)
@@ -73,6 +79,11 @@ def _parked_until(state: State) -> int:
     lease = None if state.directive is None else lease_ends(state, state.directive.isolation_ms)
     until = state.parked_at + PARKED_MS
     return until if lease is None else min(until, lease)
+
+
+def report_progress(state: State, now_ms: int) -> Result:
+    """Send the newest step."""
+    return replace(state, progress_sent_at=now_ms, progress_held=False), (Send(),)
 
 
 def begin_stop(state: State, now_ms: int) -> Result:
