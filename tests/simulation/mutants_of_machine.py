@@ -73,8 +73,8 @@ MUTANTS = (
     one(
         "a member that is cut off trains on without end",
         STOP,
-        "        times += [] if lease is None else [lease]\n",
-        "        times += [] if lease is None else [100 * lease]\n",
+        "else [(lease, begin_stop)]\n",
+        "else [(100 * lease, begin_stop)]\n",
     ),
     one(
         "a stop signals the worker alone, and never kills its tree",
