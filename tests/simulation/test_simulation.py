@@ -92,8 +92,8 @@ RARE = (
 )
 """Lives for the changes that seeds reach seldom: the active deadline while Running and while Pending, the timeout of a
 hold, a suspension while New and while Held, and success while pods are replaced, while members gather, while
-Held and while Suspended. About half of the lives that differ in their seed alone reach what they are for. The first four are for mechanisms: the brake, success by last words, a gang that gives up, and
-told values that are lowered."""
+Held and while Suspended. Of lives that differ in their seed alone, about half reach what they are for. The first four
+are for mechanisms: the brake, success by last words, a gang that gives up, and told values that are lowered."""
 
 pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the machine may multiply it.
 
