@@ -9,7 +9,6 @@ end: it is tied with every other (``evidence.py``), and must not end a job as th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
@@ -17,7 +16,7 @@ from gangctl.core.facts.evidence import Fault, code_text, signal_name
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.starts import NOT_EXECUTABLE
 from gangctl.core.facts.world import Pod
-from gangsidecar.wire import End, Level
+from gangsidecar.wire import End, Level, LogMatch
 
 
 def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
@@ -27,7 +26,7 @@ def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
     for end in reported:
         if heard is not None and _is_fault(gang, end, attempt):
             lines = tuple(one for one in heard.report.log_matches if one.attempt == attempt)
-            yield replace(_fault(pod, end, heard.ago(end.age_ms)), lines=lines)
+            yield _fault(pod, end, heard.ago(end.age_ms), lines)
     known = {(end.attempt, end.local_rank) for end in reported}
     if pod.last_words is not None:
         for end in pod.last_words.ends:
@@ -45,7 +44,7 @@ def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
     return end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never)
 
 
-def _fault(pod: Pod, end: End, time: float, *, exact: bool = True) -> Fault:
+def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *, exact: bool = True) -> Fault:
     reason = Reason.EXIT_CODE
     text = "" if end.exit_code is None else code_text(end.exit_code)
     if end.oom:
@@ -72,4 +71,5 @@ def _fault(pod: Pod, end: End, time: float, *, exact: bool = True) -> Fault:
         level=Level.POD if pod.terminated and not exact else Level.PROCESS,
         message=f"{text}: {end.message}" if end.message else text,
         exact=exact,
+        lines=lines,
     )

@@ -10,7 +10,7 @@ Where nothing was reported the answer is None: progress must not be guessed.
 from __future__ import annotations
 
 from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 
 
 def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
@@ -21,6 +21,7 @@ def highest_step(gang: Gang, attempt: int) -> ProgressStatus | None:
     return found
 
 
+@once
 def first_step(gang: Gang) -> FirstStep | None:
     """The first step of the running attempt, of the rank that was first; what is stored stays."""
     status = gang.status
