@@ -11,7 +11,6 @@ SIGTERM waits until it has acted, both within the grace::
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
@@ -65,7 +64,7 @@ def next_timer(state: State) -> Optional[Timer]:
             times.append((state.terminated_at + TERMINATE_MS, begin_stop))
         if state.progress_held and state.progress_sent_at is not None:
             times.append((state.progress_sent_at + PROGRESS_MS, report_progress))
-        return min(times, key=itemgetter(0), default=None)
+        return min(times, key=lambda timer: timer[0], default=None)
     orphaned = max(state.pinged_at, state.gone_at) + state.orphan_ms
     if state.parked:
         return None if state.looking else (min(orphaned, _parked_until(state)), end_parked)
