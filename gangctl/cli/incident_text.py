@@ -8,10 +8,11 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, IncidentMember, WarmStart
-from gangctl.cli.text import clean, took
+from gangctl.cli.text import clean
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
-from gangctl.telemetry.spans import PARENTS, Span
+from gangctl.explain.durations import took
+from gangctl.explain.spans import PARENTS, Span
 
 _LEVELS: Final = {
     IncidentLevel.PROCESS: "every worker restarts inside its pod",

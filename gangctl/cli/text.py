@@ -36,21 +36,6 @@ def duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
 
 
-def took(seconds: float) -> str:
-    """How long something took, to about three digits: ``8 ms``, ``2.31 s``, ``42.0 s``, ``15 min 03 s``."""
-    milliseconds = max(0, round(seconds * 1000))
-    if milliseconds < 1000:  # noqa: PLR2004 - a second
-        return f"{milliseconds} ms"
-    if milliseconds < 9_995:  # noqa: PLR2004 - what would be shown as 10.00
-        return f"{milliseconds / 1000:.2f} s"
-    if milliseconds < 59_950:  # noqa: PLR2004 - what would be shown as 60.0
-        return f"{milliseconds / 1000:.1f} s"
-    whole = round(milliseconds / 1000)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
-    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
-
-
 def seconds(milliseconds: int | None) -> str:
     """A phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
     return "-" if milliseconds is None else f"{milliseconds / 1000:.3f}"

@@ -21,9 +21,9 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.output import as_json, as_yaml, console, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.text import clean
-from gangctl.cli.timeline import Canvas, timeline
+from gangctl.cli.waterfall import Canvas, waterfall
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.telemetry.spans import Span, incident_spans, is_complete
+from gangctl.explain.spans import Span, incident_spans, is_complete
 
 UI_URL: Final = "OTEL_UI_URL"
 """The environment variable with the address of Jaeger."""
@@ -105,7 +105,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
     lines = [
         *(Text(line) for line in _links(job, incident, spans[0], base)),
         Text(),
-        *timeline(spans, now, Canvas(out.width, blocks=_can_encode(stream))),
+        *waterfall(spans, now, Canvas(out.width, blocks=_can_encode(stream))),
         *(Text(line) for line in _stacks(incident)),
     ]
     with out.capture() as captured:

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
-from gangctl.cli.text import took
 from gangctl.cli.trace import show
-from gangctl.telemetry.spans import incident_spans
+from gangctl.explain.durations import took
+from gangctl.explain.spans import incident_spans
 from tests.cli.tracecases import BEGAN, CASES, NOW, incident, job
 
 FOLDER = Path(__file__).parent / "golden"

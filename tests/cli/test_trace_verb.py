@@ -20,7 +20,7 @@ from gangctl.cli.output import as_json, as_yaml
 from gangctl.cli.text import clean
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.telemetry.spans import incident_spans
+from gangctl.explain.spans import incident_spans
 from tests.cli.here import Here, manifest
 from tests.cli.kube import job as document
 from tests.cli.kube import shell

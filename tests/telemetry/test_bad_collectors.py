@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from gangctl.telemetry.spans import incident_spans
+from gangctl.explain.spans import incident_spans
 from gangctl.telemetry.tracing.batch_exporter import SdkErrors
 from gangctl.telemetry.tracing.otlp import CLOSE_SECONDS
 from gangctl.telemetry.tracing.settings import read

@@ -22,7 +22,7 @@ from gangctl.api.incident import Incident
 from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.telemetry.spans import Span, incident_spans, is_complete
+from gangctl.explain.spans import Span, incident_spans, is_complete
 from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SpanCounts
 from gangctl.telemetry.tracing.settings import SettingError, read
 

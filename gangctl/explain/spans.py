@@ -28,7 +28,7 @@ from gangctl.core.facts.trace_context import (
     settled_at,
     trace_of,
 )
-from gangctl.telemetry.span_attributes import Attributes, Value, known, root_attributes
+from gangctl.explain.span_attributes import Attributes, Value, known, root_attributes
 
 ROOT: Final = "gang.restart"
 QUIET_SECONDS: Final = 300.0

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import FirstStep, GangPhase, Status
-from gangctl.telemetry.spans import Span
+from gangctl.explain.spans import Span
 from tests.core.world import MANIFEST, START
 
 CALM = settings(

@@ -14,8 +14,9 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from gangctl.cli.text import clean, took
-from gangctl.telemetry.spans import Span
+from gangctl.cli.text import clean
+from gangctl.explain.durations import took
+from gangctl.explain.spans import Span
 
 NARROW: Final = 72
 """Below this number of columns, members have lines of their own, and names are short."""
@@ -60,7 +61,7 @@ class _Row:
     """Member, role in the incident and node; most important first."""
 
 
-def timeline(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
+def waterfall(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
     """The lines. ``spans``: root first, then depth first; ``now``: end of the bar of a span that is not over."""
     rows = list(_rows(spans, _TREES[canvas.blocks]))
     root = spans[0]

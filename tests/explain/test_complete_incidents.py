@@ -10,11 +10,11 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
 from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
 from gangctl.core.lifecycle.decide import decide
-from gangctl.telemetry.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
+from gangctl.explain.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.world import START, World
-from tests.telemetry.incidents import CALM, LINKED, STEPPED, TRACE, incident, job, named
+from tests.explain.incidents import CALM, LINKED, STEPPED, TRACE, incident, job, named
 
 
 @CALM
