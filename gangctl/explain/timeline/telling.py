@@ -1,0 +1,99 @@
+"""Makes the timeline of a gang, and tells it in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
+from gangctl.api.status import ENDED, GangPhase, Spent, Status
+from gangctl.core.facts.layout import layout
+from gangctl.core.facts.text import counted, moment
+from gangctl.core.facts.trace_context import began
+from gangctl.core.policy.cause import describe
+from gangctl.core.record.goodput import goodput, spent_until
+from gangctl.core.record.incidents import KEPT
+from gangctl.explain.durations import took
+from gangctl.explain.timeline.history import history, phases
+from gangctl.explain.timeline.members import members
+from gangctl.explain.timeline.model import Episode, Kind, Row, Timeline
+
+_SPENT: Final = (
+    ("training", "training"),
+    ("start_up", "start-up"),
+    ("recovery", "recovery"),
+    ("pending", "pending"),
+    ("suspended", "suspended"),
+    ("held", "held"),
+)
+
+
+def timeline(job: GangJob, now: float) -> Timeline:
+    """The timeline. ``now``: seconds since the epoch."""
+    status, metadata = job.status, job.metadata
+    known = history(job, now)
+    gang = Row("gang", len(layout(job.spec.roles).members), known.strip, known.marks)
+    spent = spent_until(status, now)
+    return Timeline(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        phase=str(status.phase) or "New",
+        attempt=status.attempt,
+        begin=known.begin,
+        end=known.end,
+        goes_on=status.phase not in ENDED,
+        rows=(gang, *members(job, known, now)),
+        attempts=known.attempts,
+        incidents=tuple(_episode(job, one, now) for one in reversed(status.incidents)),
+        spent=spent,
+        goodput=goodput(spent),
+        sentences=tuple(_sentences(status, gang, spent, known.begin, known.end)),
+    )
+
+
+def _episode(job: GangJob, incident: Incident, now: float) -> Episode:
+    restarted = incident.outcome == "Restarted"
+    point = "the beginning" if incident.restored_step is None else f"step {incident.restored_step}"
+    return Episode(
+        attempt=incident.attempt,
+        begin=began(incident),
+        phases=phases(job, incident, now),
+        cause=describe(incident.cause).rstrip("."),
+        outcome=incident.outcome,
+        level=str(incident.level),
+        charged=incident.charged if incident.settled else None,
+        restored=point if restarted else "",
+        lost_steps=incident.lost_steps,
+        lost_seconds=incident.lost_seconds,
+    )
+
+
+def _sentences(status: Status, gang: Row, spent: Spent, begin: float, end: float) -> Iterator[str]:
+    phase = status.phase if status.phase is not GangPhase.NEW else "not seen by a controller yet"
+    whole = took(end - begin) if status.phase in ENDED else f"{took(end - begin)} so far"
+    attempt = f", attempt {status.attempt}" if status.attempt else ""
+    yield f"{phase}{attempt}, {whole}, from {moment(begin)} to {moment(end)}."
+    yield _worth(spent)
+    restarts = status.restarts
+    if restarts.counted or restarts.uncounted:
+        charged = f"{counted(restarts.counted, 'restart')} charged to the budget, {restarts.uncounted} not charged"
+        lost = sum(one.lost_steps or 0 for one in status.incidents)
+        unknown = any(one.lost_steps is None and one.outcome == "Restarted" for one in status.incidents)
+        yield f"{charged}; {counted(lost, 'step')} lost{' as far as steps are known' if unknown else ''}."
+    if point := status.completed_step:
+        yield f"The newest checkpoint that every rank has registered is step {point.step} ({point.tier})."
+    if any(bar.kind is Kind.UNKNOWN for bar in gang.bars):
+        yield f"The status keeps the last {KEPT} incidents; what it doesn't tell is drawn as unknown."
+
+
+def _worth(spent: Spent) -> str:
+    """What the time was spent on."""
+    share = goodput(spent)
+    parts = [f"{took(seconds)} {words}" for field, words in _SPENT if (seconds := getattr(spent, field))]
+    if share is None:
+        where = f": {', '.join(parts)}" if parts else ""
+        return f"No step was reported, so goodput is unknown{where}."
+    lost = f" ({took(spent.lost_progress)} of it lost)" if spent.lost_progress else ""
+    return f"Goodput {share:.1%}: {', '.join([parts[0] + lost, *parts[1:]])}."
