@@ -25,6 +25,7 @@ _VERBS: Final = {
     "run": "Run a gang on this machine and watch it",
     "status": "Show gangs, or one gang in detail",
     "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
+    "timeline": "Draw a gang against time: attempts, incidents, members, lost work, goodput",
     "restart": "Start a new attempt of a gang, without charging the budget",
     "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",
     "resume": "Resume a suspended gang",

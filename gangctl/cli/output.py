@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from typing import Any, Final, TextIO
 
@@ -15,6 +16,8 @@ from gangctl.cli.text import clean
 
 WIDE: Final = 10_000
 """Width without a terminal: lines are never cut in a pipe."""
+COLUMNS: Final = 100
+"""Width of a drawing without a terminal, unless COLUMNS is set."""
 _NOT_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
@@ -67,6 +70,23 @@ def console(stream: TextIO) -> Console:
         soft_wrap=not stream.isatty(),
         width=None if stream.isatty() else WIDE,
     )
+
+
+def drawing_console(stream: TextIO, least: int) -> Console:
+    """A console for a drawing: as wide as the terminal, and without one as $COLUMNS says, but at least this wide."""
+    out = console(stream)
+    columns = out.width if stream.isatty() else shutil.get_terminal_size((COLUMNS, 0)).columns
+    out.width = max(least, columns)
+    return out
+
+
+def can_encode(letters: str, stream: TextIO) -> bool:
+    """Whether the encoding of the stream has these characters."""
+    try:
+        letters.encode(stream.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from typing import Any, Final, TextIO
@@ -18,19 +17,16 @@ from gangctl.api.model import rfc3339
 from gangctl.cli import incident_text
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, console, print_out
+from gangctl.cli.output import as_json, as_yaml, can_encode, drawing_console, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.text import clean
-from gangctl.cli.waterfall import Canvas, waterfall
+from gangctl.cli.waterfall import BLOCKS, Canvas, waterfall
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.explain.spans import Span, incident_spans, is_complete
 
 UI_URL: Final = "OTEL_UI_URL"
 """The environment variable with the address of Jaeger."""
-COLUMNS: Final = 100
-"""Width without a terminal, unless COLUMNS is set."""
 _LEAST_COLUMNS: Final = 40
-_BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
 _EPILOG: Final = """\
 examples:
   gangctl trace demo                      the last incident
@@ -94,9 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
     """Draw an incident. ``base``: address of Jaeger's UI, or empty; ``now``: in seconds since the epoch."""
-    out = console(stream)
-    columns = out.width if stream.isatty() else shutil.get_terminal_size((COLUMNS, 0)).columns
-    out.width = max(_LEAST_COLUMNS, columns)
+    out = drawing_console(stream, _LEAST_COLUMNS)
     spans = incident_spans(job, incident)
     sentences = [
         Text(incident_text.headline(job, incident, spans, now), style="bold"),
@@ -105,7 +99,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
     lines = [
         *(Text(line) for line in _links(job, incident, spans[0], base)),
         Text(),
-        *waterfall(spans, now, Canvas(out.width, blocks=_can_encode(stream))),
+        *waterfall(spans, now, Canvas(out.width, blocks=can_encode(BLOCKS, stream))),
         *(Text(line) for line in _stacks(incident)),
     ]
     with out.capture() as captured:
@@ -212,11 +206,3 @@ def _base(flag: str | None) -> str:
 
 def _url(base: str, root: Span) -> str:
     return f"{base}/trace/{quote(root.trace_id, safe='')}"
-
-
-def _can_encode(stream: TextIO) -> bool:
-    try:
-        _BLOCKS.encode(stream.encoding or "ascii")
-    except (LookupError, UnicodeEncodeError):
-        return False
-    return True

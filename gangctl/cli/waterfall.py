@@ -20,6 +20,8 @@ from gangctl.explain.spans import Span
 
 NARROW: Final = 72
 """Below this number of columns, members have lines of their own, and names are short."""
+BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
+"""What the encoding must have for drawing with blocks."""
 _LEAST_BAR: Final = 8
 _GAP: Final = 2
 _PREFIX: Final = "member."

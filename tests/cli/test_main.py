@@ -12,7 +12,20 @@ import yaml
 from gangctl.api.crd import crd
 from gangctl.cli.main import main
 
-VERBS = ["run", "status", "trace", "restart", "suspend", "resume", "inject", "classify", "convert", "crd", "version"]
+VERBS = [
+    "run",
+    "status",
+    "trace",
+    "timeline",
+    "restart",
+    "suspend",
+    "resume",
+    "inject",
+    "classify",
+    "convert",
+    "crd",
+    "version",
+]
 
 
 def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
@@ -42,7 +55,15 @@ def test_a_verb_that_does_not_exist_gives_the_nearest(capsys: pytest.CaptureFixt
 
 
 def test_a_gang_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for verb in (["status"], ["trace"], ["restart"], ["suspend"], ["resume"], ["inject", "--kill-controller"]):
+    for verb in (
+        ["status"],
+        ["trace"],
+        ["timeline"],
+        ["restart"],
+        ["suspend"],
+        ["resume"],
+        ["inject", "--kill-controller"],
+    ):
         assert main([*verb, "demo", "--state-dir", str(tmp_path)]) == 2
         err = capsys.readouterr().err
         assert err.startswith("error: there is no gang 'demo'")

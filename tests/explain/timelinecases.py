@@ -6,7 +6,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from tests.cli.here import manifest
-from tests.cli.tracecases import BEGAN, cause, incident, member
+from tests.cli.tracecases import BEGAN, cause, hostile, incident, member
 
 HOUR = 3600.0
 
@@ -75,3 +75,49 @@ def night() -> GangJob:
         accountedTime=accounted,
         firstStep={"attempt": 6, "step": 4001, "time": BEGAN + 7.9 * HOUR + 3},
     )
+
+
+def is_open() -> GangJob:
+    """A worker of the second attempt still stops."""
+    now = fault(2, 100, outcome="Open", settled=False, settledTime=None, milliseconds={"detect": 30}, members=[])
+    return gang(now, phase="Gathering", phaseTime=BEGAN + 100)
+
+
+def held() -> GangJob:
+    """The budget is used up, and the pods stay."""
+    ends = {"stop": 1000, "barrier": 0}
+    end = fault(2, 100, outcome="Held", milliseconds=ends, members=[], restoredStep=None, lostSteps=None)
+    return gang(end, phase="Held", phaseTime=BEGAN + 100.119)
+
+
+def suspended() -> GangJob:
+    """Suspended after a restart."""
+    first = {"attempt": 2, "step": 1, "time": BEGAN + 102}
+    return gang(fault(2, 100), firstStep=first, phase="Suspended", startTime=None, phaseTime=BEGAN + 160)
+
+
+def resumed() -> GangJob:
+    """Runs again since it was suspended, since when is unknown."""
+    ledger = [{"time": BEGAN + 200, "attempt": 3, "charged": False}]
+    return gang(fault(2, 100), resumedAttempt=3, startTime=BEGAN + 220, attempt=3, startedAttempt=3, ledger=ledger)
+
+
+def thousands() -> GangJob:
+    """10,000 members, and as many incidents as a status keeps."""
+    kept = [lost_node(at, HOUR * at, f"worker-{at * 700}") for at in range(11, 1, -1)]
+    return gang(*kept, replicas=10_000)
+
+
+CASES = {
+    "ordinary": (gang(fault(2, 100)), 200.0),
+    "none": (gang(firstStep={"attempt": 1, "step": 1, "time": BEGAN + 32}), 100.0),
+    "night": (night(), 9 * HOUR),
+    "open": (is_open(), 130.0),
+    "held": (held(), 200.0),
+    "suspended": (suspended(), 240.0),
+    "resumed": (resumed(), 300.0),
+    "thousands": (thousands(), 20 * HOUR),
+    "hostile": (hostile(), 300.0),
+    "new": (gang(phase="", attempt=0, startedAttempt=0, startTime=None, phaseTime=0.0), 7.0),
+}
+"""Golden file -> the gang, and the seconds from BEGAN to the look."""

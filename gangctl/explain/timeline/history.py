@@ -169,13 +169,14 @@ def _now(status: Status, turns: list[_Turn], end: float) -> Iterator[Bar]:
 
 
 def _limits(job: GangJob, turns: list[_Turn], now: float) -> tuple[float, float]:
-    """From the creation to the end or now. What a clock that was set back places before the creation is cut."""
+    """From the creation to the end or now. What a clock, or a restored backup, places outside of that still counts."""
     status = job.status
     known = [turn.begin for turn in turns if turn.begin is not None]
     known += [bar.end for turn in turns for bar in turn.bars if not bar.goes_on]
-    known += [time for time in (status.start_time, status.phase_time, status.completion_time) if time]
-    begin = job.metadata.creation_timestamp or min(known, default=now)
+    times = (job.metadata.creation_timestamp, status.start_time, status.phase_time, status.completion_time)
+    known += [time for time in times if time]
     last = status.completion_time or status.phase_time if status.phase in ENDED else now
+    begin = min(known, default=now)
     return begin, max([last, begin, *known])
 
 

@@ -135,12 +135,19 @@ class Episode:
     """As in the status."""
     charged: bool | None
     """None while that is not decided."""
-    restored: str
-    """The step that was restored, ``the beginning``, or empty if no attempt started."""
+    restored_step: int | None
+    """The step that the attempt started from; None if that was the beginning, or it did not start."""
     lost_steps: int | None
     """None if progress is unknown."""
     lost_seconds: float | None
     """None if the pace is unknown."""
+
+    @property
+    def restored(self) -> str:
+        """What the attempt started from; empty if it did not start."""
+        if self.outcome != "Restarted":
+            return ""
+        return "the beginning" if self.restored_step is None else f"step {self.restored_step}"
 
     @property
     def end(self) -> float:

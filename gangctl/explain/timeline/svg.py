@@ -6,14 +6,13 @@ several times; every text is escaped. A bar that is too short for the scale is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 from typing import Final
 
 from gangctl.api.escaping import escaped
-from gangctl.explain.durations import took
 from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Episode, Kind, Mark, MarkKind, Row, Timeline
 from gangctl.explain.timeline.scale import Scale, ticks
+from gangctl.explain.timeline.words import of_bar, of_incident
 
 LEAST_WIDTH: Final = 360
 """Of the drawing; a smaller width is taken for this."""
@@ -101,7 +100,7 @@ class _Canvas:
             for bar in one.phases:
                 self._bar(bar, scale, has_title=True)
             self.y += _BAR + 2
-            self._text(_LABELS, self.y + 12, self._fitting(told(one), self._plot))
+            self._text(_LABELS, self.y + 12, self._fitting(of_incident(one), self._plot))
             self.y += _LINE + 4
 
     def _labels(self, title: str, found: list[tuple[float, str]]) -> None:
@@ -128,7 +127,7 @@ class _Canvas:
     def _bar(self, bar: Bar, scale: Scale, *, has_title: bool) -> None:
         x, end = scale.at(bar.begin), scale.at(bar.end)
         width = max(_SLIVER, end - x)
-        title = describe(bar) if has_title else ""
+        title = of_bar(bar) if has_title else ""
         self.parts.append(_shape(bar.kind, _LABELS + min(x, scale.width - width), self.y, width, _BAR, title))
 
     def _mark(self, mark: Mark, x: float) -> None:
@@ -148,28 +147,6 @@ class _Canvas:
     def _fitting(self, text: str, room: float) -> str:
         shown, letters = escaped(text), max(4, int(room / _LETTER))
         return shown if len(shown) <= letters else f"{shown[: letters - 2]}.."
-
-
-def told(one: Episode) -> str:
-    """How long an incident took, what it cost and what it was."""
-    return ", ".join(_told(one))
-
-
-def _told(one: Episode) -> Iterator[str]:
-    yield f"{took(one.seconds)}{' so far' if one.goes_on else ''}"
-    if one.restored:
-        yield f"from {one.restored}"
-    elif not one.goes_on:
-        yield one.outcome.lower()
-    if one.lost_steps is not None:
-        yield f"{one.lost_steps} step{'' if one.lost_steps == 1 else 's'} lost"
-    yield one.cause
-
-
-def describe(bar: Bar) -> str:
-    """A bar in words."""
-    attempt = f"attempt {bar.attempt}: " if bar.attempt else ""
-    return f"{attempt}{MEANINGS[bar.kind]}, {took(bar.seconds)}{' so far' if bar.goes_on else ''}"
 
 
 def _shape(kind: Kind, x: float, y: float, width: float, height: float, title: str = "") -> str:

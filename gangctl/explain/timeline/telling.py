@@ -54,8 +54,6 @@ def timeline(job: GangJob, now: float) -> Timeline:
 
 
 def _episode(job: GangJob, incident: Incident, now: float) -> Episode:
-    restarted = incident.outcome == "Restarted"
-    point = "the beginning" if incident.restored_step is None else f"step {incident.restored_step}"
     return Episode(
         attempt=incident.attempt,
         begin=began(incident),
@@ -64,14 +62,14 @@ def _episode(job: GangJob, incident: Incident, now: float) -> Episode:
         outcome=incident.outcome,
         level=str(incident.level),
         charged=incident.charged if incident.settled else None,
-        restored=point if restarted else "",
+        restored_step=incident.restored_step,
         lost_steps=incident.lost_steps,
         lost_seconds=incident.lost_seconds,
     )
 
 
 def _sentences(status: Status, gang: Row, spent: Spent, begin: float, end: float) -> Iterator[str]:
-    phase = status.phase if status.phase is not GangPhase.NEW else "not seen by a controller yet"
+    phase = status.phase if status.phase is not GangPhase.NEW else "Not seen by a controller yet"
     whole = took(end - begin) if status.phase in ENDED else f"{took(end - begin)} so far"
     attempt = f", attempt {status.attempt}" if status.attempt else ""
     yield f"{phase}{attempt}, {whole}, from {moment(begin)} to {moment(end)}."
@@ -85,7 +83,8 @@ def _sentences(status: Status, gang: Row, spent: Spent, begin: float, end: float
     if point := status.completed_step:
         yield f"The newest checkpoint that every rank has registered is step {point.step} ({point.tier})."
     if any(bar.kind is Kind.UNKNOWN for bar in gang.bars):
-        yield f"The status keeps the last {KEPT} incidents; what it doesn't tell is drawn as unknown."
+        kept = f"it keeps the last {KEPT} incidents, and of earlier suspensions no times"
+        yield f"What the status doesn't tell is drawn as unknown: {kept}."
 
 
 def _worth(spent: Spent) -> str:

@@ -1,0 +1,165 @@
+"""``gangctl timeline``: draw a gang against time, from the status alone: in the terminal, or as a picture or a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from gangctl.api.model import rfc3339
+from gangctl.cli.command_name import command_name
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.targets import selection
+from gangctl.cli.text import clean
+from gangctl.cli.timeline_text import GLYPHS, lines
+from gangctl.cli.waterfall import Canvas
+from gangctl.explain.timeline import document
+from gangctl.explain.timeline.model import Bar, Episode, Row, Timeline
+from gangctl.explain.timeline.telling import timeline
+
+_LEAST_COLUMNS: Final = 50
+_STDOUT: Final = Path("-")
+_EPILOG: Final = """\
+examples:
+  gangctl timeline demo                    draw it in the terminal
+  gangctl timeline demo --html demo.html   a page for a browser or a postmortem: one file that loads nothing else
+  gangctl timeline demo --svg demo.svg     the picture alone
+  gangctl timeline demo -o json            the same for programs
+
+example output:
+  demo
+  Succeeded, attempt 3, 26.6 s, from 2026-01-31T12:00:00Z to 2026-01-31T12:00:27Z.
+  Goodput 70.1%: 19.8 s training (1.13 s of it lost), 4.60 s start-up, 2.21 s recovery.
+  1 restart charged to the budget, 1 not charged; 22 steps lost.
+
+  UTC            12:00:00       12:00:10       12:00:20
+  attempt        1                2               3
+  restored step                   100             140
+  gang           --+++===========%f==============%f================
+  worker-1       --+++===========xf==============.=================
+  worker-2       --+++===========sf==============xf================
+  2 others       --+++===========..==============..================
+
+  - waits to start  + starts, no step yet  = runs  % lost, done again  s stop  f first step  x fault
+
+  Incidents: where the time of each went
+  to attempt 2   sssbttttfffffffffffffffffffffffffffffffff
+                 1.15 s, from step 100, 6 steps lost, worker-1 (rank 1): ended by SIGKILL
+
+The whole is to scale; a short incident still has a cell. Members that the incidents name have a row, the others share
+one. Everything comes from the status, which keeps the last 10 incidents, and in each at most 8 members: what it doesn't
+tell is drawn as dots. gangctl trace draws one incident to scale. Permission on a cluster: get gangjobs.
+
+exit codes: 0 shown, 2 bad input
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--html", metavar="FILE", type=Path, help="write a page with the picture and tables; - is stdout")
+    form.add_argument("--svg", metavar="FILE", type=Path, help="write the picture; - is stdout")
+    form.add_argument("-o", "--output", choices=["json", "yaml"], help="print it for programs")
+    selection.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw the timeline."""
+    with selection.open_target(arguments) as target:
+        job = target.latest(arguments.name)
+    told = timeline(job, time.time())
+    if arguments.output:
+        found = _document(told)
+        print_out(as_json(found) if arguments.output == "json" else as_yaml(found))
+    elif arguments.html is not None:
+        _write(arguments.html, document.page, told)
+    elif arguments.svg is not None:
+        _write(arguments.svg, document.svg, told)
+    else:
+        show(told, sys.stdout)
+    return ExitCode.OK
+
+
+def show(told: Timeline, stream: TextIO) -> None:
+    """Draw the timeline as text."""
+    out = drawing_console(stream, _LEAST_COLUMNS)
+    canvas = Canvas(out.width, blocks=can_encode(GLYPHS, stream))
+    with out.capture() as captured:
+        for line in lines(told, canvas, out):
+            out.print(line, soft_wrap=True)
+        if told.incidents:
+            last = told.incidents[-1].attempt
+            words = f"{command_name()} trace {told.name} --incident {last} draws the last incident to scale"
+            out.print(clean(words), style="dim", soft_wrap=True)
+    stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    stream.flush()
+
+
+def _write(path: Path, made: Callable[[Timeline], str], told: Timeline) -> None:
+    """Write a picture or a page.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    text = made(told)
+    if path == _STDOUT:
+        print_out(text.rstrip("\n"))
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}; choose another file") from None
+    print_out(clean(f"{path} has the timeline of {told.name} until {rfc3339(told.end)}"))
+
+
+def _document(told: Timeline) -> dict[str, Any]:
+    """The document for programs: names are stable; a value that is unknown or not final is absent."""
+    made: dict[str, Any] = {
+        "gang": {"name": told.name, "namespace": told.namespace, "uid": told.uid},
+        "phase": told.phase,
+        "attempt": told.attempt,
+        "begin": rfc3339(told.begin),
+        "end": rfc3339(told.end),
+        "complete": not told.goes_on,
+        "goodput": told.goodput,
+        "spent": told.spent.model_dump(mode="json", by_alias=True),
+        "attempts": [{"attempt": one.attempt, "time": rfc3339(one.time)} for one in told.attempts],
+        "rows": [_row(row) for row in told.rows],
+        "incidents": [_incident(one) for one in told.incidents],
+    }
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    marks = [{"kind": str(one.kind), "time": rfc3339(one.time), "text": one.text} for one in row.marks]
+    return {"name": row.name, "members": row.members, "bars": [_bar(bar) for bar in row.bars], "marks": marks}
+
+
+def _bar(bar: Bar) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": str(bar.kind), "begin": rfc3339(bar.begin)}
+    if not bar.goes_on:
+        made |= {"end": rfc3339(bar.end), "milliseconds": round(bar.seconds * 1000)}
+    return made | ({"attempt": bar.attempt} if bar.attempt else {})
+
+
+def _incident(one: Episode) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "attempt": one.attempt,
+        "begin": rfc3339(one.begin),
+        "milliseconds": None if one.goes_on else round(one.seconds * 1000),
+        "cause": one.cause,
+        "level": one.level,
+        "outcome": one.outcome,
+        "charged": one.charged,
+        "restoredStep": one.restored_step,
+        "lostSteps": one.lost_steps,
+        "lostSeconds": one.lost_seconds,
+        "phases": [_bar(bar) for bar in one.phases],
+    }
+    return {name: value for name, value in made.items() if value is not None}

@@ -1,0 +1,183 @@
+"""Draws a timeline in the terminal: one line for each row, a letter or a shade for each cell, then each incident.
+
+The rule: a cell shows what took most of it, but where a row has a part in an incident it shows that, and a fault before
+all. The phases of an incident are letters, so that they need no colour; in the incident's own bar each that took time
+has at least one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from gangctl.cli.text import clean
+from gangctl.cli.waterfall import Canvas
+from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Kind, Mark, MarkKind, Row, Timeline
+from gangctl.explain.timeline.scale import Scale, ticks
+from gangctl.explain.timeline.words import of_incident
+
+GLYPHS: Final = "█▓▒░·✗"
+"""What the encoding must have; otherwise ASCII is used."""
+_NARROW: Final = 72
+"""Below this number of columns names are cut earlier."""
+_MOST_NAME: Final = {False: 24, True: 13}
+"""Columns for a name, by whether the terminal is narrow."""
+_GAP: Final = "  "
+_TICK: Final = 16
+"""Columns for each tick of the axis, at least."""
+_SHADES: Final = {
+    Kind.UNKNOWN: ("·", ".", "dim"),
+    Kind.WAITING: ("░", "-", "dim"),
+    Kind.STARTING: ("▒", "+", "cyan"),
+    Kind.RUNNING: ("█", "=", "green"),
+    Kind.LOST: ("▓", "%", "yellow"),
+}
+"""With blocks, in ASCII, and the colour."""
+_LETTERS: Final = {
+    Kind.DETECT: ("d", "bold white on red"),
+    Kind.STOP: ("s", "black on yellow"),
+    Kind.REPLACE: ("r", "bold white on magenta"),
+    Kind.BACK_OFF: ("w", "black on white"),
+    Kind.BARRIER: ("b", "bold white on blue"),
+    Kind.START: ("t", "black on cyan"),
+    Kind.CHECKPOINT_LOAD: ("l", "black on bright_green"),
+    Kind.FIRST_STEP: ("f", "black on green"),
+    Kind.SUSPENDED: ("z", "black on bright_blue"),
+    Kind.HELD: ("h", "black on bright_yellow"),
+}
+_FAULT: Final = ("✗", "x", "bold red")
+
+_Cell = tuple[str, str]
+"""Glyph and style."""
+
+
+def lines(timeline: Timeline, canvas: Canvas, console: Console) -> Iterator[Text]:
+    """The lines, from the headline to the last incident. ``console``: wraps the sentences."""
+    yield Text(clean(timeline.name), style="bold")
+    for sentence in timeline.sentences:
+        yield from Text(clean(sentence)).wrap(console, canvas.columns)
+    yield Text()
+    names = _Names(timeline, canvas.columns)
+    room = canvas.columns - names.width - len(_GAP)
+    whole = list(_whole(timeline, names, Scale(timeline.begin, timeline.end, room), blocks=canvas.blocks))
+    bars = [list(_shares(one.phases, room)) for one in timeline.incidents]
+    yield from whole
+    yield Text()
+    rows = whole[-len(timeline.rows) :]
+    drawn = {glyph for line in rows for glyph in line.plain[-room:]} | {cell[0][0] for bar in bars for cell in bar}
+    yield from _legend(drawn, canvas)
+    if timeline.incidents:
+        yield Text()
+        yield Text("Incidents: where the time of each went", style="bold")
+    for one, bar in zip(timeline.incidents, bars, strict=True):
+        yield names.of(f"to attempt {one.attempt}").append_text(Text().join(Text(*cell) for cell in bar))
+        for text in Text(clean(of_incident(one))).wrap(console, room):
+            yield names.of("").append_text(text)
+
+
+class _Names:
+    """The column of names."""
+
+    def __init__(self, timeline: Timeline, columns: int) -> None:
+        most = _MOST_NAME[columns < _NARROW]
+        incidents = (f"to attempt {one.attempt}" for one in timeline.incidents)
+        named = [*(clean(row.name) for row in timeline.rows), *incidents, "restored step"]
+        self.width = min(most, max(map(cell_len, named)))
+
+    def of(self, name: str, style: str = "") -> Text:
+        """A name in its column."""
+        shown = clean(name)
+        if cell_len(shown) > self.width:
+            shown = set_cell_size(shown, self.width - 2) + ".."
+        return Text(set_cell_size(shown, self.width), style=style).append(_GAP, style="")
+
+
+def _whole(timeline: Timeline, names: _Names, scale: Scale, *, blocks: bool) -> Iterator[Text]:
+    width = int(scale.width)
+    axis = [(scale.at(tick.time), tick.label) for tick in ticks(timeline.begin, timeline.end, max(2, width // _TICK))]
+    yield names.of("UTC", "dim").append(_labels(axis, width), style="dim")
+    attempts = [(scale.at(one.time), str(one.attempt)) for one in timeline.attempts]
+    yield names.of("attempt", "dim").append(_labels(attempts, width), style="bold")
+    restored = [mark for row in timeline.rows for mark in row.marks if mark.kind is MarkKind.RESTORE]
+    if restored:
+        steps = _labels([(scale.at(mark.time), mark.label) for mark in restored], width)
+        yield names.of("restored step", "dim").append(steps, style="")
+    for row in timeline.rows:
+        line = names.of(row.name, "bold" if row is timeline.rows[0] else "")
+        for cell in _cells(row, scale, blocks=blocks):
+            line.append(*cell)
+        yield line
+
+
+def _labels(found: Sequence[tuple[float, str]], width: int) -> str:
+    """The labels where they belong; one for which there is no room is left out."""
+    line = ""
+    for x, label in sorted(found):
+        at = min(int(x), width - 1)
+        if at >= len(line) + bool(line) and at + len(label) <= width:
+            line = line.ljust(at) + label
+    return line
+
+
+def _cells(row: Row, scale: Scale, *, blocks: bool) -> Iterator[_Cell]:
+    faults = {_column(scale, mark) for mark in row.marks if mark.kind is MarkKind.FAULT}
+    each = (scale.end - scale.begin) / scale.width
+    for at in range(int(scale.width)):
+        begin, end = scale.begin + at * each, scale.begin + (at + 1) * each
+        if at in faults:
+            yield _FAULT[not blocks], _FAULT[2]
+        else:
+            yield _glyph(_most(row.bars, begin, end), blocks=blocks)
+
+
+def _column(scale: Scale, mark: Mark) -> int:
+    return min(int(scale.width) - 1, int(scale.at(mark.time)))
+
+
+def _most(bars: Sequence[Bar], begin: float, end: float) -> Kind:
+    """What is shown of this time: the phase of an incident that took most of it; without one, what took most of it."""
+
+    def share(bar: Bar) -> tuple[bool, float]:
+        return bar.kind in PHASES, min(bar.end, end) - max(bar.begin, begin)
+
+    touched = [bar for bar in bars if bar.begin < end and bar.end > begin]
+    return max(touched or bars[-1:], key=share).kind
+
+
+def _glyph(kind: Kind, *, blocks: bool) -> _Cell:
+    if kind in _LETTERS:
+        return _LETTERS[kind]
+    block, letter, style = _SHADES[kind]
+    return (block if blocks else letter), style
+
+
+def _shares(phases: Sequence[Bar], width: int) -> Iterator[_Cell]:
+    """The phases side by side in this width: each has at least one cell if it took time."""
+    there = [bar for bar in phases if bar.seconds > 0][:width]
+    whole = sum(bar.seconds for bar in there)
+    many = [max(1, round(width * bar.seconds / whole)) for bar in there]
+    while (over := sum(many) - width) != 0:
+        longest = many.index(max(many))
+        many[longest] = max(1, many[longest] - over)
+    for bar, cells in zip(there, many, strict=True):
+        glyph, style = _LETTERS[bar.kind]
+        yield glyph * cells, style
+
+
+def _legend(drawn: set[str], canvas: Canvas) -> Iterator[Text]:
+    """What the glyphs that were drawn mean, as many to a line as there is room for."""
+    found = [(*_glyph(kind, blocks=canvas.blocks), meaning) for kind, meaning in MEANINGS.items()]
+    found.append((_FAULT[not canvas.blocks], _FAULT[2], "fault"))
+    line = Text()
+    for glyph, style, meaning in found:
+        if glyph not in drawn:
+            continue
+        if line and cell_len(line.plain) + len(_GAP) + 2 + len(meaning) > canvas.columns:
+            yield line
+            line = Text()
+        line.append(_GAP if line else "", style="").append(glyph, style=style).append(f" {meaning}", style="")
+    yield line
