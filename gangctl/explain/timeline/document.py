@@ -13,10 +13,10 @@ from gangctl.explain.timeline.svg import as_text, drawn
 
 _PAGE: Final = """\
 body{margin:2rem auto;max-width:1100px;padding:0 1rem;font:15px/1.5 system-ui,sans-serif;color:#1f2328;background:#fff}
-table{border-collapse:collapse;margin:1rem 0}
+table{border-collapse:collapse;margin:1rem 0;font-size:13px}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid #d8dee4;vertical-align:top}
 th,td{white-space:nowrap}
-td:last-child{white-space:normal;min-width:18rem}
+td:nth-child(2){white-space:normal;min-width:14rem}
 caption{text-align:left;font-weight:bold}
 .wide{overflow-x:auto}
 @media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}}
@@ -51,7 +51,7 @@ def tables(timeline: Timeline) -> str:
     phases = [kind for kind in PHASES if any(bar.kind is kind for one in found for bar in one.phases)]
     parts = []
     if found:
-        head = ["to attempt", "began", *(MEANINGS[kind] for kind in phases), "took", "started from", "lost", "cause"]
+        head = ["to attempt", "cause", "began", *(MEANINGS[kind] for kind in phases), "took", "started from", "lost"]
         rows = [[*_when(one), *(_phase(one, kind) for kind in phases), *_what(one)] for one in found]
         parts.append(_table("Incidents, oldest first", head, rows))
     members = [[row.name, row.text] for row in timeline.rows if row.text]
@@ -61,7 +61,7 @@ def tables(timeline: Timeline) -> str:
 
 
 def _when(one: Episode) -> list[str]:
-    return [str(one.attempt), moment(one.begin)]
+    return [str(one.attempt), one.cause, moment(one.begin)]
 
 
 def _phase(one: Episode, kind: str) -> str:
@@ -75,7 +75,6 @@ def _what(one: Episode) -> Iterator[str]:
     yield f"{took(one.seconds)}{'+' if one.goes_on else ''}"
     yield one.restored or one.outcome.lower()
     yield f"{lost}, {took(seconds)}" if seconds else lost
-    yield one.cause
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

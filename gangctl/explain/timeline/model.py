@@ -66,7 +66,7 @@ class MarkKind(StrEnum):
 
     FAULT = "fault"
     """A member failed, or a restart began whose details the status no longer has."""
-    RESTORE = "restore"
+    RESTORE = "restored"
     """Every rank restored a checkpoint, or the attempt started from the beginning."""
 
 

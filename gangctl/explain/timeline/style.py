@@ -41,7 +41,7 @@ STYLE: Final = "\n".join(
         ".timeline .faint{fill:var(--tl-faint)}.timeline .head{font-weight:bold}",
         ".timeline .grid{stroke:var(--tl-line)}",
         ".timeline .unknown{stroke:var(--tl-faint);stroke-width:1.5;stroke-dasharray:1.5 4;fill:none}",
-        ".timeline .fault{fill:var(--tl-fault)}.timeline .restore{fill:var(--tl-text)}",
+        ".timeline .fault{fill:var(--tl-fault)}.timeline .restored{fill:var(--tl-text)}",
         *(f".timeline .{kind}{{fill:var(--tl-{kind})}}" for kind in _COLOURS),
     ]
 )

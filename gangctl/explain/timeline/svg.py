@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 
 from gangctl.api.escaping import escaped
-from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Episode, Kind, Mark, MarkKind, Row, Timeline
+from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Episode, Kind, MarkKind, Row, Timeline
 from gangctl.explain.timeline.scale import Scale, ticks
 from gangctl.explain.timeline.words import of_bar, of_incident
 
@@ -35,7 +35,7 @@ def drawn(timeline: Timeline, width: int = 960) -> str:
     width = max(LEAST_WIDTH, width)
     canvas = _Canvas(width)
     canvas.whole(timeline)
-    canvas.legend(timeline.kinds)
+    canvas.legend(timeline)
     canvas.incidents(timeline.incidents)
     name = as_text(f"Timeline of {timeline.name}")
     words = as_text(" ".join(timeline.sentences))
@@ -75,16 +75,21 @@ class _Canvas:
         for row in timeline.rows:
             self._row(row, scale, has_titles=row is timeline.rows[0])
 
-    def legend(self, kinds: tuple[Kind, ...]) -> None:
-        """What the colours mean."""
+    def legend(self, timeline: Timeline) -> None:
+        """What the colours and the marks mean."""
         x = float(_LABELS)
         self.y += 6
-        for kind in kinds:
-            needed = 18 + len(MEANINGS[kind]) * _LETTER + 14
+        named: list[tuple[Kind | MarkKind, str]] = [(kind, MEANINGS[kind]) for kind in timeline.kinds]
+        marks = {mark.kind for row in timeline.rows for mark in row.marks}
+        for kind, meaning in (*named, *((kind, str(kind)) for kind in MarkKind if kind in marks)):
+            needed = 18 + len(meaning) * _LETTER + 14
             if x + needed > self._width and x > _LABELS:
                 x, self.y = float(_LABELS), self.y + _LINE
-            self.parts.append(_shape(kind, x, self.y + 3, 12, 12))
-            self._text(x + 17, self.y + 13, MEANINGS[kind], "faint")
+            if isinstance(kind, MarkKind):
+                self.parts.append(_triangle(kind, x + 6, self.y + (6 if kind is MarkKind.FAULT else 0)))
+            else:
+                self.parts.append(_shape(kind, x, self.y + 3, 12, 12))
+            self._text(x + 17, self.y + 13, meaning, "faint")
             x += needed
         self.y += _LINE + 6
 
@@ -121,7 +126,7 @@ class _Canvas:
         for bar in sorted(row.bars, key=lambda bar: (bar.kind in PHASES, bar.seconds if bar.kind in PHASES else 0)):
             self._bar(bar, scale, has_title=has_titles or bar.kind in PHASES)
         for mark in row.marks:
-            self._mark(mark, _LABELS + scale.at(mark.time))
+            self.parts.append(_triangle(mark.kind, _LABELS + scale.at(mark.time), self.y, mark.text))
         self.y += _ROW
 
     def _bar(self, bar: Bar, scale: Scale, *, has_title: bool) -> None:
@@ -129,15 +134,6 @@ class _Canvas:
         width = max(_SLIVER, end - x)
         title = of_bar(bar) if has_title else ""
         self.parts.append(_shape(bar.kind, _LABELS + min(x, scale.width - width), self.y, width, _BAR, title))
-
-    def _mark(self, mark: Mark, x: float) -> None:
-        middle, title = self.y + _BAR / 2, f"<title>{as_text(mark.text)}</title>"
-        match mark.kind:
-            case MarkKind.FAULT:
-                points = f"{x - 4:.1f},{self.y - 3} {x + 4:.1f},{self.y - 3} {x:.1f},{middle:.1f}"
-            case MarkKind.RESTORE:
-                points = f"{x:.1f},{self.y + 9} {x + 3.5:.1f},{self.y + _BAR + 2} {x - 3.5:.1f},{self.y + _BAR + 2}"
-        self.parts.append(f'<polygon class="{mark.kind}" points="{points}">{title}</polygon>')
 
     def _text(self, x: float, y: float, text: str, kind: str = "", title: str = "") -> None:
         more = f"<title>{as_text(title)}</title>" if title else ""
@@ -147,6 +143,15 @@ class _Canvas:
     def _fitting(self, text: str, room: float) -> str:
         shown, letters = escaped(text), max(4, int(room / _LETTER))
         return shown if len(shown) <= letters else f"{shown[: letters - 2]}.."
+
+
+def _triangle(kind: MarkKind, x: float, y: float, title: str = "") -> str:
+    """A mark: a fault comes from above, what was restored from below."""
+    if kind is MarkKind.FAULT:
+        points = f"{x - 4:.1f},{y - 3:.0f} {x + 4:.1f},{y - 3:.0f} {x:.1f},{y + 7:.0f}"
+    else:
+        points = f"{x:.1f},{y + 9:.0f} {x + 3.5:.1f},{y + 16:.0f} {x - 3.5:.1f},{y + 16:.0f}"
+    return f'<polygon class="{kind}" points="{points}">{f"<title>{as_text(title)}</title>" if title else ""}</polygon>'
 
 
 def _shape(kind: Kind, x: float, y: float, width: float, height: float, title: str = "") -> str:
