@@ -8,7 +8,7 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
-.PHONY: help demo test lint docs wheels e2e e2e-slow e2e-queues e2e-frameworks e2e-versions e2e-up e2e-down bench simulate mutants generate scenarios clean
+.PHONY: help demo test lint docs wheels e2e e2e-slow e2e-queues e2e-frameworks e2e-versions e2e-up e2e-down bench pictures simulate mutants generate scenarios clean
 
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -86,6 +86,9 @@ bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions,
 	@$(BIN)/python bench/decide.py
 	@$(BIN)/python bench/metrics.py
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster && $(BIN)/python -m bench.first_step && $(BIN)/python -m bench.first_start && $(BIN)/python -m bench.nodes; else echo "bench/cluster.py, first_step.py, first_start.py and nodes.py need root"; fi
+
+pictures: $(VENV)/.ready ## Record docs/pictures anew: a restart of the demo, as a terminal and a timeline show it
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.pictures
 
 simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long_run.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)

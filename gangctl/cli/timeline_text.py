@@ -8,6 +8,7 @@ has at least one cell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -45,7 +46,7 @@ _LETTERS: Final = {
     Kind.BARRIER: ("b", "bold white on blue"),
     Kind.START: ("t", "black on cyan"),
     Kind.CHECKPOINT_LOAD: ("l", "black on bright_green"),
-    Kind.FIRST_STEP: ("f", "black on green"),
+    Kind.FIRST_STEP: ("f", "black on bright_cyan"),
     Kind.SUSPENDED: ("z", "black on bright_blue"),
     Kind.HELD: ("h", "black on bright_yellow"),
 }
@@ -93,7 +94,7 @@ class _Names:
         shown = clean(name)
         if cell_len(shown) > self.width:
             shown = set_cell_size(shown, self.width - 2) + ".."
-        return Text(set_cell_size(shown, self.width), style=style).append(_GAP, style="")
+        return Text().append(set_cell_size(shown, self.width), style=style).append(_GAP)
 
 
 def _whole(timeline: Timeline, names: _Names, scale: Scale, *, blocks: bool) -> Iterator[Text]:
@@ -105,11 +106,11 @@ def _whole(timeline: Timeline, names: _Names, scale: Scale, *, blocks: bool) -> 
     restored = [mark for row in timeline.rows for mark in row.marks if mark.kind is MarkKind.RESTORE]
     if restored:
         steps = _labels([(scale.at(mark.time), mark.label) for mark in restored], width)
-        yield names.of("restored step", "dim").append(steps, style="")
+        yield names.of("restored step", "dim").append(steps)
     for row in timeline.rows:
         line = names.of(row.name, "bold" if row is timeline.rows[0] else "")
-        for cell in _cells(row, scale, blocks=blocks):
-            line.append(*cell)
+        for (glyph, style), same in groupby(_cells(row, scale, blocks=blocks)):
+            line.append(glyph * len(list(same)), style=style)
         yield line
 
 
@@ -179,5 +180,5 @@ def _legend(drawn: set[str], canvas: Canvas) -> Iterator[Text]:
         if line and cell_len(line.plain) + len(_GAP) + 2 + len(meaning) > canvas.columns:
             yield line
             line = Text()
-        line.append(_GAP if line else "", style="").append(glyph, style=style).append(f" {meaning}", style="")
+        line.append(_GAP if line else "").append(glyph, style=style).append(f" {meaning}")
     yield line

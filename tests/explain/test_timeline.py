@@ -90,6 +90,17 @@ def test_a_gang_without_incidents_is_one_attempt_and_has_no_rows_for_members() -
     assert document.tables(told) == ""
 
 
+def test_the_first_step_of_the_first_attempt_follows_from_what_time_was_spent_on() -> None:
+    spent = {"pending": 15.0, "startUp": 20.0, "training": 100.0, "recovery": 2.5}
+    later = {"attempt": 2, "step": 51, "time": BEGAN + 102}
+    known: dict[str, Any] = {"spent": spent, "accountedTime": BEGAN + 137.5, "firstStep": later}
+    starts = [("waiting", 20, 1), ("starting", 15, 1), ("running", 63.75, 1), ("lost", 1.25, 1)]
+    assert strip(timeline(gang(fault(2, 100), **known), BEGAN + 200).rows[0])[:4] == starts
+    # New pods were pending, too: how long the first ones were is unknown.
+    new_pods = timeline(gang(fault(2, 100, level="Gang"), **known), BEGAN + 200)
+    assert strip(new_pods.rows[0])[:3] == [("waiting", 20, 1), ("running", 78.75, 1), ("lost", 1.25, 1)]
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Gathering"])
 def test_a_gang_that_has_not_started_waits(phase: str) -> None:
     told = timeline(gang(phase=phase, startTime=None, startedAttempt=0), BEGAN + 100)

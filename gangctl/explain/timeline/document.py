@@ -21,13 +21,14 @@ caption{text-align:left;font-weight:bold}
 .wide{overflow-x:auto}
 @media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}}
 """
+_MARGIN: Final = 16
 _BACKGROUND: Final = ".timeline .paper{fill:#fff}@media (prefers-color-scheme:dark){.timeline .paper{fill:#0d1117}}"
 
 
 def svg(timeline: Timeline, width: int = 960) -> str:
     """The picture as a file."""
-    start, inside = drawn(timeline, width).split("\n", 1)
-    paper = '<rect class="paper" width="100%" height="100%"/>'
+    start, inside = drawn(timeline, width, _MARGIN).split("\n", 1)
+    paper = f'<rect class="paper" x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%"/>'
     return f"{start}<style>{STYLE}\n{_BACKGROUND}</style>\n{paper}\n{inside}\n"
 
 

@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident
+from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.trace_context import began, settled_at
+from gangctl.core.record.goodput import total
 from gangctl.explain.spans import Span, incident_spans
 from gangctl.explain.timeline.model import Bar, Beginning, Kind, Mark, MarkKind
 from gangctl.explain.timeline.strip import Strip, merged, painted
@@ -112,14 +113,29 @@ def _begun(job: GangJob, attempt: int, since: float | None) -> _Turn:
     """An attempt that was prepared with new pods, not because of an incident."""
     status = job.status
     start = status.start_time if attempt == max(1, status.resumed_attempt) else None
-    first = status.first_step
-    step = None if first is None or first.attempt != attempt else first.time
+    step = _first_step(status, attempt)
     bars = []
     if start is not None and since is not None:
         bars.append(Bar(Kind.WAITING, since, max(since, start), attempt))
     if start is not None and step is not None:
         bars.append(Bar(Kind.STARTING, start, max(start, step), attempt))
     return _Turn(attempt, since if since is not None else start, tuple(bars), step if step is not None else start)
+
+
+def _first_step(status: Status, attempt: int) -> float | None:
+    """When an attempt that no incident led to made its first step; None if that is unknown.
+
+    The status keeps that of the newest attempt. Of the first one it follows from what time was spent on, as long as
+    nothing but the first start was start-up or pending: then the first step came when both were over.
+    """
+    first, spent = status.first_step, status.spent
+    if first is not None and first.attempt == attempt:
+        return first.time
+    kept_pods = all(one.level in {IncidentLevel.PROCESS, IncidentLevel.CONTAINER} for one in status.incidents)
+    if attempt > 1 or status.resumed_attempt or not kept_pods or not spent.training or status.start_time is None:
+        return None
+    step = status.accounted_time - total(spent) + spent.pending + spent.start_up
+    return step if step >= status.start_time else None
 
 
 def _lost(turn: _Turn, strip: Strip) -> Iterator[Bar]:

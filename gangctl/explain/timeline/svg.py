@@ -30,8 +30,14 @@ _TICK: Final = 110
 _NOT_XML: Final = str.maketrans({"\ufffe": "\\ufffe", "\uffff": "\\uffff"})
 
 
-def drawn(timeline: Timeline, width: int = 960) -> str:
-    """The drawing as an ``<svg>`` element of so many pixels; its style is :data:`~.style.STYLE`."""
+def drawn(timeline: Timeline, width: int = 960, margin: int = 0) -> str:
+    """The drawing as an ``<svg>`` element, whose style is :data:`~.style.STYLE`.
+
+    Args:
+        timeline: What is drawn.
+        width: Of the drawing in pixels; its height follows from the rows.
+        margin: Pixels that are left free around it.
+    """
     width = max(LEAST_WIDTH, width)
     canvas = _Canvas(width)
     canvas.whole(timeline)
@@ -39,9 +45,10 @@ def drawn(timeline: Timeline, width: int = 960) -> str:
     canvas.incidents(timeline.incidents)
     name = as_text(f"Timeline of {timeline.name}")
     words = as_text(" ".join(timeline.sentences))
+    whole, high = width + 2 * margin, canvas.y + 2 * margin
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="timeline" role="img" aria-label="{name}. {words}" '
-        f'width="{width}" height="{canvas.y}" viewBox="0 0 {width} {canvas.y}">'
+        f'width="{whole}" height="{high}" viewBox="{-margin} {-margin} {whole} {high}">'
         f"<title>{name}</title><desc>{words}</desc>\n" + "\n".join(canvas.parts) + "\n</svg>"
     )
 
