@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,24 @@ def test_gangctl_trace_draws_the_same_tree_as_jaeger(
         assert [next(word for word in line.split() if word[0].isalpha()) for line in tree] == [
             one["name"] for one in shown["spans"]
         ], drawn
+
+
+def test_gangctl_timeline_draws_the_incidents_of_a_gang_on_a_cluster(
+    traced_gangs: dict[str, TracedGang], cluster: Cluster
+) -> None:
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "gangctl", "timeline", *words, "-n", traced_gangs["twice"].gang.namespace]
+        done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shown = json.loads(run("twice", "-o", "json"))
+    stored = traced_gangs["twice"].gang.status["incidents"]
+    assert [one["attempt"] for one in shown["incidents"]] == [one["attempt"] for one in reversed(stored)]
+    whole = shown["rows"][0]["bars"]
+    assert (whole[0]["kind"], whole[-1]["attempt"]) == ("waiting", stored[0]["attempt"])
+    assert all(first["end"] == second["begin"] for first, second in pairwise(whole))
+    drawn = run("twice")
+    assert f"{stored[0]['cause']['member']} " in drawn
+    assert "✗" in drawn
+    assert run("twice", "--html", "-").startswith("<!doctype html>")

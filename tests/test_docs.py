@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -64,6 +65,13 @@ def test_a_page_of_the_site_links_to_other_files_by_their_address_on_github(page
     """A relative link that leaves docs/ works on GitHub only."""
     relative = [link for link in _links(page) if not re.match(r"[a-z]+:|#", link)]
     assert [link for link in relative if not (page.parent / link).resolve().is_relative_to(DOCS)] == []
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("pictures/*")), ids=_name)
+def test_a_picture_is_named_and_loads_nothing_from_elsewhere(picture: Path) -> None:
+    made = ET.fromstring(picture.read_text(encoding="utf-8"))
+    assert made.findtext("{http://www.w3.org/2000/svg}title")
+    assert set(re.findall(r"https?://[^\s\"']+", picture.read_text(encoding="utf-8"))) == {"http://www.w3.org/2000/svg"}
 
 
 def test_the_navigation_of_the_site_has_every_page_once() -> None:

@@ -12,7 +12,7 @@ from gangctl.explain.timeline.style import STYLE
 from gangctl.explain.timeline.svg import as_text, drawn
 
 _PAGE: Final = """\
-body{margin:2rem auto;max-width:1100px;padding:0 1rem;font:15px/1.5 system-ui,sans-serif;color:#1f2328;background:#fff}
+body{margin:2rem auto;max-width:1200px;padding:0 1rem;font:15px/1.5 system-ui,sans-serif;color:#1f2328;background:#fff}
 table{border-collapse:collapse;margin:1rem 0;font-size:13px}
 th,td{text-align:left;padding:.25rem .8rem .25rem 0;border-bottom:1px solid #d8dee4;vertical-align:top}
 th,td{white-space:nowrap}

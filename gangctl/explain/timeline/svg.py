@@ -6,6 +6,7 @@ several times; every text is escaped. A bar that is too short for the scale is a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -110,7 +111,7 @@ class _Canvas:
             scale = Scale(one.begin, one.end, self._plot)
             self._text(0, self.y + 12, f"to attempt {one.attempt}")
             for bar in one.phases:
-                self._bar(bar, scale, has_title=True)
+                self._bar(bar, scale)
             self.y += _BAR + 2
             self._text(_LABELS, self.y + 12, self._fitting(of_incident(one), self._plot))
             self.y += _LINE + 4
@@ -129,18 +130,39 @@ class _Canvas:
 
     def _row(self, row: Row, scale: Scale, *, has_titles: bool) -> None:
         self._text(0, self.y + 12, self._fitting(row.name, _LABELS - 8), title=row.text)
+        phases = [bar for bar in row.bars if bar.kind in PHASES]
+        others = [bar for bar in row.bars if bar.kind not in PHASES]
+        if has_titles:
+            for bar in others:
+                self._bar(bar, scale)
+        else:
+            self._paths(others, scale)
         # What is short would vanish under its neighbours: it is drawn last, the longest on top.
-        for bar in sorted(row.bars, key=lambda bar: (bar.kind in PHASES, bar.seconds if bar.kind in PHASES else 0)):
-            self._bar(bar, scale, has_title=has_titles or bar.kind in PHASES)
+        for bar in sorted(phases, key=lambda bar: bar.seconds):
+            self._bar(bar, scale)
         for mark in row.marks:
             self.parts.append(_triangle(mark.kind, _LABELS + scale.at(mark.time), self.y, mark.text))
         self.y += _ROW
 
-    def _bar(self, bar: Bar, scale: Scale, *, has_title: bool) -> None:
-        x, end = scale.at(bar.begin), scale.at(bar.end)
-        width = max(_SLIVER, end - x)
-        title = of_bar(bar) if has_title else ""
-        self.parts.append(_shape(bar.kind, _LABELS + min(x, scale.width - width), self.y, width, _BAR, title))
+    def _bar(self, bar: Bar, scale: Scale) -> None:
+        x, width = self._where(bar, scale)
+        self.parts.append(_shape(bar.kind, x, self.y, width, _BAR, of_bar(bar)))
+
+    def _paths(self, bars: Sequence[Bar], scale: Scale) -> None:
+        """All bars of a kind as one path, since rows may be many."""
+        found: dict[Kind, list[str]] = {}
+        for bar in bars:
+            x, width = self._where(bar, scale)
+            line = f"M{x:.1f},{self.y + _BAR // 2}h{width:.1f}"
+            rectangle = f"M{x:.1f},{self.y}h{width:.1f}v{_BAR}h-{width:.1f}z"
+            found.setdefault(bar.kind, []).append(line if bar.kind is Kind.UNKNOWN else rectangle)
+        self.parts += [f'<path class="{kind}" d="{"".join(parts)}"/>' for kind, parts in found.items()]
+
+    def _where(self, bar: Bar, scale: Scale) -> tuple[float, float]:
+        """Its left edge and its width."""
+        x = scale.at(bar.begin)
+        width = max(_SLIVER, scale.at(bar.end) - x)
+        return _LABELS + min(x, scale.width - width), width
 
     def _text(self, x: float, y: float, text: str, kind: str = "", title: str = "") -> None:
         more = f"<title>{as_text(title)}</title>" if title else ""
