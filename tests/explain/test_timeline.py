@@ -96,6 +96,12 @@ def test_the_first_step_of_the_first_attempt_follows_from_what_time_was_spent_on
     known: dict[str, Any] = {"spent": spent, "accountedTime": BEGAN + 137.5, "firstStep": later}
     starts = [("waiting", 20, 1), ("starting", 15, 1), ("running", 63.75, 1), ("lost", 1.25, 1)]
     assert strip(timeline(gang(fault(2, 100), **known), BEGAN + 200).rows[0])[:4] == starts
+    # A suspension forgets when the attempt was started, not what was spent.
+    rest: dict[str, Any] = {"phase": "Suspended", "phaseTime": BEGAN + 137.5, "startTime": None}
+    assert strip(timeline(gang(fault(2, 100), **known, **rest), BEGAN + 200).rows[0])[:2] == [
+        ("unknown", 35, 0),
+        ("running", 63.75, 1),
+    ]
     # New pods were pending, too: how long the first ones were is unknown.
     new_pods = timeline(gang(fault(2, 100, level="Gang"), **known), BEGAN + 200)
     assert strip(new_pods.rows[0])[:3] == [("waiting", 20, 1), ("running", 78.75, 1), ("lost", 1.25, 1)]

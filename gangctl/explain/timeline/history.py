@@ -132,10 +132,10 @@ def _first_step(status: Status, attempt: int) -> float | None:
     if first is not None and first.attempt == attempt:
         return first.time
     kept_pods = all(one.level in {IncidentLevel.PROCESS, IncidentLevel.CONTAINER} for one in status.incidents)
-    if attempt > 1 or status.resumed_attempt or not kept_pods or not spent.training or status.start_time is None:
+    if attempt > 1 or status.resumed_attempt or not kept_pods or not spent.training:
         return None
     step = status.accounted_time - total(spent) + spent.pending + spent.start_up
-    return step if step >= status.start_time else None
+    return step if status.start_time is None or step >= status.start_time else None
 
 
 def _lost(turn: _Turn, strip: Strip) -> Iterator[Bar]:
