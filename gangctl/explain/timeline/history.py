@@ -62,9 +62,8 @@ def history(job: GangJob, now: float) -> History:
             strip = painted(strip, bar)
     for bar in _now(status, turns, end):
         strip = painted(strip, bar)
-    return History(
-        begin, end, merged(strip), tuple(_attempts(status, turns, begin, end)), tuple(_marks(status, turns, begin, end))
-    )
+    marks = sorted(_marks(status, turns, begin, end), key=lambda mark: mark.time)
+    return History(begin, end, merged(strip), tuple(_attempts(status, turns, begin, end)), tuple(marks))
 
 
 def phases(job: GangJob, incident: Incident, now: float) -> tuple[Bar, ...]:
@@ -73,12 +72,11 @@ def phases(job: GangJob, incident: Incident, now: float) -> tuple[Bar, ...]:
     return tuple(as_bar(span, incident, now) for span in spans[1:] if span.parent_id == spans[0].span_id)
 
 
-def as_bar(span: Span, incident: Incident, now: float, text: str = "") -> Bar:
+def as_bar(span: Span, incident: Incident, now: float) -> Bar:
     """A span of an incident as a bar."""
-    kind, goes_on = Kind(span.name.removeprefix("member.")), span.end is None
-    return Bar(
-        kind, span.begin, max(span.begin, now if span.end is None else span.end), incident.attempt, text, goes_on
-    )
+    kind = Kind(span.name.removeprefix("member."))
+    end = max(span.begin, now if span.end is None else span.end)
+    return Bar(kind, span.begin, end, incident.attempt, goes_on=span.end is None)
 
 
 def _first(job: GangJob) -> Iterator[_Turn]:
@@ -211,7 +209,7 @@ def _attempts(status: Status, turns: list[_Turn], begin: float, end: float) -> I
 def _marks(status: Status, turns: list[_Turn], begin: float, end: float) -> Iterator[Mark]:
     for turn in turns:
         for time, step in _restored(status, turn):
-            label, point = ("0", "the beginning") if step is None else (str(step), f"step {step}")
+            label, point = ("start", "the beginning") if step is None else (str(step), f"step {step}")
             text = f"attempt {turn.attempt} starts from {point}"
             yield Mark(MarkKind.RESTORE, _within(time, begin, end), label, text)
     known = {turn.attempt for turn in turns}

@@ -85,9 +85,7 @@ def _other(bar: Bar) -> Bar:
 def _runs(job: GangJob, name: str) -> Callable[[int], bool]:
     """In which attempts the member is known to have run a worker."""
     status, member = job.status, layout(job.spec.roles).members.get(name)
-    seen = {
-        one.attempt for one in status.incidents if any(_ran(member) for member in one.members if member.member == name)
-    }
+    seen = {one.attempt for one in status.incidents for part in one.members if part.member == name and _ran(part)}
     seen |= {one.attempt - 1 for one in status.incidents if one.cause.member == name and one.cause.rank is not None}
     finished = 0 if status.phase is GangPhase.SUCCEEDED else attempt_with_workers(status)
     if finished and name in recorded_places(status, finished):

@@ -80,8 +80,6 @@ class Bar:
     """The time of the look, if it goes on."""
     attempt: int = 0
     """The attempt that ran or was prepared; 0 if that is unknown."""
-    text: str = ""
-    """What is known beyond that, as words without a full stop; may be empty."""
     goes_on: bool = False
     """Whether it was not over at the time of the look."""
 

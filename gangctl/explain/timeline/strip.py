@@ -24,7 +24,7 @@ def merged(strip: Strip) -> Strip:
     found: list[Bar] = []
     for bar in strip:
         last = found[-1] if found else None
-        if last is not None and (last.kind, last.attempt, last.text) == (bar.kind, bar.attempt, bar.text):
+        if last is not None and (last.kind, last.attempt) == (bar.kind, bar.attempt):
             found[-1] = replace(last, end=bar.end, goes_on=bar.goes_on)
         else:
             found.append(bar)
