@@ -40,15 +40,18 @@ example output:
   attempt        1                2               3
   restored step                   100             140
   gang           --+++===========%f==============%f================
-  worker-1       --+++===========xf==============.=================
+  worker-1       --+++===========xf==============.f================
   worker-2       --+++===========sf==============xf================
   2 others       --+++===========..==============..================
 
-  - waits to start  + starts, no step yet  = runs  % lost, done again  s stop  f first step  x fault
+  - waits to start  + starts, no step yet  = runs  % lost, done again  s stop  b barrier  t start
+  f first step  . not in the status  x fault
 
   Incidents: where the time of each went
   to attempt 2   sssbttttfffffffffffffffffffffffffffffffff
                  1.15 s, from step 100, 6 steps lost, worker-1 (rank 1): ended by SIGKILL
+  to attempt 3   sssbttttfffffffffffffffffffffffffffffffff
+                 1.06 s, from step 140, 16 steps lost, worker-2 (rank 2): exit code 75
 
 The whole is to scale; a short incident still has a cell. Members that the incidents name have a row, the others share
 one. Everything comes from the status, which keeps the last 10 incidents, and in each at most 8 members: what it doesn't
