@@ -17,7 +17,7 @@ from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import print_err
-from gangctl.cli.targets import pod_faults, pod_logs
+from gangctl.cli.targets import device_reader, pod_faults, pod_logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
 from gangctl.cli.targets.leader import kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
@@ -26,6 +26,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.explain.doctor.survey import Survey
 
 T = TypeVar("T")
 REDRAW_SECONDS: Final = 0.3
@@ -121,6 +122,10 @@ class ClusterTarget:
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Run a program in the member's container."""
         return self._run(self._inject(job, member, fault))
+
+    def survey(self, subject: str, *, execute: bool) -> Survey:
+        """Read from the API server, as far as this user may."""
+        return self._run(device_reader.survey(self._client, self._gangs.namespace, subject, execute=execute))
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Delete its pod without a grace period."""

@@ -19,6 +19,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import process
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
+from gangctl.explain.doctor.survey import Survey
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -104,6 +105,13 @@ class LocalTarget:
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Use signals and ptrace on this machine."""
         return local_faults.inject(self._state.gang(job.metadata.name), member, fault)
+
+    def survey(self, subject: str, *, execute: bool) -> Survey:  # noqa: ARG002 - the port has them
+        """There are no nodes on this machine."""
+        raise UserError(
+            f"there are no nodes and no pods in {self.location}: doctor looks at a cluster; select one with --context, "
+            "--kubeconfig or -n"
+        )
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Send a signal to its process."""

@@ -10,6 +10,7 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.pod_processes import PodProcess
+from gangctl.explain.doctor.survey import Survey
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
@@ -98,3 +99,9 @@ class Target(Protocol):
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Inject the fault into the controller and print it. ``lease``: NAMESPACE/NAME on a cluster."""
+
+    def survey(self, subject: str, *, execute: bool) -> Survey:
+        """Read a node (``node/NAME``), a pod (``pod/NAME``), or what has this name; without a name, all nodes.
+
+        ``execute``: run a program in the pod's container, which looks at its devices.
+        """

@@ -78,8 +78,13 @@ def told(pod: Pod) -> str:
 
 def rejection(pod: Pod) -> str:
     """Why its node did not take the pod, and what to check; empty if it did take it, or if that isn't known."""
-    checks = next((todo for reason, todo in _REJECTED.items() if pod.reason.startswith(reason)), "")
-    return f"its node {pod.node} rejected its pod: {told(pod)}; {checks}" if checks else ""
+    todo = checks(pod.reason)
+    return f"its node {pod.node} rejected its pod: {told(pod)}; {todo}" if todo else ""
+
+
+def checks(reason: str) -> str:
+    """What to check after a kubelet has rejected a pod for this reason; empty if it is none of those."""
+    return next((todo for known, todo in _REJECTED.items() if reason.startswith(known)), "")
 
 
 def advice(pod: Pod) -> str:

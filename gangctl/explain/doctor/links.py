@@ -1,0 +1,70 @@
+"""Links of the chain, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangctl.explain.doctor.facts import Unread
+
+
+class LinkState(StrEnum):
+    """How a link is, the worst first."""
+
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    """It could not be looked at."""
+    OK = "Ok"
+    ABSENT = "Absent"
+    """The cluster, node or pod doesn't have it."""
+
+
+class LinkName(StrEnum):
+    """The links, in the order of the chain."""
+
+    SCHEDULING = "Scheduling"
+    REQUESTS = "Requests"
+    ADMISSION = "Admission"
+    START = "Start"
+    POD_RUNTIME_CLASS = "PodRuntimeClass"
+    HEALTH = "Health"
+    CUDA = "Cuda"
+    INSIDE = "Inside"
+    NODE = "Node"
+    SIGNALS = "Signals"
+    DRIVER = "Driver"
+    CONTAINER_TOOLKIT = "ContainerToolkit"
+    RUNTIME_CLASS = "RuntimeClass"
+    DEVICE_PLUGIN = "DevicePlugin"
+    CAPACITY = "Capacity"
+    ALLOCATABLE = "Allocatable"
+    ALLOCATIONS = "Allocations"
+    FEATURE_LABELS = "FeatureLabels"
+    PARTITIONS = "Partitions"
+    EXPORTER = "Exporter"
+    VALIDATOR = "Validator"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link: what was seen of it, and what to do."""
+
+    name: LinkName
+    state: LinkState
+    seen: str
+    todo: str = ""
+    about: str = ""
+    """The vendor in words, or the resource if the table doesn't know it; empty if the link is no vendor's."""
+    resource: str = ""
+
+
+def unread(name: LinkName, missing: Unread, about: str = "", resource: str = "") -> Link:
+    """A link that this user may not look at."""
+    return Link(name, LinkState.UNKNOWN, f"you lack the right to {missing.right}", about=about, resource=resource)
+
+
+def worst(links: Iterable[Link]) -> LinkState:
+    """The worst state among the links; Absent if there is none."""
+    order = list(LinkState)
+    return min((one.state for one in links), key=order.index, default=LinkState.ABSENT)

@@ -1,0 +1,154 @@
+"""The chain of one pod, before that of its node: was it placed, did the kubelet take it, does it see its devices?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gangctl.core.facts.starts import checks
+from gangctl.explain.doctor.cuda import cuda_link
+from gangctl.explain.doctor.facts import Container, Inside, Node, Pod, Surroundings, Unread
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread
+from gangctl.explain.doctor.table import Vendor, vendor_of, version
+
+
+def pod_chain(pod: Pod, node: Node | None, around: Surroundings, inside: Inside | None) -> tuple[Link, ...]:
+    """All links of a pod.
+
+    Args:
+        pod: the pod.
+        node: its node; None if it has none or that can't be read.
+        around: what runs on the node, and what the cluster has.
+        inside: what a program in its container has seen; None if none was to look.
+    """
+    links = [_requests(pod), _scheduling(pod)]
+    if pod.node:
+        links += [_admission(pod), _start(pod)]
+    if pod.runtime_class:
+        links.append(_runtime_class(pod, around))
+    if pod.requests and pod.node:
+        links.append(_health(pod))
+        links += _cuda(pod, node, inside)
+        links += [_inside(pod, node, inside)] if inside is not None else []
+    return tuple(links)
+
+
+def _requests(pod: Pod) -> Link:
+    if not pod.requests:
+        return Link(LinkName.REQUESTS, LinkState.ABSENT, "the pod asks for no extended resource, so it gets no device")
+    asked = ", ".join(f"{amount} {resource}" for resource, amount in sorted(pod.requests.items()))
+    return Link(LinkName.REQUESTS, LinkState.OK, f"the pod asks for {asked}")
+
+
+def _scheduling(pod: Pod) -> Link:
+    if pod.node:
+        return Link(LinkName.SCHEDULING, LinkState.OK, f"it is on node {pod.node}")
+    why = f": {pod.unscheduled}" if pod.unscheduled else ""
+    todo = "gangctl doctor without an argument shows nodes that lack devices or differ"
+    return Link(LinkName.SCHEDULING, LinkState.FAILED, f"the pod has no node{why}", todo)
+
+
+def _admission(pod: Pod) -> Link:
+    advice = checks(pod.reason)
+    if advice:
+        words = f": {pod.message}" if pod.message else ""
+        seen = f"the kubelet of {pod.node} rejected the pod: {pod.reason}{words}"
+        return Link(LinkName.ADMISSION, LinkState.FAILED, seen, advice)
+    if pod.phase == "Pending" and not (pod.waiting or pod.initializing):
+        return Link(LinkName.ADMISSION, LinkState.UNKNOWN, f"the kubelet of {pod.node} has not answered yet")
+    return Link(LinkName.ADMISSION, LinkState.OK, f"the kubelet of {pod.node} took the pod")
+
+
+def _start(pod: Pod) -> Link:
+    if pod.waiting:
+        todo = f"kubectl describe pod -n {pod.namespace} {pod.name} has the Events of its start"
+        return Link(LinkName.START, LinkState.FAILED, f"a container does not run: {pod.waiting}", todo)
+    if pod.ended:
+        words = ": ".join(part for part in (pod.reason, pod.message) if part)
+        return Link(LinkName.START, LinkState.ABSENT, f"the pod has ended ({words or pod.phase})")
+    if pod.phase == "Running":
+        return Link(LinkName.START, LinkState.OK, "its containers run")
+    held = f": init container {pod.initializing} has not ended" if pod.initializing else ""
+    return Link(LinkName.START, LinkState.UNKNOWN, f"its containers do not run yet{held}")
+
+
+def _runtime_class(pod: Pod, around: Surroundings) -> Link:
+    name, known = LinkName.POD_RUNTIME_CLASS, around.runtime_classes
+    if isinstance(known, Unread):
+        return unread(name, known)
+    if pod.runtime_class in known:
+        return Link(name, LinkState.OK, f"the pod's RuntimeClass {pod.runtime_class} exists")
+    seen = f"the pod names RuntimeClass {pod.runtime_class}, which does not exist"
+    return Link(name, LinkState.FAILED, seen, "create it, or correct runtimeClassName")
+
+
+def _health(pod: Pod) -> Link:
+    name = LinkName.HEALTH
+    if not pod.devices:
+        seen = (
+            "the pod's status has no health of devices: the kubelet's feature ResourceHealthStatus is off, or none came"
+        )
+        return Link(name, LinkState.ABSENT, seen)
+    told = [f"{one.resource} {one.name}{f' ({one.message})' if one.message else ''}" for one in pod.devices]
+    sick = [text for one, text in zip(pod.devices, told, strict=True) if one.health == "Unhealthy"]
+    if sick:
+        todo = "a gang leaves the device by itself; otherwise delete the pod, and repair or drain the node"
+        return Link(name, LinkState.FAILED, f"unhealthy: {', '.join(sick)}", todo)
+    unknown = [text for one, text in zip(pod.devices, told, strict=True) if one.health != "Healthy"]
+    if unknown:
+        return Link(name, LinkState.UNKNOWN, f"the health is not known: {', '.join(unknown)}")
+    return Link(name, LinkState.OK, f"healthy: {', '.join(told)}")
+
+
+def _cuda(pod: Pod, node: Node | None, inside: Inside | None) -> list[Link]:
+    labels = {} if node is None else node.labels
+    found = []
+    for vendor in _vendors(pod):
+        if not vendor.cuda:
+            continue
+        supported = version(vendor.cuda, labels)
+        links = [cuda_link(one, _env(inside, one.name), supported, vendor.title) for one in _with_devices(pod)]
+        known = [one for one in links if one is not None]
+        seen = "the image's CUDA isn't known: neither its tag nor a variable in the pod's spec has it"
+        if inside is None:
+            seen += " (--exec looks inside)"
+        found += known or [Link(LinkName.CUDA, LinkState.UNKNOWN, seen, about=vendor.title)]
+    return found
+
+
+def _inside(pod: Pod, node: Node | None, inside: Inside) -> Link:
+    name = LinkName.INSIDE
+    if inside.failure:
+        return Link(name, LinkState.UNKNOWN, inside.failure)
+    known = _vendors(pod)
+    if not known:
+        return Link(name, LinkState.UNKNOWN, "the table knows no device files of these resources")
+    where, globs = f"container {inside.container}", [glob for one in known for glob in one.files.glob]
+    if not inside.files:
+        todo = "check the container toolkit and the runtime class; a container that is not privileged needs them"
+        return Link(name, LinkState.FAILED, f"{where} has no {' or '.join(globs)}", todo)
+    asked = sum(amount for resource, amount in pod.requests.items() if vendor_of(resource) is not None)
+    seen = f"{where} has {len(inside.files)}: {', '.join(inside.files)}"
+    if len(inside.files) < asked and _are_whole(pod, node, known):
+        todo = "a device may have left the bus while the pod ran: look at the node's health, then replace the pod"
+        return Link(name, LinkState.FAILED, f"{seen}; the pod asks for {asked}", todo)
+    return Link(name, LinkState.OK, seen)
+
+
+def _are_whole(pod: Pod, node: Node | None, known: list[Vendor]) -> bool:
+    """Whether each device of the pod has a file of its own: not if devices are shared, or cut into parts."""
+    if node is None or len(known) != 1:
+        return False
+    return set(pod.requests) == {known[0].resources[0]} and not known[0].is_shared(node.labels)
+
+
+def _with_devices(pod: Pod) -> list[Container]:
+    return [one for one in pod.containers if one.requests] or list(pod.containers)
+
+
+def _vendors(pod: Pod) -> list[Vendor]:
+    found = {one.name: one for resource in sorted(pod.requests) if (one := vendor_of(resource)) is not None}
+    return list(found.values())
+
+
+def _env(inside: Inside | None, container: str) -> Mapping[str, str]:
+    return inside.env if inside is not None and inside.container == container else {}
