@@ -64,6 +64,10 @@ class _Container(Raw):
     resources: _Resources = _Resources()
 
 
+class _Claim(Raw):
+    name: str = ""
+
+
 class _HostPath(Raw):
     path: str = ""
 
@@ -106,6 +110,7 @@ class _Spec(Raw):
     runtime_class_name: str = ""
     init_containers: tuple[_Container, ...] = ()
     containers: tuple[_Container, ...] = ()
+    resource_claims: tuple[_Claim, ...] = ()
     volumes: tuple[_Volume, ...] = ()
     node_selector: Mapping[str, str] = Field(default_factory=dict)
     affinity: _Affinity = _Affinity()
@@ -183,6 +188,7 @@ def pod(raw: RawDevicePod) -> Pod:
         phase=status.phase,
         reason=status.reason,
         message=status.message[-WORDS:],
+        taken=bool(statuses),
         ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
         deleting=raw.metadata.deletion_timestamp is not None,
         waiting=next((found for one in statuses if (found := _waiting(one))), ""),
@@ -193,6 +199,7 @@ def pod(raw: RawDevicePod) -> Pod:
         labels=raw.metadata.labels,
         containers=tuple(map(_container, spec.containers)),
         requests=_requests(spec),
+        claims=bool(spec.resource_claims),
         runtime_class=spec.runtime_class_name,
         devices=tuple(_devices(statuses)),
         is_plugin=any(

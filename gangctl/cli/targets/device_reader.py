@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -41,8 +41,12 @@ print(json.dumps({{"files": files, "env": {{name: os.environ[name] for name in {
 """
 
 
-class _Object(Raw):
-    metadata: dict[str, Any]
+class _Looked(Raw):
+    files: tuple[str, ...]
+    env: dict[str, str]
+
+
+_LOOKED: Final = TypeAdapter(_Looked)
 
 
 async def survey(client: Client, namespace: str, subject: str, *, execute: bool) -> Survey:
@@ -135,8 +139,11 @@ async def _inside(client: Client, pod: Pod) -> Inside:
     if done.code != 0:
         said = done.err.strip() or done.why
         return Inside(container=container, failure=f"container {container} could not run python3: {said}")
-    found = json.loads(done.out)
-    return Inside(container=container, files=tuple(found["files"]), env=found["env"])
+    try:
+        seen = _LOOKED.validate_json(done.out)
+    except ValueError:
+        return Inside(container=container, failure=f"the program in container {container} printed something else")
+    return Inside(container=container, files=seen.files, env=seen.env)
 
 
 async def _node(client: Client, name: str) -> Node | Unread | None:
@@ -233,7 +240,7 @@ async def _missing(client: Client, namespace: str, name: str, kind: str) -> str:
     """The message that there is no such node or pod, with similar names as far as this user may list them."""
     known: Sequence[str] = ()
     for path in (paths.pods(namespace), *(() if kind == "pod" else (paths.NODES,))):
-        found = await _list(client, path, "", _Object)
-        known = [*known, *(() if isinstance(found, Unread) else (str(one.metadata.get("name")) for one in found))]
+        found = await _list(client, path, "", facts.RawNamed)
+        known = [*known, *(() if isinstance(found, Unread) else (one.metadata.name for one in found))]
     what = "pod" if kind == "pod" else "node, and no pod"
     return f"there is no {what} {name!r} in namespace {namespace}: {hint(name, known, 'it has no pods')}"

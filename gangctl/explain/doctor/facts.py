@@ -96,6 +96,8 @@ class Pod:
     reason: str = ""
     """Of a pod that has failed as a whole."""
     message: str = ""
+    taken: bool = False
+    """Whether its kubelet has written anything about its containers."""
     ready: bool = False
     deleting: bool = False
     waiting: str = ""
@@ -108,6 +110,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     requests: Mapping[str, int] = field(default_factory=dict)
     """Of extended resources."""
+    claims: bool = False
+    """Whether it has resource claims, which are not followed here."""
     runtime_class: str = ""
     devices: tuple[Device, ...] = ()
     """Devices whose health its status tells."""

@@ -14,7 +14,7 @@ class LinkState(StrEnum):
 
     FAILED = "Failed"
     UNKNOWN = "Unknown"
-    """It could not be looked at."""
+    """It could not be looked at, or what is seen does not tell."""
     OK = "Ok"
     ABSENT = "Absent"
     """The cluster, node or pod doesn't have it."""

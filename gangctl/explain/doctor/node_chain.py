@@ -153,9 +153,9 @@ def _unknown_plugin(around: Surroundings, resource: str) -> Link:
 def _of_resource(node: Node, around: Surroundings, resource: str, about: str) -> list[Link]:
     total, left = node.capacity[resource], node.allocatable.get(resource, 0)
     if not total:
-        todo = "start the device plugin again; what runs with its devices runs on"
-        seen = "0: its device plugin is gone, or finds no device"
-        return [Link(LinkName.CAPACITY, LinkState.FAILED, seen, todo, about, resource)]
+        todo = "if the device plugin should run, start it again; what runs with its devices runs on"
+        seen = "0: its device plugin is gone, was removed, or finds no device"
+        return [Link(LinkName.CAPACITY, LinkState.UNKNOWN, seen, todo, about, resource)]
     links = [
         Link(LinkName.CAPACITY, LinkState.OK, str(total), about=about, resource=resource),
         _allocatable(total, left, about, resource),

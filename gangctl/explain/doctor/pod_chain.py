@@ -25,14 +25,18 @@ def pod_chain(pod: Pod, node: Node | None, around: Surroundings, inside: Inside 
         links += [_admission(pod), _start(pod)]
     if pod.runtime_class:
         links.append(_runtime_class(pod, around))
-    if pod.requests and pod.node:
+    if pod.node and (pod.requests or pod.devices):
         links.append(_health(pod))
+    if pod.node and pod.requests:
         links += _cuda(pod, node, inside)
         links += [_inside(pod, node, inside)] if inside is not None else []
     return tuple(links)
 
 
 def _requests(pod: Pod) -> Link:
+    if pod.claims and not pod.requests:
+        seen = "the pod asks for devices by resource claims, which are not followed here"
+        return Link(LinkName.REQUESTS, LinkState.UNKNOWN, seen)
     if not pod.requests:
         return Link(LinkName.REQUESTS, LinkState.ABSENT, "the pod asks for no extended resource, so it gets no device")
     asked = ", ".join(f"{amount} {resource}" for resource, amount in sorted(pod.requests.items()))
@@ -53,7 +57,7 @@ def _admission(pod: Pod) -> Link:
         words = f": {pod.message}" if pod.message else ""
         seen = f"the kubelet of {pod.node} rejected the pod: {pod.reason}{words}"
         return Link(LinkName.ADMISSION, LinkState.FAILED, seen, advice)
-    if pod.phase == "Pending" and not (pod.waiting or pod.initializing):
+    if not pod.taken:
         return Link(LinkName.ADMISSION, LinkState.UNKNOWN, f"the kubelet of {pod.node} has not answered yet")
     return Link(LinkName.ADMISSION, LinkState.OK, f"the kubelet of {pod.node} took the pod")
 

@@ -58,7 +58,8 @@ def raw_pod(name: str, node: str, labels: dict[str, str], image: str = "i:1", **
     container = {"name": more.get("container", "main"), "image": image, **more.get("of_container", {})}
     if "requests" in more:
         container["resources"] = {"limits": {key: str(amount) for key, amount in more["requests"].items()}}
-    ready = {"phase": "Running", "conditions": [condition("Ready", "True")]}
+    ready: Object = {"phase": "Running", "conditions": [condition("Ready", "True")]}
+    ready["containerStatuses"] = [{"name": container["name"], "state": {"running": {}}}]
     return {
         "metadata": {"name": name, "namespace": more.get("namespace", "gpu-operator"), "labels": labels},
         "spec": {"nodeName": node, "containers": [container], **more.get("spec", {})},

@@ -46,6 +46,11 @@ def test_a_pod_without_requests_gets_no_device() -> None:
     assert (found[LinkName.REQUESTS].state, LinkName.HEALTH in found) == (ABSENT, False)
 
 
+def test_devices_of_claims_are_not_followed_and_not_denied() -> None:
+    found = chain(requests={}, spec={"resourceClaims": [{"name": "gpu"}]}, status=devices("Unhealthy"))
+    assert (found[LinkName.REQUESTS].state, found[LinkName.HEALTH].state) == (UNKNOWN, FAILED)
+
+
 def test_a_pod_that_is_not_placed_says_why_and_has_no_more_links() -> None:
     why = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     found = chain(node="", status={"phase": "Pending", "conditions": [why]})
@@ -78,7 +83,9 @@ def test_a_container_that_cannot_start_has_the_runtimes_words() -> None:
     assert (
         chain(status=init)[LinkName.START].seen == "its containers do not run yet: init container fetch has not ended"
     )
-    assert chain(status={"phase": "Pending"})[LinkName.ADMISSION].state is UNKNOWN
+    assert chain(status={"phase": "Pending", "containerStatuses": []})[LinkName.ADMISSION].state is UNKNOWN
+    creating = chain(status={**not_ready("ContainerCreating"), "phase": "Pending"})
+    assert (creating[LinkName.ADMISSION].state, creating[LinkName.START].state) == (OK, UNKNOWN)
     assert chain(status={"phase": "Succeeded"})[LinkName.START].state is ABSENT
 
 
