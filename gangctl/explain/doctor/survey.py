@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from gangctl.explain.doctor.facts import Inside, Node, Pod, Surroundings, Unread
@@ -15,7 +16,7 @@ _OF_NODE: Final = (LinkName.NODE, LinkName.SIGNALS, LinkName.CAPACITY, LinkName.
 """Links that nothing but the node tells."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeSurvey:
     """One node."""
 
@@ -23,7 +24,7 @@ class NodeSurvey:
     node: Node | Unread
     around: Surroundings
 
-    @property
+    @cached_property
     def links(self) -> tuple[Link, ...]:
         """The chain."""
         if isinstance(self.node, Unread):
@@ -31,7 +32,7 @@ class NodeSurvey:
         return node_chain(self.node, self.around)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodSurvey:
     """One pod, and its node if it has one."""
 
@@ -40,7 +41,7 @@ class PodSurvey:
     inside: Inside | None
     """None if no program was to look into its container."""
 
-    @property
+    @cached_property
     def links(self) -> tuple[Link, ...]:
         """The chain of the pod, without that of its node."""
         around = Surroundings() if self.node is None else self.node.around
@@ -48,7 +49,7 @@ class PodSurvey:
         return pod_chain(self.pod, node, around, self.inside)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FleetSurvey:
     """All nodes."""
 
@@ -56,12 +57,12 @@ class FleetSurvey:
     unread: tuple[Unread, ...]
     """What this user may not read."""
 
-    @property
+    @cached_property
     def pools(self) -> tuple[Pool, ...]:
         """The nodes with devices, in pools."""
         return pools(self.members)
 
-    @property
+    @cached_property
     def without_devices(self) -> int:
         """Number of the other nodes."""
         return sum(not has_devices(*one) for one in self.members)
