@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from gangctl.api.foreign import advice, is_foreign
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, Constraint
+from gangctl.api.overrides import Override, overridden
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
 from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
 from gangctl.api.version import KIND
@@ -24,11 +26,8 @@ from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
 
 __all__ = ["ManifestError", "Problem", "load"]
 
-CONVERTIBLE = frozenset({"Job", "JobSet", "PyTorchJob", "TrainJob"})
-"""Kinds that ``gangctl convert`` reads."""
 
-
-def load(text: str, filename: str) -> GangJob:
+def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The only GangJob in ``text``; documents of other kinds are ignored.
 
     A status in it is ignored, as the API server does.
@@ -36,6 +35,7 @@ def load(text: str, filename: str) -> GangJob:
     Args:
         text: YAML or JSON.
         filename: Used only in messages.
+        overrides: Fields to set, in this order, before anything is checked.
 
     Raises:
         ManifestError: with all problems, not only the first.
@@ -45,6 +45,14 @@ def load(text: str, filename: str) -> GangJob:
     except UnreadableError as error:
         raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
     document = _only_gangjob(documents, filename)
+    if is_foreign(document.value):
+        kind = shown(document.value["kind"])
+        line = document.lines.get(("kind",))
+        raise ManifestError(filename, [Problem("kind", kind, KIND, advice([document.value], filename), line)])
+    if overrides:
+        document, problems = overridden(document, overrides)
+        if problems:
+            raise ManifestError(filename, problems)
     checked = _Check(document)
     job = checked.gangjob()
     if job is None:
@@ -61,7 +69,9 @@ def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
             return only
         case []:
             found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
-            raise ManifestError(filename, [Problem("", found, f"one {KIND}")])
+            others = [one.value for one in documents]
+            why = advice(others, filename) if any(map(is_foreign, others)) else ""
+            raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
         case _:
             problems = [
                 Problem("kind", f"{KIND} number {number}", f"one {KIND} in a file", line=one.lines.get(("kind",)))
@@ -90,10 +100,6 @@ class _Check:
         value = copy.deepcopy(self._document.value)
         if not isinstance(value, dict):
             self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
-            return None
-        kind = value.get("kind")
-        if isinstance(kind, str) and kind in CONVERTIBLE:
-            self._add(("kind",), shown(kind), KIND, "gangctl convert FILE makes a GangJob of it")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null

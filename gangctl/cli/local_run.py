@@ -106,10 +106,12 @@ class LocalRun:
             found = await asyncio.to_thread(view_gang, self._state, self._store, now)
         except ClusterError as error:
             # a damaged file may be restored; a removed one stays removed
+            if self._store.stamp() is None:
+                return True
             if self._error != str(error):
                 self._error = str(error)
                 self._note(self._error)
-            return self._store.stamp() is None
+            return False
         self._remember(found)
         self._show(found, now)
         status = found.job.status
@@ -119,6 +121,11 @@ class LocalRun:
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
 
     async def _end(self, failure: str) -> int:
+        if self._store.stamp() is None:
+            with suppress(ClusterError):  # its files go at this moment
+                await self._end_processes(0)
+            self._note(f"{self._store.folder.path.name} was deleted")
+            return ExitCode.FAILED
         try:
             job = await asyncio.to_thread(self._store.read)
         except ClusterError:

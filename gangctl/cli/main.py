@@ -30,6 +30,9 @@ _VERBS: Final = {
     "restart": "Start a new attempt of a gang, without charging the budget",
     "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",
     "resume": "Resume a suspended gang",
+    "stop": "End every process of a gang and wait for it, also without a controller; the gang is kept",
+    "delete": "Stop a gang and remove it",
+    "rerun": "Run a gang again that has ended",
     "logs": "Print the logs of workers, by member, role or rank",
     "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
     "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
@@ -102,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(given: list[str]) -> int:
+    if given[:1] == ["help"] and len(given) > 1:
+        given = [given[1], "--help"]
     if not given or given[0] in {"-h", "--help", "help"}:
         _parser().print_help(sys.stdout)
         return ExitCode.OK if given else ExitCode.BAD_INPUT

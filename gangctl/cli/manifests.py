@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.manifest import ManifestError, load
+from gangctl.api.overrides import Override, parsed
 from gangctl.cli.errors import UserError
 
 
-def load_manifest(name: str) -> GangJob:
+def configure_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add --set."""
+    parser.add_argument(
+        "--set",
+        metavar="PATH=VALUE",
+        dest="overrides",
+        type=_override,
+        action="append",
+        default=[],
+        help="set a field of the manifest, such as spec.roles[0].replicas=2; a list or a map is given in YAML. Can be "
+        "repeated; the file is unchanged",
+    )
+
+
+def _override(text: str) -> Override:
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The GangJob in a file; ``-`` is stdin.
 
     Raises:
@@ -26,6 +50,6 @@ def load_manifest(name: str) -> GangJob:
     except (OSError, ValueError) as error:
         raise UserError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return load(text, "stdin" if name == "-" else name)
+        return load(text, "stdin" if name == "-" else name, overrides)
     except ManifestError as error:
         raise UserError(str(error)) from None

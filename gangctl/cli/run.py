@@ -9,18 +9,19 @@ import time
 from pathlib import Path
 from typing import Final, TextIO
 
+from gangctl.api.gangjob import GangJob
 from gangctl.cli import local_gangs
 from gangctl.cli.display import Display
 from gangctl.cli.errors import UserError
 from gangctl.cli.live_display import LiveDisplay
 from gangctl.cli.local_run import LocalRun
-from gangctl.cli.manifests import load_manifest
-from gangctl.cli.output import as_json, console, is_terminal, print_out
+from gangctl.cli.manifests import configure_overrides, load_manifest
+from gangctl.cli.output import as_json, console, is_terminal, print_err, print_out
 from gangctl.cli.plain_output import PlainOutput
 from gangctl.cli.run_lock import only_run
 from gangctl.cli.submission import submit
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
+from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
@@ -32,6 +33,7 @@ examples:
   gangctl run examples/demo.yaml              watch it on the terminal
   gangctl run job.yaml --plain | tee run.log  one line for each change
   gangctl run job.yaml --logs                 with the workers' output: worker-0 | step 12
+  gangctl run job.yaml --set spec.roles[0].replicas=2
   gangctl run job.yaml -o json 2>/dev/null    one JSON object at the end: {"status": ..., "members": [...]}
 
 in another terminal:
@@ -50,14 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
-    parser.add_argument(
-        "--plain", action="store_true", help="print one line for each change (the default without a terminal)"
-    )
-    parser.add_argument("--logs", action="store_true", help="print the workers' output")
-    parser.add_argument("--keep", action="store_true", help="leave the gang's processes running when interrupted")
-    parser.add_argument(
-        "-o", "--output", choices=["json"], help="print one JSON object at the end; progress goes to stderr"
-    )
+    configure_overrides(parser)
+    configure_display(parser)
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -67,17 +63,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def configure_display(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of how a gang is watched, and left."""
+    parser.add_argument(
+        "--plain", action="store_true", help="print one line for each change (the default without a terminal)"
+    )
+    parser.add_argument("--logs", action="store_true", help="print the workers' output")
+    parser.add_argument("--keep", action="store_true", help="leave the gang's processes running when interrupted")
+    parser.add_argument(
+        "-o", "--output", choices=["json"], help="print one JSON object at the end; progress goes to stderr"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the gang to its end."""
-    job = load_manifest(arguments.file)
-    state = local_gangs.absolute(arguments.state_dir)
+    job = load_manifest(arguments.file, arguments.overrides)
+    return run_gang(arguments, local_gangs.absolute(arguments.state_dir), job, Path.cwd())
+
+
+def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob, directory: Path) -> int:
+    """Run a gang to its end. ``directory``: the base of relative paths of its workers."""
     with only_run(state):
-        submitted = submit(state, job, Path.cwd())
+        submitted = submit(state, job, directory)
+        for text in submitted.notes:
+            print_err(f"note: {text}")
         stream = sys.stderr if arguments.output == "json" else sys.stdout
         footer = f"logs: {submitted.store.folder.pods}/*/worker.log"
         display = _display(stream, footer, plain=arguments.plain)
-        for text in submitted.messages:
-            display.note(text)
+        display.note(submitted.message)
         local_run = LocalRun(state, submitted.store, display, stream, logs=arguments.logs, keep=arguments.keep)
         try:
             code = asyncio.run(local_run.run())

@@ -27,10 +27,13 @@ from gangctl.cluster.local.worker_command import ignored, refusals
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The stored gang, and messages for the user about what was done."""
+    """The stored gang, and what the user is told."""
 
     store: GangStore
-    messages: tuple[str, ...]
+    message: str
+    """What was done."""
+    notes: tuple[str, ...]
+    """Which parts of the manifest have no effect here."""
 
 
 def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
@@ -43,18 +46,18 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
     if wrong:
         raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
     store = GangStore(state.gang(job.metadata.name))
-    notes = tuple(f"note: {text}" for text in ignored(job))
+    notes = ignored(job)
     try:
         if store.stamp() is None:
             store.create(job, working_directory)
-            return Submission(store, (f"gang {job.metadata.name} is created", *notes))
+            return Submission(store, f"gang {job.metadata.name} is created", notes)
         old = local_gangs.read(store)
         if old.status.phase in ENDED:
             discard(state, store)
             store.create(job, working_directory)
             what = f"gang {job.metadata.name} is created; it replaces the one that has {old.status.phase.lower()}"
-            return Submission(store, (what, *notes))
-        return Submission(store, (_take_over(store, old, job.spec), *notes))
+            return Submission(store, what, notes)
+        return Submission(store, _take_over(store, old, job.spec), notes)
     except ClusterError as error:
         raise UserError(str(error)) from None
 

@@ -256,3 +256,18 @@ def _error(text: str) -> ManifestError:
     with pytest.raises(ManifestError) as raised:
         load(text, "demo.yaml")
     return raised.value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apiVersion: batch/v1\nkind: Job\nspec: {completions: 3}\n", 'found "Job", expected GangJob: gangctl convert'),
+        ("apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {}\n", 'found "MPIJob", expected GangJob: gangctl'),
+        ("kind: ConfigMap\napiVersion: v1\n---\napiVersion: x/v1\nkind: JobSet\n", "none of them a GangJob"),
+        ("apiVersion: v1\nkind: List\nitems: [{apiVersion: batch/v1, kind: Job}]\n", "gangctl convert demo.yaml makes"),
+    ],
+)  # fmt: skip
+def test_what_another_tool_submits_is_one_problem_that_names_convert(text: str, said: str) -> None:
+    (problem,) = _error(text).problems
+    assert said in str(problem)
+    assert "gangctl convert" in str(problem)

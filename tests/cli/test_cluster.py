@@ -169,7 +169,7 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     await here.api.put("gangjobs", job(phase="Failed"))
     done = await here.gangctl("restart", "demo")
     assert (done.code, patched.empty()) == (2, True)
-    assert "gang demo has ended (Failed); to run it again, kubectl delete gj demo" in done.err
+    assert "gang demo has ended (Failed); to run it again, gangctl rerun demo, or kubectl delete gj demo" in done.err
 
 
 async def test_a_log_that_is_followed_over_a_broken_connection_has_no_line_twice_and_none_missing(here: Shell) -> None:

@@ -20,6 +20,9 @@ VERBS = [
     "restart",
     "suspend",
     "resume",
+    "stop",
+    "delete",
+    "rerun",
     "inject",
     "classify",
     "convert",
@@ -97,3 +100,15 @@ def test_control_characters_of_a_file_name_are_written_out(capsys: pytest.Captur
     assert "doesn't exist" in err
     assert main(["classify", "no\x9b31m\u202esuch.yaml", "--exit-code", "1"]) == 2
     assert r"no\x9b31m\u202esuch.yaml" in capsys.readouterr().err
+
+
+def test_help_of_a_verb_is_the_same_as_its_help_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    expected = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "run"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == expected
+    assert main(["help", "rum"]) == 2
+    assert "did you mean 'run'?" in capsys.readouterr().err

@@ -225,3 +225,16 @@ def test_a_frozen_worker_continues_after_unhang(folder: Here) -> None:
 
 def _state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_local_mode_ignores_is_noted_once_on_standard_error(folder: Here) -> None:
+    one = manifest(ONCE, 1)
+    container = one["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {"memory": "1Gi", "nvidia.com/gpu": 8}}
+    folder.write(one)
+    run = folder.run("--set", "spec.roles[0].replicas=2")
+    assert run.wait() == 0
+    assert run.err.read_text().count("note: ") == 1
+    assert "the resources memory, nvidia.com/gpu have no effect in local mode" in run.err.read_text()
+    assert "note: " not in run.out.read_text()
+    assert sorted(folder.attempts()) == ["worker-0", "worker-1"]

@@ -82,3 +82,10 @@ def test_parts_of_a_template_without_effect_are_listed() -> None:
     first, second = ignored(GangJob.model_validate(dumped))
     assert "local mode starts only container main, not logs, fetch" in first
     assert "nodeSelector have no effect in local mode" in second
+
+
+def test_resources_of_the_worker_have_no_effect_and_are_listed_once() -> None:
+    resources = {"limits": {"memory": "1Gi", "nvidia.com/gpu": 8}, "requests": {"memory": "1Gi", "cpu": 2}}
+    (said,) = ignored(manifest(resources=resources))
+    assert "the resources memory, nvidia.com/gpu, cpu have no effect in local mode" in said
+    assert ignored(manifest(resources={})) == ignored(manifest(resources="?")) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangctl.api.changes import SpecChanges
@@ -91,10 +92,45 @@ class GangJobs:
         fields = {Spec.model_fields[field].alias: _plain(value) for field, value in spec.items()}
         return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
 
-    async def _request(self, method: str, name: str, body: bytes | None = None) -> bytes:
+    async def delete(self, name: str, uid: str) -> None:
+        """Delete this object, as kubectl does by default: the garbage collector deletes its pods.
+
+        Raises:
+            UserError: there is none.
+            ClusterError: the API server refuses, or another object has the name now.
+        """
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        await self._request("DELETE", name, json.dumps(options).encode(), "application/json")
+
+    async def create(self, document: Mapping[str, Any]) -> None:
+        """Create a GangJob.
+
+        Raises:
+            ClusterError: the API server refuses it.
+        """
+        path = f"{_API}/namespaces/{self.namespace}/{PLURAL}"
+        await self._client.request("POST", path, body=json.dumps(document).encode())
+
+    async def uid(self, name: str) -> str:
+        """The UID of the object of this name; empty if there is none."""
+        try:
+            path = f"{_API}/namespaces/{self.namespace}/{PLURAL}/{checked(name, 'gang')}"
+            found: str = json.loads(await self._client.request("GET", path))["metadata"]["uid"]
+        except NotFound:
+            return ""
+        return found
+
+    async def _request(
+        self, method: str, name: str, body: bytes | None = None, content_type: str = MERGE_PATCH
+    ) -> bytes:
         path = f"{_API}/namespaces/{self.namespace}/{PLURAL}/{checked(name, 'gang')}"
         try:
-            return await self._client.request(method, path, body=body, content_type=MERGE_PATCH)
+            return await self._client.request(method, path, body=body, content_type=content_type)
         except NotFound:
             raise UserError(await self._missing(name)) from None
 

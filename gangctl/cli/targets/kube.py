@@ -14,14 +14,14 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_GANG, LABEL_UID, SIDECAR
 from gangctl.api.snapshot import Snapshot
 from gangctl.cli.command_name import command_name
-from gangctl.cli.errors import UserError
+from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import print_err
-from gangctl.cli.targets import device_reader, pod_faults, pod_logs
+from gangctl.cli.targets import device_reader, kube_ending, pod_faults, pod_logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
 from gangctl.cli.targets.leader import kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
-from gangctl.cli.targets.port import InjectedFault, LogOptions, Sink
+from gangctl.cli.targets.port import InjectedFault, LogOptions, RunHere, Say, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
@@ -108,8 +108,22 @@ class ClusterTarget:
         return f"kubectl apply -f FILE submits one{others}"
 
     def rerun_hint(self, name: str) -> str:
-        """A GangJob that has ended is not run again: it must be deleted."""
-        return f"to run it again, kubectl delete gj {name} and apply its manifest"
+        """Command that deletes it and creates it again."""
+        return f"to run it again, {command_name()} rerun {name}, or kubectl delete gj {name} and apply its manifest"
+
+    def stop(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Set spec.suspend, and wait for its pods."""
+        return self._run(kube_ending.stop(self._gangs, self._pod_names, name, seconds, say))
+
+    def delete(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Delete the GangJob, as kubectl does."""
+        return self._run(kube_ending.delete(self._gangs, name, seconds, say))
+
+    def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
+        """Delete the GangJob, and create it again."""
+        del run_here
+        self._run(kube_ending.rerun(self._gangs, name, say))
+        return ExitCode.OK
 
     def logs_hint(self, name: str) -> str:
         """Command that prints the logs."""
@@ -202,6 +216,9 @@ class ClusterTarget:
     async def _pods(self, job: GangJob) -> tuple[KubePod, ...]:
         query = {"labelSelector": f"{LABEL_UID}={job.metadata.uid}"}
         return PODS.page(await self._client.request("GET", self._pods_folder, query=query, timeout=LIST_SECONDS)).items
+
+    async def _pod_names(self, job: GangJob) -> list[str]:
+        return [one.pod.name for one in await self._pods(job)]
 
     async def _logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         current = newest(await self._pods(job))

@@ -13,10 +13,12 @@ from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.output import print_err, print_out
-from gangctl.cli.targets import local_faults, local_logs
-from gangctl.cli.targets.port import InjectedFault, LogOptions, Sink
+from gangctl.cli.targets import local_ending, local_faults, local_logs
+from gangctl.cli.targets.anew import anew
+from gangctl.cli.targets.port import InjectedFault, LogOptions, RunHere, Say, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import process
+from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.explain.doctor.survey import Survey
@@ -91,8 +93,22 @@ class LocalTarget:
 
     def rerun_hint(self, name: str) -> str:
         """Command that replaces the gang."""
-        del name
-        return "gangctl run FILE starts it again"
+        return f"gangctl rerun {name} runs it again"
+
+    def stop(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Let the controller stop it, or end its processes if none runs."""
+        return local_ending.stop(self._state, local_gangs.find(self._state, name), seconds, say)
+
+    def delete(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Stop it, and remove its files."""
+        return local_ending.delete(self._state, local_gangs.find(self._state, name), seconds, say)
+
+    def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
+        """Run its stored spec where it ran before."""
+        del say
+        job = self.read(name)
+        folder = (job.metadata.model_extra or {}).get("annotations", {}).get(ANNOTATION_DIRECTORY, "/")
+        return run_here(self._state, changed(job, spec=anew(job.spec)), Path(folder))
 
     def logs_hint(self, name: str) -> str:
         """Path pattern of the logs."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
+from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangctl.explain.doctor.survey import Survey
 
@@ -49,6 +51,11 @@ class LogOptions:
 Sink = Callable[[str, bytes], None]
 """Receives a member and one line of its log, without the newline."""
 
+Say = Callable[[str], None]
+"""Tells the user one line about what is done."""
+RunHere = Callable[[StateDirectory, GangJob, Path], int]
+"""Runs a gang on this machine to its end, with its workers in this folder, and returns the exit code."""
+
 
 class Target(Protocol):
     """A state directory of this machine, or a namespace of a cluster."""
@@ -87,6 +94,15 @@ class Target(Protocol):
 
     def rerun_hint(self, name: str) -> str:
         """How to run a gang again that has ended."""
+
+    def stop(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Suspend a gang and wait until nothing of it runs; False if it does after these seconds (None: enough)."""
+
+    def delete(self, name: str, seconds: float | None, say: Say) -> bool:
+        """Remove a gang and what runs of it; False if it is still there after these seconds (None: enough)."""
+
+    def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
+        """Run a gang again that has ended, from its stored spec; return the exit code."""
 
     def logs_hint(self, name: str) -> str:
         """Path of the logs of its pods, or the command that prints them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gangctl.api.gangjob import GangJob, Role
+from gangctl.api.gangjob import Container, GangJob, Role
 from gangctl.api.names import parse_member_name
 from gangctl.api.start import preloaded
 from gangctl.cluster.errors import Terminal
@@ -78,10 +78,23 @@ def ignored(job: GangJob) -> tuple[str, ...]:
         others += [str(_get(container, "name")) for container in _list(pod.get("initContainers"))]
         if others:
             messages.append(f"{path}: local mode starts only container {role.worker.name}, not {', '.join(others)}")
+        limited = _limited(role.worker)
+        if limited:
+            messages.append(
+                f"{path}: the resources {', '.join(limited)} have no effect in local mode: nothing limits or reserves "
+                "them, and all processes see all devices of this machine"
+            )
         found = [name for name in _WITHOUT_EFFECT if pod.get(name)]
         if found:
             messages.append(f"{path}: {', '.join(found)} have no effect in local mode")
     return tuple(messages)
+
+
+def _limited(container: Container) -> list[str]:
+    """Names of the resources that a container asks for: cpu, memory, devices."""
+    resources = (container.model_extra or {}).get("resources")
+    sides = [_get(resources, side) for side in ("limits", "requests")]
+    return list(dict.fromkeys(str(name) for side in sides if isinstance(side, dict) for name in side))
 
 
 def _refusals(role: Role, path: str) -> list[str]:

@@ -1,0 +1,168 @@
+"""Stops and deletes gangs of this machine: by the controller if one runs, otherwise by itself.
+
+The rule: a gang that is stopped is suspended first, so that no controller starts it again. It is stopped when none of
+its processes is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from contextlib import suppress
+from typing import Final
+
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import ENDED, GangPhase
+from gangctl.cli.errors import UserError
+from gangctl.cli.targets.port import Say
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.gang_store import GangStore
+from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.pod_processes import controller_pid
+from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.settlement import settle
+from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.core.facts.text import listed
+
+POLL_SECONDS: Final = 0.2
+MARGIN_SECONDS: Final = 30.0
+"""Beyond the grace period, for a controller that ends a gang."""
+RECORDS_SECONDS: Final = 10.0
+"""For a controller to remove the records of pods that have ended."""
+DEFAULT_GRACE_SECONDS: Final = 3
+"""Of a gang whose file can't be read."""
+_DONE: Final = (*ENDED, GangPhase.SUSPENDED)
+
+
+def stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
+    """Stop a gang; return False if a controller has not ended it within ``seconds`` (None: the grace and a margin).
+
+    Raises:
+        ClusterError: a file can't be read or written.
+    """
+    job = _stop(state, store, seconds, say)
+    if job is None:
+        return False
+    name, status = job.metadata.name, job.status
+    if status.phase in ENDED:
+        say(f"{name} has ended ({status.phase}); no process of it is left")
+        return True
+    point = status.restore_point
+    kept = f"attempt {status.attempt} stays" if point is None else f"its restore point, step {point.step}, stays"
+    then = " and then gangctl run FILE continue it" if _controller(state) is None else " continues it"
+    say(f"{name} is stopped: no process of it is left; {kept}; gangctl resume {name}{then}")
+    return True
+
+
+def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
+    """Stop a gang, then remove all its files; return False if it could not be stopped in time: nothing is removed then.
+
+    A gang whose file can't be read is deleted, too.
+
+    Raises:
+        ClusterError: a file can't be read or written.
+        UserError: a file can't be removed.
+    """
+    name = store.folder.path.name
+    try:
+        store.read()
+    except ClusterError as error:
+        say(f"{name}: {error}")
+        if _controller(state) is None:
+            asyncio.run(teardown(state, name, DEFAULT_GRACE_SECONDS))
+    else:
+        if _stop(state, store, seconds, say) is None:
+            return False
+    store.folder.job.unlink(missing_ok=True)
+    deadline = time.monotonic() + RECORDS_SECONDS
+    while _controller(state) is not None and _has_records(store) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if _living(store):
+        asyncio.run(teardown(state, name, 0))
+    try:
+        shutil.rmtree(store.folder.path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
+    say(f"{name} is deleted: {store.folder.path} is removed with its logs; checkpoints are not touched")
+    return True
+
+
+def _stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> GangJob | None:
+    """The gang, once no process of it is left; None if that is not so in time."""
+    job = store.read()
+    has_ended = job.status.phase in ENDED
+    if not has_ended:
+        store.update_spec(lambda old: changed(old, suspend=True))
+    grace = 0 if has_ended else job.spec.recovery.planned_stop_grace_period_seconds
+    deadline = time.monotonic() + (grace + MARGIN_SECONDS if seconds is None else seconds)
+    told = False
+    while True:
+        living, controller = _living(store), _controller(state)
+        if controller is None:
+            return _end(state, store, living, grace, say)
+        job = store.read()
+        if job.status.phase in _DONE and not living:
+            return job
+        if not told:
+            how = "" if has_ended else f", {_grace(grace)}"
+            say(f"{job.metadata.name}: the controller (process {controller}) ends {_members(living)}{how}")
+            told = True
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _end(state: StateDirectory, store: GangStore, living: list[str], grace: int, say: Say) -> GangJob:
+    """Without a controller: end the processes, then store that the gang is suspended."""
+    name = store.folder.path.name
+    if living:
+        how = f", {_grace(grace)}; Ctrl-C kills them at once" if grace else ""
+        say(f"{name}: no controller runs: ending {_members(living)}{how}")
+    try:
+        asyncio.run(teardown(state, name, grace))
+    except KeyboardInterrupt:
+        say(f"{name}: killing what is left")
+        asyncio.run(teardown(state, name, 0))
+    job = store.read()
+    return job if job.status.phase in ENDED else settle(state, store, time.time())
+
+
+def _grace(grace: int) -> str:
+    return f"SIGKILL comes after {grace} s (recovery.plannedStopGracePeriodSeconds)"
+
+
+def _members(living: list[str]) -> str:
+    return f"every process of {listed(living)}" if living else "what is left"
+
+
+def _living(store: GangStore) -> list[str]:
+    """Members with a pod of which a process runs."""
+    records = _records(store)
+    found = find_processes() if records else {}
+    return sorted({one.member for one in records if any(processes_of(one, found)) or process.marked(one.uid)})
+
+
+def _records(store: GangStore) -> tuple[PodRecord, ...]:
+    try:
+        return pod_record.load_all(store.folder)
+    except OSError:
+        return ()  # pods come and go meanwhile
+
+
+def _has_records(store: GangStore) -> bool:
+    with suppress(ClusterError):
+        return bool(_records(store))
+    return False
+
+
+def _controller(state: StateDirectory) -> int | None:
+    try:
+        return controller_pid(state)
+    except ClusterError:
+        return None

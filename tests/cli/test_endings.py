@@ -1,0 +1,147 @@
+"""`gangctl stop`, `delete` and `rerun` on this machine, with a controller and after it was killed."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from gangctl.cli.gang_view import live_snapshot
+from tests.cli.here import Here, Running, manifest
+from tests.cli.test_run import ONCE
+from tests.wait import until
+
+STUBBORN = (
+    "sh",
+    "-c",
+    'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done',
+)
+
+
+def without_a_controller(folder: Here) -> None:
+    """A gang of three whose `gangctl run` was killed, as was its controller."""
+    folder.write(manifest())
+    run = folder.run()
+    folder.runs_attempt(1)
+    run.signal(signal.SIGKILL)
+    run.wait()
+    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+
+
+def test_stop_ends_every_process_of_a_gang_without_a_controller(folder: Here) -> None:
+    without_a_controller(folder)
+    done = folder.gangctl("stop", "g")
+    assert done.returncode == 0, done.stderr
+    assert "no controller runs: ending every process of worker-0, worker-1 and worker-2" in done.stdout
+    assert "SIGKILL comes after 2 s" in done.stdout
+    assert "g is stopped: no process of it is left" in done.stdout
+    assert folder.left() == []
+    assert folder.job.status.phase == "Suspended"
+    again = folder.gangctl("stop", "g")
+    assert again.returncode == 0
+    assert "ending every process" not in again.stdout
+
+
+def test_a_stopped_gang_continues_in_a_new_attempt(folder: Here) -> None:
+    without_a_controller(folder)
+    folder.gangctl("stop", "g")
+    assert folder.gangctl("rerun", "g").returncode == 2
+    assert folder.gangctl("resume", "g").returncode == 0
+    folder.run()
+    folder.runs_attempt(2)
+
+
+def test_stop_kills_a_worker_that_ignores_sigterm_after_the_grace(folder: Here) -> None:
+    folder.write(manifest(STUBBORN, 1))
+    run = folder.run()
+    folder.runs_attempt(1, 1)
+    run.signal(signal.SIGKILL)
+    run.wait()
+    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    assert folder.gangctl("stop", "g").returncode == 0
+    assert folder.left() == []
+
+
+def test_with_a_controller_stop_waits_for_it_and_the_run_goes_on(folder: Here) -> None:
+    folder.write(manifest())
+    run = folder.run()
+    folder.runs_attempt(1)
+    done = folder.gangctl("stop", "g")
+    assert done.returncode == 0, done.stderr
+    assert "the controller (process " in done.stdout
+    assert folder.pods() == {} or all(one.terminated for one in folder.pods().values())
+    assert folder.workers() == {}
+    assert run.child.poll() is None
+    assert folder.gangctl("resume", "g").returncode == 0
+    folder.runs_attempt(2)
+
+
+def test_a_stop_that_takes_too_long_is_an_error_and_goes_on(folder: Here) -> None:
+    folder.write(manifest(STUBBORN, 1))
+    folder.run()
+    folder.runs_attempt(1, 1)
+    done = folder.gangctl("stop", "g", "--wait", "0")
+    assert done.returncode == 1
+    assert "error: g is not stopped yet; it goes on" in done.stderr
+    until("it is stopped", lambda: folder.workers() == {} and folder.job.status.phase == "Suspended")
+
+
+def test_delete_removes_a_gang_without_a_controller(folder: Here) -> None:
+    without_a_controller(folder)
+    done = folder.gangctl("delete", "g")
+    assert done.returncode == 0, done.stderr
+    assert "g is deleted" in done.stdout
+    assert "resume" not in done.stdout
+    assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+    assert folder.gangctl("status", "g").returncode == 2
+
+
+def test_delete_ends_the_run_that_watches_the_gang(folder: Here) -> None:
+    folder.write(manifest())
+    run = folder.run()
+    folder.runs_attempt(1)
+    done = folder.gangctl("delete", "g")
+    assert done.returncode == 0, done.stderr
+    assert run.wait() == 1
+    assert "g was deleted" in run.said
+    assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+
+
+def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
+    without_a_controller(folder)
+    folder.state.gang("g").job.write_text("{")
+    assert folder.gangctl("stop", "g").returncode == 2
+    done = folder.gangctl("delete", "g")
+    assert done.returncode == 0, done.stderr
+    assert "isn't a stored GangJob" in done.stdout
+    assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+
+
+def test_rerun_runs_an_ended_gang_again_where_it_ran(folder: Here, tmp_path: Path) -> None:
+    folder.write(manifest(ONCE, 1))
+    assert folder.run().wait() == 0
+    uid = folder.job.metadata.uid
+    (tmp_path / "job.yaml").unlink()
+    done = folder.gangctl("rerun", "g", "--logs")
+    assert done.returncode == 0, done.stderr
+    assert "it replaces the one that has succeeded" in done.stdout
+    assert "hello of 0" in done.stdout
+    assert folder.job.metadata.uid != uid
+    assert folder.attempts() == {"worker-0": [1, 1]}
+    ended = folder.gangctl("stop", "g")
+    assert ended.stdout == "g has ended (Succeeded); no process of it is left\n"
+    hint = folder.gangctl("restart", "g")
+    assert "gangctl rerun g runs it again" in hint.stderr
+
+
+def test_a_running_gang_is_not_run_again(folder: Here) -> None:
+    folder.write(manifest())
+    run: Running = folder.run()
+    folder.runs_attempt(1)
+    done = folder.gangctl("rerun", "g")
+    assert done.returncode == 2
+    assert "gang g has not ended (Running): gangctl restart g starts a new attempt of it" in done.stderr
+    assert run.child.poll() is None
+    assert set(folder.attempts()["worker-0"]) == {1}

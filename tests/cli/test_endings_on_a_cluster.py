@@ -1,0 +1,115 @@
+"""`gangctl stop`, `delete` and `rerun` with a fake API server: what is asked of it, and what a refusal leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.cli.kube import Shell, job, on, shell, with_gang
+from tests.cluster.kube import fakeapi
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Shell]:
+    async with shell(tmp_path) as one:
+        yield one
+
+
+async def test_stop_suspends_a_gang_and_waits_until_its_pods_are_gone(here: Shell) -> None:
+    await with_gang(here)
+    patched: list[object] = []
+
+    async def patch(request: web.Request) -> web.Response:
+        patched.append(await request.json())
+        stored = await here.api.put("gangjobs", {**job(phase="Suspended", attempt=3), "spec": job()["spec"]})
+        for name in ("demo-worker-0-0", "demo-worker-1-0"):
+            await here.api.remove("pods", "research", name)
+        return web.json_response(stored)
+
+    here.api.faults.append(on("/gangjobs/demo", patch, "PATCH"))
+    done = await here.gangctl("stop", "demo")
+    assert (done.code, done.err) == (0, "")
+    assert patched == [{"spec": {"suspend": True}}]
+    assert (
+        "demo is stopped: none of its pods is left; attempt 3 and restore point stay; gangctl resume demo" in done.out
+    )
+
+
+async def test_delete_deletes_the_object_and_waits_until_it_is_gone(here: Shell) -> None:
+    await with_gang(here)
+    done = await here.gangctl("delete", "demo")
+    assert (done.code, done.out) == (0, "gangjob demo is deleted; the cluster ends and deletes its pods\n")
+    assert ("gangjobs", "research", "demo") not in here.api.objects
+    assert (await here.gangctl("delete", "demo")).code == 2
+
+
+async def test_a_gang_that_a_finalizer_keeps_is_said_to_be_there_still(here: Shell) -> None:
+    await with_gang(here)
+
+    async def kept(request: web.Request) -> web.Response:
+        del request
+        return web.json_response(await here.api.put("gangjobs", job()))
+
+    here.api.faults.append(on("/gangjobs/demo", kept, "DELETE"))
+    done = await here.gangctl("delete", "demo", "--wait", "1")
+    assert (done.code, done.out) == (1, "")
+    assert "error: demo is not deleted yet; it goes on: gangctl status demo" in done.err
+
+
+async def test_rerun_creates_an_ended_gang_again_without_what_was_asked_of_it(here: Shell) -> None:
+    old = job(phase="Failed", attempt=4)
+    old["metadata"] |= {"labels": {"kueue.x-k8s.io/queue-name": "lab"}, "finalizers": ["x"], "managedFields": []}
+    old["spec"] |= {"restartToken": "t", "restartFrom": {"type": "Beginning", "restartToken": "t"}}
+    await here.api.put("gangjobs", old)
+    done = await here.gangctl("rerun", "demo")
+    assert (done.code, done.err) == (0, "")
+    assert "gangjob demo is created again; gangctl status demo --watch follows it" in done.out
+    made = here.api.objects["gangjobs", "research", "demo"]
+    assert made["metadata"].keys() == {"name", "namespace", "labels", "uid", "resourceVersion"}
+    assert made["metadata"]["uid"] != "uid-demo"
+    assert made["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lab"}
+    assert made["spec"].keys() == {"roles"}
+    assert "status" not in made
+
+
+async def test_a_gang_that_runs_is_not_run_again(here: Shell) -> None:
+    await with_gang(here)
+    done = await here.gangctl("rerun", "demo")
+    assert done.code == 2
+    assert "gang demo has not ended (Running): gangctl restart demo starts a new attempt of it" in done.err
+    assert here.api.count("DELETE", "gangjobs") == 0
+
+
+async def test_a_manifest_that_cannot_be_created_again_is_kept_in_a_file(here: Shell, tmp_path: Path) -> None:
+    await here.api.put("gangjobs", job(phase="Succeeded"))
+
+    async def refuse(request: web.Request) -> web.Response:
+        del request
+        return fakeapi.status(403, "Forbidden", "you may not create gangjobs")
+
+    here.api.faults.append(on("/gangjobs", refuse, "POST"))
+    done = await here.gangctl("rerun", "demo", TMPDIR=str(tmp_path))
+    assert done.code == 2
+    assert "could not be created again" in done.err
+    assert "you may not create gangjobs" in done.err
+    kept = done.err.rpartition("kubectl create -f ")[2].strip()
+    assert kept.startswith(str(tmp_path))
+    assert json.loads(Path(kept).read_text())["metadata"]["name"] == "demo"  # noqa: ASYNC240 - a test may block
+
+
+async def test_a_missing_right_is_told_in_the_words_of_the_api_server(here: Shell) -> None:
+    await with_gang(here)
+
+    async def refuse(request: web.Request) -> web.Response:
+        del request
+        return fakeapi.status(403, "Forbidden", 'cannot delete resource "gangjobs"')
+
+    here.api.faults.append(on("/gangjobs/demo", refuse, "DELETE"))
+    done = await here.gangctl("delete", "demo")
+    assert done.code == 2
+    assert 'cannot delete resource "gangjobs"' in done.err
+    assert ("gangjobs", "research", "demo") in here.api.objects
