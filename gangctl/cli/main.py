@@ -22,6 +22,8 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cluster.errors import ClusterError
 
 _VERBS: Final = {
+    "init": "Write a commented manifest for a training script, with the checkpoints found in the folder",
+    "check": "Show what a manifest will do, without running it: ranks, variables, restore point, rules",
     "run": "Run a gang on this machine and watch it",
     "status": "Show gangs, or one gang in detail",
     "trace": "Draw one incident to scale: what failed, what was decided, where the time went",

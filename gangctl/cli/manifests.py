@@ -41,15 +41,28 @@ def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
         UserError: it can't be read, or isn't a valid GangJob.
     """
     try:
+        return load(manifest_text(name), shown_name(name), overrides)
+    except ManifestError as error:
+        raise UserError(str(error)) from None
+
+
+def shown_name(name: str) -> str:
+    """The name of the file in messages."""
+    return "stdin" if name == "-" else name
+
+
+def manifest_text(name: str) -> str:
+    """The text of a file; ``-`` is stdin.
+
+    Raises:
+        UserError: it can't be read.
+    """
+    try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{name} doesn't exist; give the path of a GangJob manifest in YAML") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{name} isn't text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{name} can't be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return load(text, "stdin" if name == "-" else name, overrides)
-    except ManifestError as error:
-        raise UserError(str(error)) from None

@@ -9,11 +9,10 @@ runs this in a child process with a deadline.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from typing import Iterable, List, Tuple
 
-from gangsidecar.wire import MAX_FOUND, Found, Tier
+from gangsidecar.wire import MAX_FOUND, Found, Tier, step_name
 
 THERE, MISSING, UNKNOWN = "there", "missing", "unknown"
 """Answers to :func:`look`."""
@@ -51,7 +50,7 @@ def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ..
 
 
 def _scan(tier: Tier, limit: int) -> List[Found]:
-    pattern = _compiled(tier.pattern)
+    pattern = step_name(tier.pattern)
     matches = (pattern.fullmatch(name) for name in os.listdir(tier.directory))
     names = ((int(match.group(1)), len(match.group(0)), match.group(0)) for match in matches if match)
     root = os.path.realpath(tier.directory)
@@ -66,17 +65,6 @@ def _scan(tier: Tier, limit: int) -> List[Found]:
         if marker:
             found.append(Found(tier=tier.name, step=step, path=path, marker=marker))
     return found
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    if pattern.count("{step}") != 1 or "/" in pattern:
-        raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
-    # A * is any text, of which no digit belongs to the number beside it.
-    before, after = (re.escape(text).replace(r"\*", ".*") for text in pattern.split("{step}"))
-    before += "(?<![0-9])" if before.endswith("*") else ""
-    after = f"(?![0-9]){after}" if after.startswith(".*") else after
-    # 18 digits are below 2**63, which is what a message can carry.
-    return re.compile(f"{before}([0-9]{{1,18}}){after}")
 
 
 def _inside(root: str, path: str) -> bool:

@@ -48,7 +48,7 @@ from gangsidecar.wire.messages import (
 from gangsidecar.wire.ranges import from_ranges, to_ranges
 from gangsidecar.wire.rank_behind import RankBehind
 from gangsidecar.wire.run import Process, Restore, Run, Source
-from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier
+from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier, step_name
 from gangsidecar.wire.shared_folder import (
     CACHES_FOLDER,
     CACHES_VARIABLE,
@@ -136,6 +136,7 @@ __all__ = [
     "from_words",
     "in_revision",
     "revision_of",
+    "step_name",
     "to_ranges",
     "to_words",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Tuple
 
@@ -50,3 +51,19 @@ class Scanned:
     pod: str
     found: Tuple[Found, ...] = ()
     error: str = ""
+
+
+def step_name(pattern: str) -> re.Pattern[str]:
+    """What the names of a tier's steps match; the first group is the step.
+
+    Raises:
+        ValueError: the pattern isn't a name with ``{step}`` once.
+    """
+    if pattern.count("{step}") != 1 or "/" in pattern:
+        raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
+    # A * is any text, of which no digit belongs to the number beside it.
+    before, after = (re.escape(text).replace(r"\*", ".*") for text in pattern.split("{step}"))
+    before += "(?<![0-9])" if before.endswith("*") else ""
+    after = f"(?![0-9]){after}" if after.startswith(".*") else after
+    # 18 digits are below 2**63, which is what a message can carry.
+    return re.compile(f"{before}([0-9]{{1,18}}){after}")

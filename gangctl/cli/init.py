@@ -1,0 +1,201 @@
+"""``gangctl init``: write a commented manifest for a training script."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gangctl.api.manifest import ManifestError, load
+from gangctl.cli import disk_checkpoints
+from gangctl.cli.command_name import command_name
+from gangctl.cli.disk_checkpoints import Recognised
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.output import print_err, print_out
+from gangctl.cli.starting import script
+from gangctl.cli.starting.starter import Framework, Starter, manifest, relative
+from gangctl.cli.text import clean
+
+T = TypeVar("T")
+DEFAULT_FILE: Final = "gang.yaml"
+MOST_MEMBERS: Final = 10_000
+MOST_PROCESSES: Final = 64
+_EPILOG: Final = """\
+examples:
+  gangctl init                                                 asks three questions
+  gangctl init train.py --framework torchrun --members 2       asks nothing
+  gangctl init train.py --framework jax --members 4 --file jax.yaml
+  gangctl init --framework script --members 2 train.py -- --lr 1e-3 --epochs 3
+  gangctl init train.py --framework script --members 1 --file - | gangctl check -
+
+Checkpoints are looked for in this folder and three levels below it; hidden folders are left out. Layouts that are
+known: PyTorch DCP, Hugging Face, Lightning, Megatron, Orbax, steps that are numbered files, and numbered folders with a
+file such as DONE. Without a terminal, nothing is asked: give the script, --framework and --members.
+
+exit codes: 0 written, 2 bad input, or the file exists
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.description = """\
+Write a commented manifest for a training script. It asks for the script, how its processes are started, and how many
+members there are, and proposes what it finds in the folder. The manifest names the checkpoints that are found, passes
+gangctl check, and runs as it is."""
+    parser.usage = "%(prog)s [--framework torchrun|jax|script] [--members N] [OPTION ...] [SCRIPT [-- ARGUMENT ...]]"
+    parser.epilog = _EPILOG
+    parser.add_argument("script", metavar="SCRIPT", nargs="?", help="the script that starts the training")
+    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help="arguments of the script, after --")
+    parser.add_argument(
+        "--framework", choices=[str(one) for one in Framework], help="how the processes find each other"
+    )
+    parser.add_argument("--members", metavar="N", type=_number(MOST_MEMBERS), help="number of members (pods)")
+    parser.add_argument(
+        "--processes-per-member",
+        metavar="N",
+        type=_number(MOST_PROCESSES),
+        default=1,
+        help="processes in each member, usually one for each device (default: 1)",
+    )
+    parser.add_argument("--name", help="name of the gang (default: of the script)")
+    parser.add_argument("--image", default="registry.example/train", help="image with the script, for a cluster")
+    parser.add_argument(
+        "--checkpoints", metavar="DIR", help="directory of the checkpoints (default: what is found in this folder)"
+    )
+    parser.add_argument("--file", metavar="FILE", default=DEFAULT_FILE, help=f"file to write (default: {DEFAULT_FILE})")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask what is missing, and write the manifest."""
+    path = Path(arguments.file)
+    if arguments.file != "-" and path.exists() and not arguments.force:
+        raise UserError(f"{path} exists: --force overwrites it, --file writes another one")
+    folder = Path.cwd()
+    starter = _starter(arguments, folder)
+    text = manifest(starter)
+    try:
+        load(text, arguments.file)
+    except ManifestError as error:
+        raise UserError(f"this makes no valid manifest:\n{error}") from None
+    if arguments.file == "-":
+        sys.stdout.write(text)
+        return ExitCode.OK
+    _write(path, text, force=arguments.force)
+    for line in _told(starter, path):
+        print_out(clean(line))
+    return ExitCode.OK
+
+
+def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
+    _check_missing(arguments)
+    name = arguments.script or _ask("Which script starts the training?", script.likely(folder), _existing(folder))
+    if arguments.script:
+        _existing(folder)(name)
+    text = script.content(folder / name)
+    used = Framework(
+        arguments.framework
+        or _ask("How is it started: torchrun, jax or script?", str(script.framework(text)), _framework)
+    )
+    count = arguments.members or _ask(
+        "How many members (pods)?", str(script.members(text, used)), _number(MOST_MEMBERS)
+    )
+    found = _checkpoints(arguments, folder)
+    directory = arguments.checkpoints or ("checkpoints" if found is None else relative(found.directory, folder))
+    return Starter(
+        name=arguments.name or script.gang_name(name),
+        command=script.command(name, arguments.words, used, folder),
+        framework=used,
+        members=count,
+        processes=arguments.processes_per_member,
+        image=arguments.image,
+        checkpoints=found,
+        directory=directory,
+        filename=arguments.file if arguments.file != "-" else "FILE",
+    )
+
+
+def _check_missing(arguments: argparse.Namespace) -> None:
+    given = {
+        "SCRIPT": arguments.script,
+        "--framework": arguments.framework,
+        "--members": arguments.members,
+    }
+    missing = [name for name, value in given.items() if not value]
+    if missing and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            f"without a terminal nothing can be asked: give {', '.join(missing)}, as in "
+            f"{command_name()} init train.py --framework script --members 2"
+        )
+
+
+def _ask(question: str, proposed: str, read: Callable[[str], T]) -> T:
+    """The answer to a question on the terminal; it is asked again until it is one."""
+    hint = f" [{proposed}]" if proposed else ""
+    while True:
+        try:
+            answer = input(f"{question}{clean(hint)} ").strip() or proposed
+        except EOFError:
+            raise UserError("no answer; nothing is written") from None
+        try:
+            return read(answer)
+        except (ValueError, UserError, argparse.ArgumentTypeError) as error:
+            print_err(str(error))
+
+
+def _existing(folder: Path) -> Callable[[str], str]:
+    def read(name: str) -> str:
+        if not name or not (folder / name).is_file():
+            raise UserError(f"{name or 'nothing'} is no file in {folder}: give the path of the script")
+        return name
+
+    return read
+
+
+def _framework(answer: str) -> str:
+    if answer not in {str(one) for one in Framework}:
+        raise UserError(f"{answer!r}: answer {', '.join(Framework)}")
+    return answer
+
+
+def _number(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r:.20}: give a whole number from 1 to {most}")
+        return int(text)
+
+    return read
+
+
+def _checkpoints(arguments: argparse.Namespace, folder: Path) -> Recognised | None:
+    within = folder if arguments.checkpoints is None else folder / arguments.checkpoints
+    found = disk_checkpoints.recognised(within)
+    if arguments.checkpoints is not None:
+        found = [one for one in found if one.directory == within]
+    return found[0] if found else None
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{path} exists: --force overwrites it, --file writes another one") from None
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}") from None
+
+
+def _told(starter: Starter, path: Path) -> list[str]:
+    found = starter.checkpoints
+    if found is None:
+        where = f"no checkpoints are found here: see the comment in {path}"
+    elif found.newest is None:
+        where = (
+            f"{starter.directory} looks like checkpoints, but nothing marks them complete: see the comment in {path}"
+        )
+    else:
+        where = f"checkpoints: {starter.directory} ({found.layout}), the newest complete step is {found.newest.step}"
+    name = command_name()
+    return [f"{path} is written", where, f"next: {name} check {path}, then {name} run {path} --logs"]

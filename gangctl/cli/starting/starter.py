@@ -1,0 +1,157 @@
+"""The commented manifest of a training script."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from gangctl.cli.disk_checkpoints import Recognised
+from gangctl.cli.text import clean
+
+_PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./=+-]*")
+_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."})
+_DOCS: Final = "https://gangctl.github.io/gangctl"
+
+
+class Framework(StrEnum):
+    """How the processes of a script find each other."""
+
+    TORCHRUN = "torchrun"
+    JAX = "jax"
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """What a manifest is written from."""
+
+    name: str
+    command: tuple[str, ...]
+    framework: Framework
+    members: int
+    processes: int
+    """In each member."""
+    image: str
+    checkpoints: Recognised | None
+    directory: str
+    """Where checkpoints are or will be, as it is written into the manifest."""
+    filename: str
+
+
+def manifest(starter: Starter) -> str:
+    """The text of the manifest."""
+    file = clean(starter.filename)
+    return f"""\
+# Written by gangctl init; it is yours to edit. All fields: {_DOCS}/reference/gangjob/
+#
+#   gangctl check {file}        what it will do, without running it
+#   gangctl run {file} --logs   run it on this machine; Ctrl-C ends it
+#   kubectl apply -f {file}     on a cluster; set the image and a volume for checkpoints first
+apiVersion: gangctl.io/v1alpha1
+kind: GangJob
+metadata: {{name: {quoted(starter.name)}}}
+spec:
+{_checkpoint(starter)}\
+{_FIXED}\
+  roles:
+  - name: worker
+    replicas: {starter.members:<25} # members, one pod each: all run together, or none does
+{_launch(starter)}\
+    template:                           # the pod template of a Job
+      spec:
+        containers:
+        - name: main
+          image: {quoted(starter.image)}
+          # On this machine the image isn't used: the command runs in the folder where you call gangctl run.
+          command: [{", ".join(map(quoted, starter.command))}]
+          # resources: {{limits: {{nvidia.com/gpu: 1}}}}   # on a cluster; no effect on this machine
+"""
+
+
+_FIXED: Final = """\
+  recovery:
+    stopGracePeriodSeconds: 3           # from SIGTERM to SIGKILL after a fault: keep it short
+    budget: {type: Windowed, maxRestarts: 10, windowSeconds: 3600}   # more restarts in an hour end the gang
+  # podFailurePolicy:                   # what exit codes mean; without rules every failure restarts the gang
+  #   rules:
+  #   - {name: bad-config, action: FailJob, onExitCodes: {operator: In, values: [78]}}
+  # progress:                           # finds hangs, and counts what a restart loses
+  #   source: {type: Log, pattern: 'step (?P<step>[0-9]+)'}   # if the script prints its steps
+  #   timeoutSeconds: 600
+"""
+
+
+def _checkpoint(starter: Starter) -> str:
+    found = starter.checkpoints
+    tier = _tier(starter.directory, found)
+    if found is not None and found.newest is not None:
+        return f"""\
+  # Found in {clean(starter.directory)}: {found.count} complete, the newest is step {found.newest.step}.
+  # Each attempt is told what to load: $GANG_RESTORE_PATH, of step $GANG_RESTORE_STEP. If they are not set, it starts
+  # from the beginning.
+{tier}"""
+    named = "" if found is None else f"{clean(found.directory.name)} has {clean(found.pattern)}"
+    there = f"  # {named}, without a file that marks a step complete.\n" if named else ""
+    return f"""\
+  # Uncomment this when the script writes checkpoints. Each attempt is then told what to load: $GANG_RESTORE_PATH, of
+  # step $GANG_RESTORE_STEP. {_DOCS}/tasks/make-a-framework-restartable/
+{there}{"".join(f"  # {line[2:]}" for line in tier.splitlines(keepends=True))}"""
+
+
+def _tier(directory: str, found: Recognised | None) -> str:
+    return f"""\
+  checkpoint:
+    tiers:
+    - name: shared
+      scope: Shared                     # every member reads it; on a cluster: a volume that all pods mount
+      source:
+        type: Directory
+        directory: {quoted(directory)}
+{_layout(found)}"""
+
+
+def _layout(found: Recognised | None) -> str:
+    if found is not None and found.layout != "Pattern":
+        return f"        layout: {found.layout}\n"
+    pattern = "step-{step}" if found is None else found.pattern
+    layout = f"""\
+        layout: Pattern                 # or TorchDCP, HuggingFace, Lightning, Megatron, Orbax
+        pattern: {quoted(pattern)}
+"""
+    if found is not None and found.newest is not None and not found.complete:
+        return (
+            f"{layout}        # Each step is one file: write it under another name, and rename it when it is whole.\n"
+        )
+    complete = "DONE" if found is None or not found.complete else found.complete
+    return f"{layout}        complete: {quoted(complete):<21} # the file that is written last: it makes a step count\n"
+
+
+def _launch(starter: Starter) -> str:
+    each = "    launch: PerProcess                  # the command is started once for each process\n"
+    count = f"    processesPerPod: {starter.processes:<18} # "
+    match starter.framework:
+        case Framework.TORCHRUN:
+            how = "    launch: Torchrun                    # torchrun starts the processes, with gangctl's PET_*\n"
+            return f"{how}{count}torchrun's --nproc-per-node\n"
+        case Framework.JAX:
+            how = "    # Import gangclient.jax in the script; then jax.distributed.initialize() needs no argument.\n"
+            return f"{how}{each if starter.processes > 1 else ''}{count}in each member\n"
+        case Framework.SCRIPT:
+            how = "    # Each process gets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; gangctl check shows them.\n"
+            return f"{how}{each}{count}in each member\n" if starter.processes > 1 else how
+
+
+def quoted(text: str) -> str:
+    """The text as a YAML scalar: as it is where that is plain, otherwise in quotes."""
+    plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
+    return text if plain else json.dumps(text)
+
+
+def relative(path: Path, folder: Path) -> str:
+    """The path as it is written into a manifest."""
+    inside = path.is_relative_to(folder)
+    return str(path.relative_to(folder)) if inside else str(path)
