@@ -40,6 +40,7 @@ _VERBS: Final = {
     "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
     "convert": "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",
     "crd": "Print the CustomResourceDefinition of GangJob",
+    "completion": "Print the script that completes the command line in bash, zsh or fish",
     "version": "Print the version",
 }
 _EXAMPLES: Final = """\
@@ -82,6 +83,10 @@ class Verb(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    if "_ARGCOMPLETE" in os.environ:
+        from gangctl.cli.completing import complete  # noqa: PLC0415 - only a shell asks for it
+
+        complete(_verbs())
     given = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show is no error

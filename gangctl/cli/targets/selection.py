@@ -49,7 +49,7 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
         UserError: the command line contradicts itself, or there is no such namespace, context or kubeconfig.
         ClusterError: the cluster's configuration can't be used.
     """
-    state = _state_directory(arguments)
+    state = state_directory(arguments)
     if state is not None:
         yield LocalTarget(local_gangs.absolute(state))
         return
@@ -64,8 +64,12 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
         yield one
 
 
-def _state_directory(arguments: argparse.Namespace) -> Path | None:
-    """The state directory that is selected; None if a cluster is."""
+def state_directory(arguments: argparse.Namespace) -> Path | None:
+    """The state directory that is selected; None if a cluster is.
+
+    Raises:
+        UserError: the command line contradicts itself.
+    """
     given: Path | None = arguments.state_dir
     flag = next((flag for flag, value in _cluster_flags(arguments).items() if value), "")
     if flag and getattr(arguments, "all_namespaces", False) and arguments.namespace:

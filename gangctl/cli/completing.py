@@ -1,0 +1,122 @@
+"""Answers the shell while a command line is typed: verbs, options, names of gangs and members, files.
+
+The shell calls ``gangctl`` itself, with argcomplete's variables in the environment, so it is the installed release that
+answers. Only the module of the verb on the line is imported. What takes longer than a moment is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NoReturn, cast
+
+import argcomplete
+from argcomplete.completers import DirectoriesCompleter, FilesCompleter
+
+SECONDS: Final = 1.5
+"""The longest a cluster is waited for."""
+_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9]*")
+_SELECTION: Final = ("namespace", "context", "kubeconfig", "state_dir", "all_namespaces")
+
+
+def complete(verbs: Mapping[str, str]) -> NoReturn:
+    """Print what can stand at the cursor, in the way that the shell asked for, and end the process."""
+    parser = _parser(verbs, _verb(os.environ.get("COMP_LINE", "")))
+    # Options are proposed after a dash, as by kubectl, and files only where one belongs. Any callable will do for it.
+    argcomplete.autocomplete(parser, always_complete_options=False, default_completer=cast("Any", _nothing))
+    raise SystemExit(1)  # it was called without what a shell gives
+
+
+def _verb(line: str) -> str:
+    """The verb on the line, once it is complete."""
+    words = line.split()
+    return words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ""  # noqa: PLR2004 - after it
+
+
+def _parser(verbs: Mapping[str, str], wanted: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gangctl")
+    below = parser.add_subparsers()
+    below.add_parser("help", help="Show the help of a verb").add_argument("verb", choices=list(verbs))
+    for name, meaning in verbs.items():
+        one = below.add_parser(name, help=meaning)
+        if name == wanted:
+            importlib.import_module(f"gangctl.cli.{name}").configure(one)
+            _give_completers(one)
+    return parser
+
+
+def _give_completers(parser: argparse.ArgumentParser) -> None:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
+        completer = _COMPLETERS.get(action.dest)
+        if completer is not None and action.choices is None and action.nargs != 0:
+            action.completer = completer  # type: ignore[attr-defined]  # how argcomplete is told
+
+
+def _nothing(**_: object) -> Iterable[str]:
+    return ()
+
+
+def _gangs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    return [name for name in _in_time(lambda: _names(parsed_args)) if _NAME.fullmatch(name)]
+
+
+def _members(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    return _in_time(lambda: _members_of(parsed_args))
+
+
+def _names(given: argparse.Namespace) -> list[str]:
+    from gangctl.cli import local_gangs  # noqa: PLC0415 - the imports take longer than the rest
+    from gangctl.cli.targets import selection  # noqa: PLC0415
+
+    chosen = _selected(given)
+    state = selection.state_directory(chosen)
+    if state is not None:
+        return local_gangs.names(local_gangs.absolute(state))
+    with selection.open_target(chosen) as target:
+        return [str(one["metadata"]["name"]) for one in target.documents(None)]
+
+
+def _members_of(given: argparse.Namespace) -> list[str]:
+    from gangctl.cli import members  # noqa: PLC0415
+    from gangctl.cli.targets import selection  # noqa: PLC0415
+
+    with selection.open_target(_selected(given)) as target:
+        return members.members(target.read(given.name))
+
+
+def _selected(given: argparse.Namespace) -> argparse.Namespace:
+    """What selects the target. A command line that isn't whole yet may have no more than a part of it."""
+    return argparse.Namespace(**{name: getattr(given, name, None) for name in _SELECTION})
+
+
+def _in_time(find: Callable[[], list[str]]) -> list[str]:
+    """What is found in a moment; nothing if it takes longer or fails: an error has no place in a completion."""
+    found: list[str] = []
+
+    def work() -> None:
+        try:
+            found.extend(find())
+        except Exception:  # noqa: BLE001 - see above
+            return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return list(found)
+
+
+_COMPLETERS: Final[Mapping[str, Any]] = {
+    "name": _gangs,
+    "member": _members,
+    "file": FilesCompleter(),
+    "script": FilesCompleter(),
+    "words": FilesCompleter(),
+    "kubeconfig": FilesCompleter(),
+    "state_dir": DirectoriesCompleter(),
+    "checkpoints": DirectoriesCompleter(),
+}
+"""By the name of the argument."""
