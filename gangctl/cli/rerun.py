@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     def run_here(state: StateDirectory, job: GangJob, directory: Path) -> int:
         return run_gang(arguments, state, job, directory)
 
+    here_only = [flag for flag, value in _here_only(arguments).items() if value]
+    if here_only and selection.state_directory(arguments) is None:
+        raise UserError(f"{here_only[0]} is for gangs of this machine: a cluster runs the gang by itself; leave it out")
     with selection.open_target(arguments) as target:
         phase = target.read(name).status.phase
         if phase not in ENDED:
@@ -56,3 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{command_name()} delete {name} and submit its manifest"
             )
         return target.rerun(name, run_here, ending.tell)
+
+
+def _here_only(arguments: argparse.Namespace) -> dict[str, object]:
+    return {
+        "--plain": arguments.plain,
+        "--logs": arguments.logs,
+        "--keep": arguments.keep,
+        "--output": arguments.output,
+    }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from gangctl.cli.gang_view import live_snapshot
+from gangctl.cluster.local import process
+from gangctl.cluster.local.process import Process
 from tests.cli.here import Here, Running, manifest
 from tests.cli.test_run import ONCE
 from tests.wait import until
@@ -59,6 +63,30 @@ def test_stop_kills_a_worker_that_ignores_sigterm_after_the_grace(folder: Here) 
     until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
     assert folder.gangctl("stop", "g").returncode == 0
     assert folder.left() == []
+
+
+def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
+    folder.write(manifest(STUBBORN, 1, recovery={"plannedStopGracePeriodSeconds": 600}))
+    run = folder.run()
+    folder.runs_attempt(1, 1)
+    run.signal(signal.SIGKILL)
+    run.wait()
+    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    command = [sys.executable, "-m", "gangctl", "stop", "g"]
+    with subprocess.Popen(command, cwd=folder.path, env=folder.env(), stdout=subprocess.PIPE, text=True) as stop:
+        assert stop.stdout is not None
+        assert "SIGKILL comes after 600 s" in stop.stdout.readline()
+        until("it has sent SIGTERM", lambda: not _supervisors(folder))
+        stop.send_signal(signal.SIGINT)
+        assert "killing what is left" in stop.stdout.read()
+        assert stop.wait(30) == 0
+    assert folder.left() == []
+    assert folder.job.status.phase == "Suspended"
+
+
+def _supervisors(folder: Here) -> list[Process]:
+    found = [pod.supervisor for pod in folder.pods().values()]
+    return [one for one in found if one is not None and process.is_alive(one)]
 
 
 def test_with_a_controller_stop_waits_for_it_and_the_run_goes_on(folder: Here) -> None:

@@ -76,6 +76,13 @@ async def test_rerun_creates_an_ended_gang_again_without_what_was_asked_of_it(he
     assert "status" not in made
 
 
+async def test_options_of_this_machine_are_refused_for_a_cluster(here: Shell) -> None:
+    await here.api.put("gangjobs", job(phase="Failed"))
+    done = await here.gangctl("rerun", "demo", "--logs")
+    assert (done.code, here.api.count("DELETE", "gangjobs")) == (2, 0)
+    assert "--logs is for gangs of this machine" in done.err
+
+
 async def test_a_gang_that_runs_is_not_run_again(here: Shell) -> None:
     await with_gang(here)
     done = await here.gangctl("rerun", "demo")
