@@ -119,6 +119,31 @@ def test_restart_suspend_and_resume_change_a_gang_and_status_shows_it(
     assert one.uids().keys() == uids.keys()
 
 
+def test_stop_rerun_and_delete_end_a_gang_and_run_it_again(submit: Submit, shared_dir: Path, cli: Cli) -> None:
+    one = submit(sleepers("ending", replicas=2, directory=str(shared_dir)))
+    one.runs(1)
+    stopped = cli("stop", "ending")
+    assert one.pods() == {}
+    assert one.status["phase"] == "Suspended"
+    assert "ending is stopped: none of its pods is left" in stopped
+    assert "kubectl gang resume ending continues it" in stopped
+    refused = cli.run("rerun", "ending")
+    assert (refused.returncode, "has not ended (Suspended)" in refused.stderr) == (2, True)
+    assert "ending: Running, attempt 2" in cli("resume", "ending", "--wait", "120")
+
+    one.patch(activeDeadlineSeconds=1)
+    one.ends("Failed")
+    one.patch(activeDeadlineSeconds=600)
+    uid = one.read()["metadata"]["uid"]
+    assert "gangjob ending is created again" in cli("rerun", "ending")
+    one.runs(1)
+    assert one.read()["metadata"]["uid"] != uid
+
+    assert cli("delete", "ending") == "gangjob ending is deleted; the cluster ends and deletes its pods\n"
+    assert cli.run("status", "ending").returncode == 2
+    until("its pods are gone", lambda: one.pods() == {}, 60)
+
+
 def test_status_watch_redraws_after_a_change(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(sleepers("watched", replicas=2, directory=str(shared_dir)))
     one.runs(1)

@@ -111,6 +111,7 @@ def _in_time(find: Callable[[], list[str]]) -> list[str]:
 
 _COMPLETERS: Final[Mapping[str, Any]] = {
     "name": _gangs,
+    "gang": _gangs,
     "member": _members,
     "file": FilesCompleter(),
     "script": FilesCompleter(),

@@ -31,6 +31,9 @@ VERBS = [
 ]
 
 
+_OF_A_GANG = [["status"], ["trace"], ["restart"], ["suspend"], ["resume"], ["stop"], ["delete"], ["rerun"]]
+
+
 def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
     script = """
 import sys
@@ -67,6 +70,7 @@ def test_a_gang_that_does_not_exist_is_an_error_in_one_line(capsys: pytest.Captu
         ["resume"],
         ["inject", "--kill-controller"],
     ):
+    for verb in (*_OF_A_GANG, ["inject", "--kill-controller"]):
         assert main([*verb, "demo", "--state-dir", str(tmp_path)]) == 2
         err = capsys.readouterr().err
         assert err.startswith("error: there is no gang 'demo'")
