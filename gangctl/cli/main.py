@@ -45,6 +45,7 @@ _VERBS: Final = {
 }
 _EXAMPLES: Final = """\
 examples:
+  gangctl init                                write a manifest for your script; then check it and run it
   gangctl run examples/demo.yaml              run a gang on this machine; Ctrl-C ends it
   gangctl inject demo worker-1 --signal KILL  in another terminal: kill a worker, watch the restart
   gangctl status demo                         why it restarted, what was lost, what happens next

@@ -147,6 +147,21 @@ def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
     assert not folder.state.gang("g").path.exists()
 
 
+def test_stop_ends_the_other_pods_if_the_record_of_one_is_damaged(folder: Here) -> None:
+    without_a_controller(folder)
+    kept = folder.workers()["worker-1"]
+    record = folder.state.gang("g").pod(folder.pods()["worker-1"].name).record
+    content = record.read_text()
+    record.write_text("{")
+    done = folder.gangctl("stop", "g")
+    assert done.returncode == 2
+    assert f"{record} isn't a pod" in done.stderr
+    record.write_text(content)
+    assert folder.workers() == {"worker-1": kept}
+    assert folder.gangctl("stop", "g").returncode == 0
+    assert folder.left() == []
+
+
 def test_rerun_runs_an_ended_gang_again_where_it_ran(folder: Here, tmp_path: Path) -> None:
     folder.write(manifest(ONCE, 1))
     assert folder.run().wait() == 0

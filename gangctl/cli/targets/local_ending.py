@@ -16,11 +16,12 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError
+from gangctl.cli.submission import remove
 from gangctl.cli.targets.port import Say
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.settlement import settle
@@ -77,9 +78,9 @@ def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: 
     else:
         if _stop(state, store, seconds, say) is None:
             return False
-    store.folder.job.unlink(missing_ok=True)
+    remove(store)
     deadline = time.monotonic() + RECORDS_SECONDS
-    while _controller(state) is not None and _has_records(store) and time.monotonic() < deadline:
+    while _controller(state) is not None and _records(store) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     if _living(store):
         asyncio.run(teardown(state, name, 0))
@@ -148,17 +149,14 @@ def _living(store: GangStore) -> list[str]:
     return sorted({one.member for one in records if any(processes_of(one, found)) or process.marked(one.uid)})
 
 
-def _records(store: GangStore) -> tuple[PodRecord, ...]:
-    try:
-        return pod_record.load_all(store.folder)
-    except OSError:
-        return ()  # pods come and go meanwhile
-
-
-def _has_records(store: GangStore) -> bool:
-    with suppress(ClusterError):
-        return bool(_records(store))
-    return False
+def _records(store: GangStore) -> list[PodRecord]:
+    """Those that can be read: pods come and go meanwhile, and a teardown tells of the others when all have ended."""
+    found: list[PodRecord] = []
+    for path in sorted(store.folder.pods.glob("*")):
+        with suppress(ClusterError):
+            one = pod_record.load(PodFolder(path))
+            found += [] if one is None else [one]
+    return found
 
 
 def _controller(state: StateDirectory) -> int | None:
