@@ -14,7 +14,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.node_state import NodeAnswer, NodeSignal, NodeState
-from gangctl.core.facts.world import Device, Heard, Observed, Pod, Replica, StartFailure
+from gangctl.core.facts.world import Device, Heard, Observed, Pod, Replica, SidecarEnd, StartFailure
 from gangsidecar.wire import (
     Checkpoint,
     End,
@@ -178,6 +178,9 @@ def _pods() -> st.SearchStrategy[Pod]:
         ended_at=st.none() | times,
         ended_reason=st.sampled_from(["", "OOMKilled", "Error"]),
         start_failure=st.sampled_from(_FAILURES),
+        starting=st.sampled_from(["", "init container fetch still runs"]),
+        sidecar_end=st.none()
+        | st.builds(SidecarEnd, times, st.sampled_from(["the token can't be read", "\x1b[2J" * 99])),
         restarts=some,
         deleting=st.sampled_from([False, False, True]),
         terminated=st.sampled_from([False, False, True]),

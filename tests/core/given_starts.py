@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangctl.core.facts.world import StartFailure
+from gangctl.core.facts.world import SidecarEnd, StartFailure
 from tests.core.given import ended
 from tests.core.world import World
 
@@ -25,6 +25,16 @@ def start_fails(world: World, member: str, reason: str, words: str) -> None:
 def init_container_fails(world: World, member: str) -> None:
     """A user's init container ends with 1 and is tried again: no restart of the worker's, nor of gangctl's."""
     world.pod(member, reason="CrashLoopBackOff", detail="container fetch ended with exit code 1")
+
+
+def init_container_runs(world: World, name: str, member: str) -> None:
+    """A user's init container, for which the worker's container waits."""
+    world.pod(member, scheduled_at=world.now, node=f"node-{member}", starting=f"init container {name} still runs")
+
+
+def sidecar_unreached(world: World, member: str, words: str) -> None:
+    """It has never reached the controller, and has left the reason; the kubelet has started it again."""
+    world.pod(member, sidecar_end=SidecarEnd(world.now, words))
 
 
 def not_executed(world: World, member: str, code: str, words: str) -> None:

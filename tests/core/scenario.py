@@ -49,7 +49,13 @@ from tests.core.given import (
 )
 from tests.core.given_measured import loaded, not_imported, own_time, phase, prints, rank_at, took_stacks, warm
 from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
-from tests.core.given_starts import init_container_fails, not_executed, start_fails
+from tests.core.given_starts import (
+    init_container_fails,
+    init_container_runs,
+    not_executed,
+    sidecar_unreached,
+    start_fails,
+)
 from tests.core.then import account, conditions, decide, environment, told, trace
 from tests.core.world import World
 
@@ -148,6 +154,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} can't see the restore point(, nor its directory)?", missing),
     (rf"{M} makes a step without a number", unnumbered),
     (rf"{M} reports that its pod is terminating", lambda world, member: world.again(member, terminating=True)),
+    (rf"{M} begins to stop", lambda world, member: world.says(member, Phase.STOPPING, world.job.status.attempt)),
     (rf"{M} is Stuck", lambda world, member: world.says(member, Phase.STUCK, world.job.status.attempt)),
     (rf"{M} is Done", lambda world, member: world.says(member, Phase.DONE, world.job.status.attempt)),
     (rf"{M} loses its connection", silent),
@@ -167,6 +174,8 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
     (rf"the container of {M} can't be started: (\w+): (.+)", start_fails),
     (rf"an init container of {M} fails again", init_container_fails),
+    (rf"([a-z]+) runs before the worker of {M}", init_container_runs),
+    (rf"the sidecar of {M} has ended for want of a connection: (.+)", sidecar_unreached),
     (rf"the supervisor of {M} can't execute the command: (12[67]), (.+)", not_executed),
     (rf"the pod of {M} is removed", remove),
     (rf"the supervisor of {M} goes, and its pod has ended", goes),

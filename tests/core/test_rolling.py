@@ -211,7 +211,7 @@ def _opens_planned_restart(plan: Plan) -> bool:
 
 def test_planned_restarts_never_take_more_replicas_than_may_be_unavailable() -> None:
     restarts = 0
-    for seed in range(6):
+    for seed in range(7):
         dice = random.Random(seed)
         town = Town(dice, most=1 + seed % 2)
         town.lives_until(town.all_serve, 120)

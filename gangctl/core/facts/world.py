@@ -69,6 +69,16 @@ class StartFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class SidecarEnd:
+    """How gangctl's sidecar ended: one that has never reached the controller can't tell it otherwise."""
+
+    at: float
+    """As its kubelet says, in whole seconds."""
+    said: str
+    """Why, bounded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A projection of one pod of the gang."""
 
@@ -110,6 +120,11 @@ class Pod:
     Empty while nothing is wrong, ContainerCreating and PodInitializing included."""
     detail: str = ""
     """What the cluster says beside that reason, bounded, with the name of the container if it isn't the worker's."""
+    starting: str = ""
+    """What the worker's container waits for while nothing is wrong, as ``init container fetch runs``; empty if that is
+    an image or a volume, if the container was started, or if it isn't known."""
+    sidecar_end: SidecarEnd | None = None
+    """The newest end of gangctl's sidecar, if it came by itself and with an error."""
     conditions: tuple[tuple[str, str, str], ...] = ()
     """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
     devices: tuple[Device, ...] = ()

@@ -45,6 +45,7 @@ from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
+from gangctl.core.record.waiting import due_at, stopping, waiting
 from gangsidecar.wire import Level
 
 
@@ -97,7 +98,10 @@ def _coalesce(gang: Gang, settlement: Settlement) -> Plan | None:
         return None
     seconds = gang.spec.recovery.coalesce_seconds
     because = f"attempt {gang.status.attempt} waits until {seconds} s after the first disruption, for others to join it"
-    return wait(gang, because, [until], pods.actions(gang, gang.status))
+    due = due_at(gang, because)
+    if due is not None and gang.now >= due:
+        return write(gang, gang.status, Reason.GATHERING, because, requeue_after=until - gang.now)
+    return wait(gang, because, [until, due], pods.actions(gang, gang.status))
 
 
 def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:
@@ -147,19 +151,21 @@ def _wait(
     if incidents.is_open(gang):
         refreshed = noted(gang, refreshed)
     refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
-    what = _awaited(gang, blocking, missing) or "stronger evidence"
-    because = f"attempt {gang.status.attempt} waits for {what}"
-    trouble = scheduling.trouble(gang)
-    because += f"; {trouble}" if trouble else ""
+    found = waiting(gang, blocking, missing if ending is None else ())
+    because = (
+        f"attempt {gang.status.attempt} waits for {found.members}" if ending is None else _how_it_ends(gang, ending)
+    )
     warned = degraded(gang, refreshed.phase)
-    because += f"; {warned[1]}" if warned is not None else ""
-    if refreshed is not gang.status or scheduling.is_to_be_said(gang, trouble) or is_news(gang, warned):
+    because = "; ".join(filter(None, (because, found.known, warned[1] if warned is not None else "")))
+    due = due_at(gang, because, found) if ending is None or gang.now >= ending.not_before else None
+    if refreshed is not gang.status or (due is not None and gang.now >= due) or is_news(gang, warned):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
         events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
         return write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
     times = [
         deadline,
         timeout,
+        due,
         scheduling.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),
@@ -171,36 +177,11 @@ def _wait(
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
 
 
-def _awaited(gang: Gang, blocking: Blocking, missing: list[str]) -> str:
-    """What the barrier waits for: each member is named once."""
-    stopping = _stopping(gang, blocking)
-    starting = _without(missing, stopping)
-    parts = [(stopping, "to stop"), (starting, "to be ready")]
-    return " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
-
-
-def _stopping(gang: Gang, blocking: Blocking) -> list[str]:
-    """The pods that may still run a worker, in words: a member stands for its current pod."""
-    current, earlier = set(blocking.certain), set[str]()
-    for one in blocking.doubtful:
-        (current if gang.is_current(one.member, one.incarnation) else earlier).add(one.member)
-    named = _in_order(gang, current)
-    if earlier:
-        which = "an earlier pod" if len(earlier) == 1 else "earlier pods"
-        named.append(f"{which} of {listed(_in_order(gang, earlier))}")
-    if blocking.rest is not None:
-        named.append(f"every pod of incarnation {blocking.rest.incarnation} or before")
-    return named
-
-
-def _in_order(gang: Gang, names: set[str]) -> list[str]:
-    """In the order of roles and indexes; those that are no members any more come last."""
-    return [*[name for name in gang.members if name in names], *sorted(names - gang.members.keys())]
-
-
-def _without(names: list[str], others: list[str]) -> list[str]:
-    known = frozenset(others)
-    return [name for name in names if name not in known]
+def _how_it_ends(gang: Gang, ending: Settlement) -> str:
+    """What a gang that comes to its end waits for first."""
+    if gang.now < ending.not_before:
+        return f"{ending.because}; stronger evidence is waited for until {clock_time(ending.not_before)}"
+    return f"{ending.because}; the gang is {ending.outcome} as soon as its workers have stopped"
 
 
 def _give_up_replacing(gang: Gang) -> Plan:
@@ -276,8 +257,8 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     status = gang.status
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
-    late = _stopping(gang, blocking)
-    who = listed([*late, *_without(missing, late)]) or "the gang"
+    late = stopping(gang, blocking)
+    who = listed([*late, *(name for name in missing if name not in late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
     unready = dict.fromkeys(missing, why)

@@ -7,17 +7,11 @@ It counts while a pod is there and isn't scheduled. It must not count while the 
 
 from __future__ import annotations
 
-from typing import Final
-
 from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.starts import advice, told
 from gangctl.core.policy import admission
-
-SAID_AGAIN_SECONDS: Final = 30.0
-"""What keeps pods from starting changes often in a large gang: it is written at most this often."""
-_SAID: Final = "can't start: "
 
 
 def gives_up_at(gang: Gang) -> float | None:
@@ -47,18 +41,5 @@ def trouble(gang: Gang) -> str:
     if not needed:
         return ""
     first = kept[needed[0]]
-    said = f"{needed[0]} {'and others ' if len(needed) > 1 else ''}{_SAID}{told(first)}"
+    said = f"{needed[0]} {'and others ' if len(needed) > 1 else ''}can't start: {told(first)}"
     return escaped(f"{said}; {todo}" if (todo := advice(first)) else said)
-
-
-def is_to_be_said(gang: Gang, text: str) -> bool:
-    """Whether the stored message doesn't say yet what keeps pods from starting."""
-    said = _SAID in gang.status.message
-    if not said or (text and text in gang.status.message):
-        return bool(text) and not said
-    return gang.now >= said_again_at(gang)
-
-
-def said_again_at(gang: Gang) -> float:
-    """When the stored message may be replaced by what keeps other pods from starting."""
-    return gang.status.observed_time + SAID_AGAIN_SECONDS

@@ -116,7 +116,7 @@ def _silence(gang: Gang) -> Warned | None:
     one = len(members) == 1
     text = (
         f"{listed(members)} {'has' if one else 'have'} not been heard since {moment(since)}; workers train on, and "
-        f"nothing is restarted or charged because of it; {_what_to_check(members)}"
+        f"nothing is restarted or charged because of it; {_what_to_check(gang, members)}"
     )
     return Reason.MEMBERS_SILENT, text
 
@@ -128,7 +128,7 @@ def _deaf(gang: Gang) -> Warned | None:
         return None
     text = (
         f"{listed(members)} {'runs' if len(members) == 1 else 'run'}, and no pod of the gang has been heard since "
-        f"{moment(since)}; no pod is replaced because of it; {_what_to_check(members)}"
+        f"{moment(since)}; no pod is replaced because of it; {_what_to_check(gang, members)}"
     )
     return Reason.NO_MEMBER_CONNECTS, text
 
@@ -139,12 +139,12 @@ def _quiet(gang: Gang) -> tuple[float, list[str]]:
     return min(found, default=(0.0, ""))[0], sorted(member for _, member in found)
 
 
-def _what_to_check(members: Sequence[str]) -> str:
+def _what_to_check(gang: Gang, members: Sequence[str]) -> str:
     its = "its pod reaches" if len(members) == 1 else "their pods reach"
-    return (
-        f"check whether {its} the controller (NetworkPolicy, DNS, Service, CA): "
-        f"the log of {members[0]}'s sidecar gives the reason"
-    )
+    ends = ((name, gang.pods[name].sidecar_end) for name in members if name not in gang.heard_by_member)
+    told = next((f"{name}'s sidecar gave the reason: {end.said}" for name, end in ends if end is not None), "")
+    told = told or f"the log of {members[0]}'s sidecar gives the reason"
+    return f"check whether {its} the controller (NetworkPolicy, DNS, Service, CA): {told}"
 
 
 def _ignored(gang: Gang) -> Warned | None:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from gangsidecar.agent.api import Api
 from gangsidecar.agent.downlink import Downlink
+from gangsidecar.agent.first_contact import FirstContact
 from gangsidecar.agent.relay import Relay
 from gangsidecar.agent.uplink import Address, stay_connected
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
-from gangsidecar.wire import FRAMEWORK_SOCKET, SUPERVISOR_SOCKET
+from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SUPERVISOR_SOCKET, UNREACHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,8 @@ FAREWELL = 5.0
 _EPILOG = f"""\
 In DIR it listens on {SUPERVISOR_SOCKET} (the supervisor) and {FRAMEWORK_SOCKET} (the framework API; its document is at
 /v1/openapi.json: curl --unix-socket DIR/{FRAMEWORK_SOCKET} http://gang/v1/openapi.json).
-It reads the files again before each attempt to connect. Exit codes: 0 after SIGTERM, 2 for bad usage.
+It reads the files again before each attempt to connect. Exit codes: 0 after SIGTERM, 2 for bad usage, {UNREACHED} if
+the pod has not reached the controller yet: the file of --termination-log has the reason.
 """
 
 
@@ -45,10 +47,12 @@ class AgentSettings:
 
     directory: Path
     address: Address
+    termination_log: Path | None = None
+    """What the cluster reads when the sidecar ends; None if nothing reads it."""
 
 
-async def serve(settings: AgentSettings) -> None:
-    """Relay until SIGTERM or SIGINT.
+async def serve(settings: AgentSettings) -> int:
+    """Relay until SIGTERM or SIGINT, or until the pod's status is to say what fails; returns the exit code.
 
     Raises:
         OSError: a socket can't be listened on.
@@ -64,31 +68,40 @@ async def serve(settings: AgentSettings) -> None:
     await downlink.open(SUPERVISOR_SOCKET)
     framework = await Api(relay, now_ms).open(FRAMEWORK_SOCKET)
     log("info", "the sidecar listens", directory=settings.directory)
+    contact = FirstContact(Path(CONTACT_FILE), settings.termination_log)
     async with asyncio.TaskGroup() as tasks:
-        connection = tasks.create_task(stay_connected(settings.address, relay))
-        await _until_over(relay, ended)
-        log("info", "the sidecar ends")
+        connection = tasks.create_task(stay_connected(settings.address, relay, contact))
+        reached = await _until_over(relay, ended, contact)
+        log("info", "the sidecar ends" if reached else "the sidecar ends, so that its pod's status gives the reason")
         relay.close()
         connection.cancel()
         tasks.create_task(framework.cleanup())
         tasks.create_task(downlink.close())
+    return 0 if reached else UNREACHED
 
 
-async def _until_over(relay: Relay, ended: asyncio.Event) -> None:
-    """Wait for a signal, or until the supervisor has ended for good and the controller had time to get its report."""
+async def _until_over(relay: Relay, ended: asyncio.Event, contact: FirstContact) -> bool:
+    """Wait for a signal, or until the supervisor has ended for good and the controller had time to get its report.
+
+    False: the sidecar ends because it hasn't reached the controller.
+    """
 
     async def outlived() -> None:
         while not relay.is_over:
             await relay.changes.wait()
 
-    tasks = (asyncio.create_task(ended.wait()), asyncio.create_task(outlived()))
+    missed = asyncio.create_task(contact.missed())
+    tasks = (asyncio.create_task(ended.wait()), asyncio.create_task(outlived()), missed)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if missed.done():
+            return False
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), FAREWELL)
     finally:
         for task in tasks:
             task.cancel()
+    return True
 
 
 def main() -> int:
@@ -96,11 +109,10 @@ def main() -> int:
     settings = _settings(sys.argv[1:], os.environ)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        asyncio.run(serve(settings))
+        return asyncio.run(serve(settings))
     except OSError as error:
         log("error", "the sidecar can't listen in its directory", directory=settings.directory, reason=error)
         return BAD_USAGE
-    return 0
 
 
 def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSettings:
@@ -133,6 +145,12 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         metavar="FILE",
         help="an IP address that is dialled before the URL's host; the file may be empty (GANG_ADDRESS_FILE)",
     )
+    parser.add_argument(
+        "--termination-log",
+        default=get("GANG_TERMINATION_LOG"),
+        metavar="FILE",
+        help="gets the reason if the pod has not reached the controller yet (GANG_TERMINATION_LOG)",
+    )
     found = parser.parse_args(arguments)
     if not found.dir:
         parser.error("--dir (or GANG_DIR) is needed")
@@ -149,7 +167,8 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
         address_file=Path(found.address_file).absolute() if found.address_file else None,
     )
-    return AgentSettings(Path(found.dir).absolute(), address)
+    log_file = Path(found.termination_log).absolute() if found.termination_log else None
+    return AgentSettings(Path(found.dir).absolute(), address, log_file)
 
 
 if __name__ == "__main__":

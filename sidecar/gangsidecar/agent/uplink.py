@@ -27,6 +27,7 @@ from gangsidecar.common.log import log
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gangsidecar.agent.first_contact import FirstContact
     from gangsidecar.agent.relay import Relay
 
 FIRST_WAIT, LAST_WAIT = 0.05, 5.0
@@ -96,7 +97,7 @@ class _Answer:
             self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
 
 
-async def stay_connected(address: Address, relay: Relay) -> None:
+async def stay_connected(address: Address, relay: Relay, contact: FirstContact) -> None:
     """Keep one connection and relay both ways, until cancelled."""
     loop = asyncio.get_running_loop()
     failures, logged = 0, ""
@@ -104,11 +105,12 @@ async def stay_connected(address: Address, relay: Relay) -> None:
         began = loop.time()
         shortest = 0.0
         try:
-            await _connection(address, relay)
+            await _connection(address, relay, contact)
         except _RefusedError as error:
             reason, shortest = str(error), LAST_WAIT / 2
         except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
             reason = str(error) or type(error).__name__
+        contact.failed(reason)
         # A connection that held for a while is no failure; one that was lost at once is.
         failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
         if reason != logged:
@@ -118,7 +120,7 @@ async def stay_connected(address: Address, relay: Relay) -> None:
         await asyncio.sleep(random.uniform(shortest, limit))  # noqa: S311 - jitter, not a secret
 
 
-async def _connection(address: Address, relay: Relay) -> None:
+async def _connection(address: Address, relay: Relay, contact: FirstContact) -> None:
     """One connection, from dialling to its end.
 
     Raises:
@@ -130,32 +132,33 @@ async def _connection(address: Address, relay: Relay) -> None:
     known = _known(address.address_file)
     if known:
         try:
-            await _follow(address, relay, _at(url, known), name)
+            await _follow(address, relay, contact, _at(url, known), name)
         except _UnreachableError as error:
             missed = f"{known}: {error}; by name: "
     try:
-        await _follow(address, relay, url, name)
+        await _follow(address, relay, contact, url, name)
     except _UnreachableError as error:
         raise _LostError(f"{missed}{error}") from None
 
 
-async def _follow(address: Address, relay: Relay, url: str, name: str) -> None:
+async def _follow(address: Address, relay: Relay, contact: FirstContact, url: str, name: str) -> None:
     """One connection to this URL, or to the leader that a standby there has named; ``name``: in its certificate."""
     try:
-        await _dial(address, relay, url, name, DIAL)
+        await _dial(address, relay, contact, (url, name), DIAL)
     except _StandbyError as standby:
         leader = standby.leader
         if not leader.startswith("wss://" if url.startswith("wss://") else ("ws://", "wss://")):
             raise _LostError(f"{standby}; the leader that it names is not dialled: {leader!r:.120}") from None
     log("info", "a standby answered; dialling its leader", url=leader)
     try:
-        await _dial(address, relay, leader, name, LEADER_DIAL)
+        await _dial(address, relay, contact, (leader, name), LEADER_DIAL)
     except _UnreachableError as error:
         raise _LostError(f"the leader {leader}: {error}") from None
 
 
-async def _dial(address: Address, relay: Relay, url: str, name: str, seconds: float) -> None:
-    answer = _Answer()
+async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple[str, str], seconds: float) -> None:
+    url, name = at
+    token, answer = _token(address), _Answer()
     tracing = aiohttp.TraceConfig()
     tracing.on_request_end.append(answer.read)
     async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
@@ -164,7 +167,7 @@ async def _dial(address: Address, relay: Relay, url: str, name: str, seconds: fl
                 socket = await session.ws_connect(
                     url,
                     headers={
-                        "Authorization": f"Bearer {_read(address.token_file)}",
+                        "Authorization": f"Bearer {token}",
                         wire.REVISION_HEADER: str(wire.REVISION),
                     },
                     # A message must stay below this limit.
@@ -184,6 +187,7 @@ async def _dial(address: Address, relay: Relay, url: str, name: str, seconds: fl
         except aiohttp.ClientConnectionError as error:
             raise _UnreachableError(str(error)) from None
         log("info", "connected to the controller", url=url)
+        contact.connected()
         await _relay_both_ways(socket, relay, answer.revision)
 
 
@@ -244,6 +248,18 @@ def _decode(relay: Relay, text: str) -> wire.Message:
 
 def _read(path: Path | None) -> str:
     return "" if path is None else path.read_text().strip()
+
+
+def _token(address: Address) -> str:
+    """The bearer token.
+
+    Raises:
+        _LostError: the file can't be read.
+    """
+    try:
+        return _read(address.token_file)
+    except (OSError, ValueError) as error:
+        raise _LostError(f"the token can't be read: {error}") from None
 
 
 def _trust(address: Address) -> ssl.SSLContext | bool:

@@ -200,15 +200,16 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def sidecar(directory: Path, url: str) -> AsyncIterator[Sidecar]:
+async def sidecar(directory: Path, url: str, *more: str, token: str | None = TOKEN) -> AsyncIterator[Sidecar]:
     """A sidecar that listens. It reads the address of the controller from a file, as in local mode."""
     directory.mkdir(exist_ok=True, parents=True)  # noqa: ASYNC240 - a test has time
     (directory / "controller").write_text(url)
-    (directory / "token").write_text(TOKEN + "\n")
+    if token is not None:
+        (directory / "token").write_text(token + "\n")
     with (directory / "log").open("ab") as log:
         command = (sys.executable, "-m", "gangsidecar.agent", "--dir", str(directory))
         files = ("--controller-file", str(directory / "controller"), "--token-file", str(directory / "token"))
-        started = await asyncio.create_subprocess_exec(*command, *files, stderr=log)
+        started = await asyncio.create_subprocess_exec(*command, *files, *more, stderr=log)
     here = Sidecar(directory, started)
     listening = here.log().count("the sidecar listens")
     try:

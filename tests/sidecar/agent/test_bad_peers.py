@@ -12,6 +12,7 @@ import pytest
 
 from gangsidecar import wire
 from gangsidecar.agent import downlink, uplink
+from gangsidecar.agent.first_contact import FirstContact
 from gangsidecar.agent.relay import Relay
 from tests.sidecar.agent.sidecars import (
     HOLD,
@@ -37,7 +38,9 @@ async def test_the_sidecar_leaves_a_frozen_controller_and_dials_again(
     async with controller() as frozen:
         address = uplink.Address(directory / "token", frozen.url)
         relay = Relay(asyncio.get_running_loop())
-        connection = asyncio.create_task(uplink.stay_connected(address, relay))
+        connection = asyncio.create_task(
+            uplink.stay_connected(address, relay, FirstContact(directory / "contact", None))
+        )
         await frozen.connected(3)
         assert frozen.connections[0].socket.closed
         connection.cancel()
@@ -49,7 +52,8 @@ async def test_the_sidecar_keeps_a_controller_that_pings(monkeypatch: pytest.Mon
     (directory / "token").write_text(TOKEN)
     async with controller() as alive:
         relay = Relay(asyncio.get_running_loop())
-        task = asyncio.create_task(uplink.stay_connected(uplink.Address(directory / "token", alive.url), relay))
+        address, contact = uplink.Address(directory / "token", alive.url), FirstContact(directory / "contact", None)
+        task = asyncio.create_task(uplink.stay_connected(address, relay, contact))
         connection = await alive.connected()
         end = time.monotonic() + 1.2
         while time.monotonic() < end:

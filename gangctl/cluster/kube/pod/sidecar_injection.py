@@ -35,6 +35,9 @@ TOKEN_SECONDS: Final = 3600
 USER: Final = 65532
 """The user of the sidecar's image."""
 
+TERMINATION_LOG: Final = "/dev/termination-log"
+"""Where Kubernetes reads a container's termination message. The kubelet mounts it, and every user may write it."""
+
 SHARED_LIMIT: Final = "64Mi"
 """Of what only the sidecar writes: about 10 MB, most of it the supervisor."""
 
@@ -55,6 +58,7 @@ def sidecar_container(
         "GANG_TOKEN_FILE": f"{HUB_DIRECTORY}/token",
         "GANG_ADDRESS_FILE": f"{HUB_DIRECTORY}/address",
         "GANG_CA_FILE": f"{HUB_DIRECTORY}/ca.crt",
+        "GANG_TERMINATION_LOG": TERMINATION_LOG,
         # The sidecar trusts that file only. Without this, aiohttp would load the system's certificates too: 2 MB.
         "SSL_CERT_FILE": "/dev/null",
     }

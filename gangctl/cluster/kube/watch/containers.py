@@ -22,8 +22,8 @@ from gangctl.cluster.kube.watch.schema import (
     RawTerminated,
     RawWaiting,
 )
-from gangctl.core.facts.world import LastWords, StartFailure
-from gangsidecar.wire import from_words
+from gangctl.core.facts.world import LastWords, SidecarEnd, StartFailure
+from gangsidecar.wire import UNREACHED, from_words
 
 WORDS: Final = 300
 """So many characters of the cluster's words are kept: the last ones, since runtimes put the cause at the end."""
@@ -152,6 +152,36 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
     if not found and scheduled is not None and scheduled.status != "True":
         return scheduled.message or scheduled.reason, ""
     return next(iter(found), ""), ""
+
+
+def starting(raw: RawPod) -> str:
+    """What the worker's container waits for while nothing is wrong; empty if it was started, or that isn't known.
+
+    Init containers run one after the other, and one that stays beside the worker until it has started.
+    """
+    if any(one.state.waiting is None for one in _workers(raw)):
+        return ""
+    stays = {one.name for one in raw.spec.init_containers if one.restart_policy == "Always"}
+    for one in raw.status.init_container_statuses:
+        if one.state.running is None or (one.name in stays and one.started):
+            continue
+        if one.name in stays:
+            return f"sidecar {one.name} has not started yet"
+        return f"init container {one.name} still runs"
+    return ""
+
+
+def sidecar_end(raw: RawPod) -> SidecarEnd | None:
+    """How gangctl's sidecar ended when it last did so by itself: what it could not do, or how it failed."""
+    one = next((one for one in raw.status.init_container_statuses if one.name == SIDECAR), None)
+    end = None if one is None else one.state.terminated or one.last_state.terminated
+    if end is None or end.exit_code == 0:
+        return None
+    said = end.message.strip()
+    if end.exit_code != UNREACHED or not said:
+        reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
+        said = f"its sidecar ended with exit code {end.exit_code}{reason}{f': {said}' if said else ''}"
+    return SidecarEnd(seconds(end.finished_at), _cut(said))
 
 
 def _workers(raw: RawPod) -> tuple[RawContainerStatus, ...]:

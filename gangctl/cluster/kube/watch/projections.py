@@ -180,6 +180,8 @@ def _pod(raw: RawPod) -> KubePod:
         terminated=containers.is_terminated(raw),
         reason=reason,
         detail=detail,
+        starting=containers.starting(raw),
+        sidecar_end=containers.sidecar_end(raw),
         conditions=tuple((one.type, one.status, one.reason) for one in status.conditions),
         devices=_devices(status),
     )

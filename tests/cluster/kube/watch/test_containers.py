@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.kube.watch.containers import WORDS
-from gangctl.core.facts.world import StartFailure
+from gangctl.core.facts.world import SidecarEnd, StartFailure
+from gangsidecar.wire import UNREACHED
 from tests.cluster.kube.watch.test_projections import (
     BESIDE,
     SIDECAR,
@@ -132,3 +133,49 @@ def test_the_words_of_the_runtime_are_the_reason_of_the_pod() -> None:
     status = {"containerStatuses": [worker({"waiting": {"reason": "CrashLoopBackOff"}}, never_ran(), 1), other]}
     one = read({"initContainerStatuses": [SIDECAR], **status}, BESIDE, **WORKER).pod
     assert (one.reason, one.detail, one.restarts, one.started_at) == ("StartError", NOT_FOUND, 1, None)
+
+
+def sidecar(**fields: Any) -> SidecarEnd | None:
+    status = {"initContainerStatuses": [running("gangctl", "10:00:06", **fields)], "containerStatuses": []}
+    return read(status, **WORKER).pod.sidecar_end
+
+
+def test_a_sidecar_that_has_never_reached_the_controller_says_why() -> None:
+    said = {**ended("gangctl", UNREACHED, "Error")["state"]["terminated"], "message": "the token can't be read\n"}
+    found = sidecar(restartCount=1, lastState={"terminated": said})
+    assert found is not None
+    assert (found.said, found.at) == ("the token can't be read", at("10:05:00"))
+    assert sidecar() is None
+
+
+def test_a_sidecar_that_fails_otherwise_is_told_with_its_exit_code() -> None:
+    killed = ended("gangctl", 137, "OOMKilled")["state"]
+    found = sidecar(restartCount=1, lastState=killed)
+    assert found is not None
+    assert found.said == "its sidecar ended with exit code 137 (OOMKilled)"
+    broken = {
+        "terminated": {**killed["terminated"], "exitCode": 1, "reason": "Error", "message": "no \x1b[2J" + "x" * 999}
+    }
+    found = sidecar(restartCount=1, lastState=broken)
+    assert found is not None
+    assert len(found.said) == WORDS
+    assert sidecar(lastState=ended("gangctl", 0, "Completed")["state"]) is None
+
+
+def test_a_worker_that_waits_for_an_init_container_tells_which() -> None:
+    fetch, log = running("fetch", "10:00:09"), running("log", "10:00:08", started=False)
+    spec = {
+        **SPEC,
+        "initContainers": [*SPEC["initContainers"], {"name": "log", "restartPolicy": "Always"}, {"name": "fetch"}],
+    }
+
+    def starting(*before: dict[str, Any], worker: dict[str, Any]) -> str:
+        return read(
+            {"initContainerStatuses": [SIDECAR, *before], "containerStatuses": [worker]}, spec, **WORKER
+        ).pod.starting
+
+    blocked = waiting("m", "PodInitializing")
+    assert starting(log, worker=blocked) == "sidecar log has not started yet"
+    assert starting({**log, "started": True}, fetch, worker=blocked) == "init container fetch still runs"
+    assert starting({**log, "started": True}, ended("fetch", 0, "Completed"), worker=blocked) == ""
+    assert starting(fetch, worker=running("m", "10:00:09")) == ""

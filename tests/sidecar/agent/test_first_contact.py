@@ -1,0 +1,109 @@
+"""A sidecar whose pod has never reached the controller ends with the reason, so that the pod's status has it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gangsidecar import wire
+from gangsidecar.agent import first_contact
+from gangsidecar.agent.first_contact import MOST, FirstContact
+from tests.ports import free_port
+from tests.sidecar.agent.sidecars import controller, sidecar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_a_sidecar_that_cannot_read_its_token_ends_once_with_the_reason(directory: Path) -> None:
+    message = directory / "message"
+    began = time.monotonic()
+    async with (
+        controller() as above,
+        sidecar(directory, above.url, "--termination-log", str(message), token=None) as here,
+    ):
+        assert await here.process.wait() == wire.UNREACHED
+        assert time.monotonic() - began < 5, "it is to be told within 5 s"
+        assert (
+            message.read_text() == f"the token can't be read: [Errno 2] No such file or directory: '{directory}/token'"
+        )
+        async with sidecar(directory, above.url, "--termination-log", str(message)) as again:
+            await above.connected()
+            assert (directory / "contact").read_text().splitlines()[-1] == "connected"
+            assert await again.terminate() == 0
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_is_told_in_the_words_of_the_controller(directory: Path, status: int) -> None:
+    message = directory / "message"
+    async with controller() as above:
+        above.refusal = status, "the token was issued for another audience"
+        async with sidecar(directory, above.url, "--termination-log", str(message)) as here:
+            assert await here.process.wait() == wire.UNREACHED
+    assert message.read_text() == f"the controller answered {status}: the token was issued for another audience"
+
+
+async def test_where_nothing_listens_that_is_the_reason(directory: Path) -> None:
+    url, message = f"ws://127.0.0.1:{free_port()}/v1/connect", directory / "message"
+    async with sidecar(directory, url, "--termination-log", str(message)) as here:
+        assert await here.process.wait() == wire.UNREACHED
+    assert "Cannot connect to host 127.0.0.1" in message.read_text()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_sidecar_whose_message_nothing_reads_goes_on(directory: Path) -> None:
+    contact = FirstContact(directory / "contact", None)
+    contact.failed("no route to host")
+    assert not await ends(contact)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_each_reason_is_told_once_and_few_of_them(directory: Path) -> None:
+    message = directory / "message"
+    for number in range(MOST + 1):
+        for again in (False, True):
+            contact = FirstContact(directory / "contact", message)
+            contact.failed(f"reason\n{number}")
+            assert await ends(contact) == (number < MOST and not again)
+        assert message.read_text() == f"reason {min(number, MOST - 1)}"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_pod_that_has_been_connected_never_ends_its_sidecar(directory: Path) -> None:
+    FirstContact(directory / "contact", directory / "message").connected()
+    contact = FirstContact(directory / "contact", directory / "message")
+    contact.failed("no route to host")
+    assert not await ends(contact)
+
+
+async def test_a_controller_that_answers_nothing_is_told_after_a_longer_time(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_contact, "PATIENCE", 0.01)
+    monkeypatch.setattr(first_contact, "LONG_PATIENCE", 0.02)
+    assert await ends(FirstContact(directory / "contact", directory / "message"))
+    assert (directory / "message").read_text() == "nothing answers"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_reason_that_can_not_be_written_ends_nothing(directory: Path) -> None:
+    contact = FirstContact(directory / "contact", directory / "no" / "message")
+    contact.failed("no route to host")
+    assert not await ends(contact)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_contact, "PATIENCE", 0.01)
+    monkeypatch.setattr(first_contact, "LONG_PATIENCE", 0.02)
+
+
+async def ends(contact: FirstContact) -> bool:
+    """Whether the sidecar is to end, after all of its patience."""
+    missed = asyncio.create_task(contact.missed())
+    done, _ = await asyncio.wait([missed], timeout=0.2)
+    missed.cancel()
+    return bool(done)
