@@ -6,6 +6,8 @@ import argparse
 import signal
 from typing import Final
 
+from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
 from gangctl.cli import members
 from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.command_name import command_name
@@ -14,6 +16,7 @@ from gangctl.cli.output import print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import DEFAULT_LEASE, InjectedFault
 from gangctl.cli.text import clean
+from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.pod_processes import PodProcess
 
 _CONTROLLER: Final = "controller"
@@ -94,9 +97,27 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(
                 f"no member is named: name one, as in {command_name()} inject NAME worker-1 --signal SIGKILL"
             )
-        for text in target.inject(job, members.known_member(job, member), fault):
+        try:
+            done = target.inject(job, members.known_member(job, member), fault)
+        except (ClusterError, UserError) as error:
+            raise UserError(f"{error}{_why_no_pod(job)}") from None
+        for text in done:
             print_out(clean(text))
     return ExitCode.OK
+
+
+def _why_no_pod(job: GangJob) -> str:
+    """Why a gang in this phase has no process to inject a fault into, and what to do; empty if it may have one."""
+    name, phase = job.metadata.name, job.status.phase
+    match phase:
+        case GangPhase.SUSPENDED:
+            return f"; the gang is {phase}, so it has no pods: {command_name()} resume {name} starts it again"
+        case GangPhase.SUCCEEDED | GangPhase.FAILED:
+            return f"; the gang has ended: it is {phase}"
+        case GangPhase.HELD:
+            return f"; the gang is {phase}, so no worker runs: {command_name()} restart {name} starts it again"
+        case _:
+            return ""
 
 
 def _fault(arguments: argparse.Namespace) -> InjectedFault:

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any, Final
 
-from gangctl.convert import pods, torchrun
+from gangctl.convert import pods, pyxis, torchrun
 from gangctl.convert.fields import ConvertError, Fields, Notes
 
 IMAGE: Final = "IMAGE"
@@ -92,7 +92,7 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
         ConvertError: no line of it starts a program on the nodes.
     """
     options, body = _read(text)
-    command, environment = _body(body, notes)
+    command, environment, of_srun = _body(body, notes)
     if not command:
         raise ConvertError("no line starts with srun or torchrun: gangctl convert can't tell what runs on each node")
     said = None
@@ -107,6 +107,9 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
     processes = "" if said is None else said.processes
     if gpus and said is not None and not processes.isdecimal():
         processes = str(gpus)
+    of_job, named = options.pop(pyxis.OPTION, ""), "" if image == IMAGE else image
+    flag = f"srun --{pyxis.OPTION}" if of_srun else f"#SBATCH --{pyxis.OPTION}"
+    image = pyxis.image(of_srun or of_job, flag, named, notes) or IMAGE
     role = _role(command, image, nodes, processes, notes)
     container = role["template"]["spec"]["containers"][0]
     if said is None and tasks.isdecimal() and int(tasks) > 1:
@@ -158,37 +161,44 @@ def _read(text: str) -> tuple[dict[str, str], list[str]]:
     return options, body
 
 
-def _body(lines: list[str], notes: Notes) -> tuple[list[str], list[dict[str, str]]]:
+def _body(lines: list[str], notes: Notes) -> tuple[list[str], list[dict[str, str]], str]:
+    """The command, its variables, and the image that srun names."""
     command: list[str] = []
+    image = ""
     environment: list[dict[str, str]] = []
     for line in lines:
         exported = _EXPORT.match(line)
         if _RENDEZVOUS.match(line):
             notes.add(line, "goes: gangctl sets it for each attempt")
         elif not command and re.match(r"(srun|torchrun|python3?\s+-m\s+torch\.distributed)\b", line):
-            command = _started(_words(line), notes)
+            command, image = _started(_words(line), notes)
         elif exported is not None:
             pairs = [word.partition("=") for word in _words(exported["pairs"])]
             environment += [{"name": name, "value": value} for name, equals, value in pairs if equals]
         else:
             notes.add(line, "is not carried over: do it in the image, or in the command")
-    return command, environment
+    return command, environment, image
 
 
-def _started(words: list[str], notes: Notes) -> list[str]:
-    """What srun starts."""
+def _started(words: list[str], notes: Notes) -> tuple[list[str], str]:
+    """What srun starts, and in which image."""
     if words[0] != "srun":
-        return words
-    words = words[1:]
+        return words, ""
+    words, image = words[1:], ""
     while words and words[0].startswith("-"):
         flag = words.pop(0)
         is_whole = "=" in flag or flag in _SRUN_ALONE or (not flag.startswith("--") and len(flag) > len("-n"))
         if not is_whole and words and not words[0].startswith("-"):
             flag += f" {words.pop(0)}"
-        notes.add(f"srun {flag}", "goes: each member starts the command once for each of its processes")
+        name, _, value = flag.replace(" ", "=", 1).partition("=")
+        if name == f"--{pyxis.OPTION}":
+            image = value
+            continue
+        otherwise = "goes: each member starts the command once for each of its processes"
+        notes.add(f"srun {flag}", pyxis.SRUN.get(name, otherwise))
     if ":" in words:
         raise ConvertError(f"srun with a colon: {_SEVERAL}")
-    return words
+    return words, image
 
 
 def _in_shell(words: list[str], known: set[str], notes: Notes) -> list[str]:

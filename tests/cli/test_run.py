@@ -151,6 +151,9 @@ def test_a_suspended_gang_has_no_processes_and_resumes_in_a_new_attempt(folder: 
     folder.runs_attempt(1)
     suspended = folder.gangctl("suspend", "g", "--wait", "20")
     assert suspended.returncode == 0
+    refused = folder.gangctl("inject", "g", "worker-1", "--signal", "KILL").stderr
+    assert "no pod of member worker-1 runs; members with running pods: none; the gang is Suspended" in refused
+    assert "resume g starts it again" in refused
     until("no worker is left", lambda: not folder.workers())
     resumed = folder.gangctl("resume", "g", "--wait", "20")
     assert resumed.returncode == 0

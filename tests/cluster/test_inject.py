@@ -74,7 +74,7 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
         assert processes(pod, files, PodProcess.SUPERVISOR) == {pod.supervisor: None}
         assert processes(pod, files, PodProcess.SIDECAR) == {pod.sidecar: None}
         assert processes(pod, files, PodProcess.WORKER) == {}, "none was started yet"
-        with pytest.raises(Terminal, match="no pod of member worker-9 runs; members with pods: worker-0"):
+        with pytest.raises(Terminal, match="no pod of member worker-9 runs; members with running pods: worker-0"):
             pod_of(here.folder, "worker-9")
 
 

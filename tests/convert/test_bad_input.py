@@ -211,3 +211,33 @@ def test_the_items_of_a_list_are_converted_or_pass_through(tmp_path: Path, capsy
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [service, job()]}))
     assert main(["convert", str(path)]) == 0
     assert [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)] == ["Service", "GangJob"]
+
+
+@pytest.mark.parametrize(
+    ("named", "image"),
+    [
+        ("nvcr.io#nvidia/pytorch:24.01-py3", "nvcr.io/nvidia/pytorch:24.01-py3"),
+        ("docker://me@registry.example#train:1", "registry.example/train:1"),
+        ("ubuntu", "ubuntu"),
+        ("registry.example/train@sha256:0123", "registry.example/train@sha256:0123"),
+        ("/images/train.sqsh", "IMAGE"),
+        ("$IMAGE", "IMAGE"),
+    ],
+)
+@pytest.mark.parametrize("script", ["#SBATCH --container-image={}\nsrun ./a\n", "srun --container-image {} ./a\n"])
+def test_the_image_of_a_container_of_slurm_becomes_the_image(script: str, named: str, image: str) -> None:
+    made = converter.of_sbatch(script.format(named), "", "")
+    assert image_of(made) == image
+    assert command_of(made) == ["./a"]
+    assert any(note.is_edit for note in made.notes) == (image == "IMAGE")
+
+
+def test_an_image_that_the_call_names_is_used_and_the_other_is_told() -> None:
+    made = converter.of_sbatch("srun --container-image=ubuntu ./a\n", "", "mine")
+    assert image_of(made) == "mine"
+    assert ("srun --container-image=ubuntu", "goes: --image names mine") in [(one.path, one.text) for one in made.notes]
+
+
+def image_of(made: converter.Converted) -> str:
+    image: str = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"]
+    return image

@@ -26,10 +26,11 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     Raises:
         Terminal: there is none.
     """
-    found = [one for one in pod_record.load_all(folder) if one.member == member and not one.terminated]
+    running = [one for one in pod_record.load_all(folder) if not one.terminated]
+    found = [one for one in running if one.member == member]
     if not found:
-        members = sorted({one.member for one in pod_record.load_all(folder)})
-        raise Terminal(f"no pod of member {member} runs; members with pods: {', '.join(members) or 'none'}")
+        members = sorted({one.member for one in running})
+        raise Terminal(f"no pod of member {member} runs; members with running pods: {', '.join(members) or 'none'}")
     return max(found, key=lambda one: one.incarnation)
 
 
