@@ -75,8 +75,8 @@ MUTANTS = (
     one(
         "a step is rejected while its directory can't be seen",
         "gangctl/core/facts/faults.py",
-        "    return sum(not one.missing_folder for one in _unseen(gang)) * 2 > len(gang.places)\n",
-        "    return len(_unseen(gang)) * 2 > len(gang.places)\n",
+        "    return sum(not one.missing_folder for one in unseen_by(gang)) * 2 > len(gang.places)\n",
+        "    return len(unseen_by(gang)) * 2 > len(gang.places)\n",
     ),
     one(
         "the first checkpoint of one rank alone is a record",

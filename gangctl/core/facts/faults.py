@@ -110,7 +110,7 @@ def is_gentle(gang: Gang, fault: Fault) -> bool:
 
 def is_unseen_by_most(gang: Gang) -> bool:
     """Whether most members of the failed attempt could not see its restore point: then no pod is to blame."""
-    return len(_unseen(gang)) * 2 > len(gang.places)
+    return len(unseen_by(gang)) * 2 > len(gang.places)
 
 
 def is_missing_for_most(gang: Gang) -> bool:
@@ -118,11 +118,11 @@ def is_missing_for_most(gang: Gang) -> bool:
 
     Where the folder is empty, absent or doesn't answer, the storage is away, and nothing is known of the step.
     """
-    return sum(not one.missing_folder for one in _unseen(gang)) * 2 > len(gang.places)
+    return sum(not one.missing_folder for one in unseen_by(gang)) * 2 > len(gang.places)
 
 
 @once
-def _unseen(gang: Gang) -> list[Report]:
+def unseen_by(gang: Gang) -> list[Report]:
     """The reports of those who could not see the restore point of the failed attempt."""
     attempt = failed_attempt(gang)
     reports = (gang.report(holder) for holder in gang.holding & gang.conspicuous)

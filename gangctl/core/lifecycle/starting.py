@@ -28,6 +28,7 @@ from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.record import incidents, loss
 from gangctl.core.record.kept_signal import advice
+from gangctl.core.record.waiting import due_at
 
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
@@ -44,7 +45,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
     chosen, rejected = _choose(gang, settlement, assignment)
     if isinstance(chosen, restore.Undecided):
-        return _look_again(gang, chosen, assignment)
+        return _look_again(gang, chosen, assignment, rejected)
     point = None if chosen is None else chosen.point
     if settlement is not None:
         status = incidents.settled(gang, status, settlement, point, assignment)
@@ -100,7 +101,9 @@ def _choose(
     return newest, known
 
 
-def _look_again(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]) -> Plan:
+def _look_again(
+    gang: Gang, unknown: restore.Undecided, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]
+) -> Plan:
     """Ask (again) for the checkpoints, until the barrier's deadline where that can help, and say what is missing."""
     status = gang.status
     deadline = barrier_deadline(gang, assignment.values())
@@ -112,7 +115,8 @@ def _look_again(gang: Gang, unknown: restore.Undecided, assignment: dict[str, st
     else:
         what = f"a restore point that every rank can load: {missing_step.expected(gang)}"
         hidden = unknown is restore.Undecided.TOO_MANY
-        found = missing_step.found(gang, assignment, hidden=hidden)
+        gone = rejected if status.restart_from is None else status.rejected_steps
+        found = missing_step.found(gang, assignment, gone, hidden=hidden)
         out = missing_step.make_room(gang) if hidden else missing_step.choose(gang)
     if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
         because = f"no restore point that every rank can load was found: {missing_step.expected(gang)}, but {found}"
@@ -120,14 +124,16 @@ def _look_again(gang: Gang, unknown: restore.Undecided, assignment: dict[str, st
             because = f"the checkpoints could not be listed: {error or 'no member has answered'}"
         return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because, out)
     told = f"attempt {status.attempt} waits for {what}"
-    if sentence(told) != status.message and (found or unknown is not restore.Undecided.NOT_SCANNED):
+    because = f"{told}{f'; {found}' if found else ''}"
+    due = due_at(gang, because)
+    is_news = sentence(told) not in status.message or (due is not None and gang.now >= due)
+    if is_news and (found or unknown is not restore.Undecided.NOT_SCANNED):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
-        return write(gang, status, reason, told, requeue_after=SCAN_SECONDS)
+        return write(gang, status, reason, because, requeue_after=SCAN_SECONDS)
     members = list(assignment.values())
     turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
     extra = () if scan is None else (AskScan(asked, scan),)
-    because = f"{told}{f'; {found}' if found else ''}"
     return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
 
 

@@ -6,11 +6,14 @@ there are, what marks a step complete, who looked, and the commands that lead on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from gangctl.api.checkpoint_status import RejectedStep
 from gangctl.api.gangjob import DirectorySource, Tier
+from gangctl.core.facts.faults import unseen_by
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.text import listed
 from gangctl.core.policy import restore
 from gangctl.core.policy.layouts import folder_rule
 from gangsidecar.wire import MAX_FOUND
@@ -29,15 +32,24 @@ def expected(gang: Gang) -> str:
     return f"training has reached step {restore.steps_made(gang)}"
 
 
-def found(gang: Gang, assignment: Mapping[str, str], *, hidden: bool = False) -> str:
-    """What was looked for in each tier, where, and what is there. ``hidden``: a directory has too many steps."""
+def found(
+    gang: Gang, assignment: Mapping[str, str], rejected: tuple[RejectedStep, ...], *, hidden: bool = False
+) -> str:
+    """What was looked for in each tier, where, and what is there.
+
+    Args:
+        gang: the gang.
+        assignment: place -> ready member.
+        rejected: the steps that don't exist any more, those of this decision among them.
+        hidden: whether a directory has too many steps.
+    """
     if not restore.tiers_of(gang):
         return "the job has no spec.checkpoint.tiers to find steps in"
     full = restore.hides_steps(gang) if hidden else ()
     return "; ".join(
         f"tier {tier.name} has {MAX_FOUND} steps or more, and {MAX_FOUND} are looked at"
         if tier.name in full
-        else _in_tier(gang, tier, assignment)
+        else _in_tier(gang, tier, assignment, rejected)
         for tier in restore.tiers_of(gang)
         if not full or tier.name in full
     )
@@ -62,17 +74,24 @@ def _restart(gang: Gang) -> str:
     return f"gangctl restart {gang.job.metadata.name}"
 
 
-def _in_tier(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> str:
+def _in_tier(gang: Gang, tier: Tier, assignment: Mapping[str, str], rejected: tuple[RejectedStep, ...]) -> str:
     there = {one.point.step for one in restore.candidates(gang, dict(assignment), ()) if one.point.tier == tier.name}
     usable = {
-        one.point.step
-        for one in restore.candidates(gang, dict(assignment), gang.status.rejected_steps)
-        if one.point.tier == tier.name
+        one.point.step for one in restore.candidates(gang, dict(assignment), rejected) if one.point.tier == tier.name
     }
     text = f"tier {tier.name} has {_steps(usable) if usable else 'no complete step'}"
     if there - usable:
         text += f", and {_steps(there - usable)} that {'is' if len(there - usable) == 1 else 'are'} not used any more"
+        text += _unseen(gang, there - usable)
     return f"{text} ({_looked_for(gang, tier)})"
+
+
+def _unseen(gang: Gang, steps: Collection[int]) -> str:
+    """Which members could not see the restore point of the failed attempt, if it is one of these steps."""
+    point, members = gang.status.restore_point, frozenset(report.member for report in unseen_by(gang))
+    if not members or point is None or point.step not in steps:
+        return ""
+    return f": {listed([name for name in gang.members if name in members])} could not see step {point.step}"
 
 
 def _looked_for(gang: Gang, tier: Tier) -> str:
