@@ -173,6 +173,7 @@ class IncidentChanges(TypedDict, total=False):
     stacks: Stacks | None
     restored_step: int | None
     lost_steps: int | None
+    lost_steps_at_most: int | None
     lost_seconds: float | None
     members: tuple[IncidentMember, ...]
     trace_id: str

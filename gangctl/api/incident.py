@@ -174,6 +174,8 @@ class Incident(Model):
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None
     """Number of steps that must be repeated; absent if progress is unknown."""
+    lost_steps_at_most: int | None = None
+    """The largest number that it can be, if the framework reports only some steps; absent if lostSteps is exact."""
     lost_seconds: float | None = None
     """Seconds that the failed attempt had trained for those steps; absent if unknown."""
     members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()

@@ -83,9 +83,11 @@ def _cost(incident: Incident) -> str:
         return _OUTCOMES.get(incident.outcome, "")
     step = incident.restored_step
     point = "The gang restarted from the beginning" if step is None else f"The gang restarted from step {step}"
-    steps, seconds = incident.lost_steps, incident.lost_seconds
+    steps, seconds, most = incident.lost_steps, incident.lost_seconds, incident.lost_steps_at_most
     if steps is None:
         return f"{point}; the number of lost steps is unknown."
+    if most is not None:
+        return f"{point}; {steps} to {most} steps were lost: the framework reports only some."
     if steps == 0:
         return f"{point}; no step was lost."
     spent = "" if seconds is None else f", {took(seconds)} of training"

@@ -75,7 +75,8 @@ class PlainOutput:
             point = "" if incident.outcome != "Restarted" else "; restored from the beginning"
             if restored is not None:
                 point = f"; restored from step {restored}"
-            lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
+            number = tables.lost(incident)
+            lost = f", {number} {'step' if number == '1' else 'steps'} lost" if number else ""
             self.note(f"incident to attempt {incident.attempt}: {tables.cause(incident)}{point}{lost}")
         known = {name for name, ms in tables.phases(incident).items() if ms is not None}
         said = set() if before is None else {name for name, ms in tables.phases(before).items() if ms is not None}

@@ -213,9 +213,17 @@ def _incident(incident: Incident) -> tuple[str, ...]:
         str(incident.attempt),
         *(seconds(took) for took in phases(incident).values()),
         _step_or_start(incident),
-        shown(incident.lost_steps),
+        shown(lost(incident)),
         cause(incident),
     )
+
+
+def lost(incident: Incident) -> str:
+    """How many steps were lost, as ``7``, or ``0 to 9`` if the framework reports only some; empty if unknown."""
+    if incident.lost_steps is None:
+        return ""
+    most = incident.lost_steps_at_most
+    return f"{incident.lost_steps}{'' if most is None else f' to {most}'}"
 
 
 def _step_or_start(incident: Incident) -> str:

@@ -34,6 +34,7 @@ def root_attributes(job: GangJob, incident: Incident) -> Attributes:
             ("gang.planned", incident.planned),
             ("gang.restored_step", incident.restored_step),
             ("gang.lost_steps", incident.lost_steps),
+            ("gang.lost_steps_at_most", incident.lost_steps_at_most),
             ("gang.lost_seconds", incident.lost_seconds),
             *_start_attributes(incident.warm_start),
         ]

@@ -120,6 +120,7 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         kept_signal=st.none() | of(KeptSignal, member=members, members=some, milliseconds=some),
         restored_step=st.none() | steps,
         lost_steps=st.none() | some,
+        lost_steps_at_most=st.none() | some,
         lost_seconds=st.none() | st.just(1.5),
         warm_start=st.none() | of(WarmStart, forked=some, executed=some, obstacle=st.just("a thread")),
         members=few(_MEMBERS, most=8),

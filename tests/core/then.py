@@ -67,7 +67,8 @@ def changes(before: Status, after: Status) -> list[str]:
         ties = f", tied: {' '.join(cause.tied)}" if cause.tied else ""
         planned = ", planned" if incident.planned else ""
         state = f"{incident.outcome}{', charged' if incident.charged else ''}" if incident.settled else f"open{planned}"
-        lost = "" if incident.lost_steps is None else f", {incident.lost_steps} steps lost"
+        most = "" if incident.lost_steps_at_most is None else f" to {incident.lost_steps_at_most}"
+        lost = "" if incident.lost_steps is None else f", {incident.lost_steps}{most} steps lost"
         what = f"{cause.reason} {cause.member or '-'}{rule}{ties}"
         seconds = "" if incident.lost_seconds is None else f" ({incident.lost_seconds:g} s of training)"
         lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}{seconds}")

@@ -86,6 +86,7 @@ def settled(
         kept_signal=kept_signal(gang),
         restored_step=None if point is None else point.step,
         lost_steps=lost,
+        lost_steps_at_most=loss.at_most(gang, lost),
         lost_seconds=seconds,
         milliseconds=timings.settled(gang, incident, gathered),
         members=stragglers.settled(gang, changed(incident, cause=settlement.cause), gathered),

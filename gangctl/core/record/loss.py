@@ -1,13 +1,18 @@
 """What a restart loses: the steps beyond the restore point, and the time that they took.
 
     steps   = highest_step(the attempt that started last) - step of the restore point
+    at_most = steps + gap - 1, where its ranks report only each ``gap``-th step: those made since are not known
+    gap     = the widest gap between two steps that one of its ranks has reported; with its first report alone, from
+              the step that it began at, if that is not more than MOST_SELDOM: it may have loaded something else
     seconds = steps * pace(that attempt)
 
-A loss must not be guessed: where progress isn't reported, it is unknown. It must not count twice: each start
-settles it.
+A loss must not be guessed: where progress isn't reported, it is unknown, and where it is seldom reported, the steps
+must not be told as all. It must not count twice: each start settles it.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
@@ -16,11 +21,28 @@ from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace
 
+MOST_SELDOM: Final = 1000
+"""Steps between two reports of a framework that reports very seldom."""
+
 
 def steps(gang: Gang, point: RestorePoint | None) -> int | None:
     """Steps that the attempt which ran last had made beyond the restore point; None where progress is unknown."""
     made = highest_step(gang, _last_started(gang))
     return None if made is None else max(0, made.step - (0 if point is None else point.step))
+
+
+def at_most(gang: Gang, lost: int | None) -> int | None:
+    """How many steps may be lost where ``lost`` have been reported; None where that is all, or unknown."""
+    attempt = _last_started(gang)
+    if lost is None:
+        return None
+    heard = [one for pod in gang.by_progress.get(attempt, ()) if (one := pod.report.progress) is not None]
+    gap = max((one.every for one in heard if one.every is not None), default=None)
+    if gap is None:
+        point, firsts = gang.status.restore_point, [one.step for one in heard if one.first_step == one.step]
+        gap = max(firsts, default=0) - (0 if point is None else point.step)
+        gap = gap if gap <= MOST_SELDOM else 1
+    return lost + gap - 1 if gap > 1 else None
 
 
 def seconds(gang: Gang, lost: int | None) -> float | None:
