@@ -174,6 +174,8 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
     (rf"the container of {M} can't be started: (\w+): (.+)", start_fails),
     (rf"an init container of {M} fails again", init_container_fails),
+    (rf"{M} finds no free port", lambda world, member: world.again(member, ports=())),
+    (rf"{M} finds a free port", lambda world, member: world.again(member, ports=(29401,))),
     (rf"([a-z]+) runs before the worker of {M}", init_container_runs),
     (rf"the sidecar of {M} has ended for want of a connection: (.+)", sidecar_unreached),
     (rf"the supervisor of {M} can't execute the command: (12[67]), (.+)", not_executed),

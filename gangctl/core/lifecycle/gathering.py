@@ -20,6 +20,7 @@ from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ports import is_without_port, port_range, without_port
 from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.text import clock_time, counted, listed
 from gangctl.core.lifecycle import transitions
@@ -77,6 +78,7 @@ def gathering(gang: Gang) -> Plan:
     refreshed = replacement.refreshed(gang, gang.status)
     assignment = assign(gang)
     missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
+    missing += without_port(gang, assignment)
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
     if settlement is not None and awaits_end_reason(gang, settlement):
@@ -260,7 +262,10 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     late = stopping(gang, blocking)
     who = listed([*late, *(name for name in missing if name not in late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
-    why = Defect(Reason.BARRIER_TIMEOUT, f"it did not answer within {seconds} s")
+    what = f"did not answer within {seconds} s"
+    if missing and not late and all(is_without_port(gang, name) for name in missing):
+        what = f"found no free port from {port_range(gang)} within {seconds} s"
+    why = Defect(Reason.BARRIER_TIMEOUT, f"it {what}")
     unready = dict.fromkeys(missing, why)
     room = replacement.has_room(status, unready)
     if count == 1 and room:
@@ -268,13 +273,13 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
         told = f"{'a new pod is' if len(unready) == 1 else 'new pods are'} created for {listed(list(unready))}"
         if not unready:
             told = "every member is ready, so no pod is replaced yet"
-        because = f"{who} did not answer within {seconds} s; {told}"
+        because = f"{who} {what}; {told}"
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
         status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
-        because = f"{who} did not answer within {seconds} s{' again' if count > 1 else ''}; every pod is replaced"
+        because = f"{who} {what}{' again' if count > 1 else ''}; every pod is replaced"
         return write(gang, status, Reason.GANG_RECREATED, because)
-    because = f"{who} did not answer within {seconds} s, and new pods did not help"
+    because = f"{who} {what}, and new pods did not help"
     return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
 
 

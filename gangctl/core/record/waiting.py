@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from gangctl.api.model import sentence
 from gangctl.core.facts.barrier import Blocking, Suspect
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.ports import is_without_port, port_range
 from gangctl.core.facts.silence import on_lost_node
 from gangctl.core.facts.starts import advice, told
 from gangctl.core.facts.text import LISTED, listed, moment
@@ -35,6 +36,11 @@ SHOWN: Final = 3
 """Different things that are told of members; the members of which other things are known are counted."""
 _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
 _CANT: Final = "can't start: "
+_NO_PORT: Final = "found no free port"
+_WHO_HAS_PORTS: Final = (
+    "other gangs or services on the same host have them, or what still runs in the pod; end those, "
+    "or set spec.network.basePort and portCount"
+)
 _STARTING: Final = "images are pulled, or volumes mounted"
 _UNREACHED: Final = "got no connection to the controller"
 
@@ -94,7 +100,7 @@ def due_at(gang: Gang, text: str, found: Waiting | None = None) -> float | None:
     since = max(gang.status.phase_time, gang.status.observed_time)
     if found is None:
         return since + FIRST_SECONDS
-    if found.is_trouble and _CANT not in said and _UNREACHED not in said:
+    if found.is_trouble and not any(one in said for one in (_CANT, _UNREACHED, _NO_PORT)):
         return gang.status.phase_time
     is_known = found.number > LISTED and all(one in said for one in map(sentence, found.marks) if one in new)
     return since + (AGAIN_SECONDS if is_known else FIRST_SECONDS)
@@ -163,6 +169,9 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
         return _Known("have not reported since"), heard.at
     if heard.report.phase is Phase.STOPPING:
         return _Known("began to stop at"), heard.phase_since
+    if is_without_port(gang, name):
+        mark = f"{_NO_PORT} from {port_range(gang)}"
+        return _Known(f"{mark} since", f": {_WHO_HAS_PORTS}", mark), heard.phase_since
     return _Known("have been connected, and not ready, since"), max(gang.status.phase_time, heard.since)
 
 

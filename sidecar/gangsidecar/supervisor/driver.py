@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Deque, Iterator, Optional, Set, get_args
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import checkpoints, machine, orphans, ports, processes, state_file
+from gangsidecar.supervisor import checkpoints, machine, orphans, processes, state_file
 from gangsidecar.supervisor.channel import Channel
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 from gangsidecar.supervisor.forked_helpers import ForkedHelpers
 from gangsidecar.supervisor.keeper import Keeper
+from gangsidecar.supervisor.ports import PortSearch
 from gangsidecar.supervisor.scans import Scans
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.workers import Workers
@@ -35,8 +36,7 @@ LAST_OUTPUT_MS = 4_000
 RESTORE_LOOK_MS = 2_000
 LOOK_AGAIN_MS = 50
 """A folder that another host has just written may take a moment to appear here."""
-FIRST_KILL_AGAIN_MS = 5
-LAST_KILL_AGAIN_MS = 1_000
+FIRST_KILL_AGAIN_MS, LAST_KILL_AGAIN_MS = 5, 1_000
 """SIGKILL is repeated after waits that double from the first to the last."""
 STACKS_MARGIN_MS = 200
 """So long before its time a helper that takes stacks ends by itself, unless the kernel holds it up."""
@@ -64,6 +64,7 @@ class Driver:
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
         self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
+        self._ports = PortSearch(self._loop, settings.identity.pod, self._feed)
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
@@ -141,6 +142,7 @@ class Driver:
 
     def _carry_out(self, effect: machine.Effect) -> None:
         if isinstance(effect, machine.Spawn):
+            self._ports.end()
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
             processes.signal_tree(effect.signum, self._helpers.pids | self._workers.pids_of(set(effect.spared)))
@@ -159,8 +161,7 @@ class Driver:
             self._kill_again_ms = FIRST_KILL_AGAIN_MS
             self._kill()
         elif isinstance(effect, machine.FindPorts):
-            found = ports.free(effect.base, effect.count, self._settings.identity.pod, effect.attempt)
-            self._pending.append(machine.PortsFound(effect.attempt, found))
+            self._ports.begin(effect.attempt, effect.base, effect.count)
         elif isinstance(effect, machine.LookForRestore):
             self._look(effect, now_ms() + RESTORE_LOOK_MS)
         elif isinstance(effect, machine.Send):

@@ -1,12 +1,63 @@
-"""Find free ports for MASTER_PORT."""
+"""Find free ports for MASTER_PORT.
+
+Where none is free, the gang waits for one, so it is looked for again and again.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+from functools import partial
+from typing import TYPE_CHECKING, Callable, Tuple
+
+from gangsidecar.common.clock import now_ms
+from gangsidecar.supervisor.machine import PortsFound
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Timers(Protocol):
+        """Calls back once at a time."""
+
+        def at(self, when_ms: int, call: Callable[[], None], /) -> None:
+            """At this time, in milliseconds of :func:`now_ms`."""
+
 
 WANTED = 4
 """Several, because another process may take one before rank 0 starts."""
+LOOK_AGAIN_MS = 1000
+
+
+class PortSearch:
+    """Looks for the ports of one attempt, and again while there are none."""
+
+    def __init__(self, loop: Timers, pod: str, feed: Callable[[PortsFound], None]) -> None:
+        """``feed``: is told the ports, at first in any case, and then once there are some."""
+        self._loop = loop
+        self._pod = pod
+        self._feed = feed
+        self._attempt = 0
+
+    def begin(self, attempt: int, base: int, count: int) -> None:
+        """Look for the ports of this attempt, and no longer for those of another."""
+        self._attempt = attempt
+        self._feed(PortsFound(attempt, self._look(attempt, base, count)))
+
+    def end(self) -> None:
+        """Look no longer: the worker starts with what was found."""
+        self._attempt = 0
+
+    def _look(self, attempt: int, base: int, count: int) -> Tuple[int, ...]:
+        ports = free(base, count, self._pod, attempt)
+        if not ports:
+            self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._again, attempt, base, count))
+        return ports
+
+    def _again(self, attempt: int, base: int, count: int) -> None:
+        if attempt == self._attempt:
+            ports = self._look(attempt, base, count)
+            if ports:
+                self._feed(PortsFound(attempt, ports))
 
 
 def free(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:

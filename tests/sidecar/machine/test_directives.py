@@ -79,6 +79,17 @@ def test_ports_of_an_older_hold_do_not_make_ready() -> None:
     assert driver.phase() is not Phase.READY
 
 
+def test_ports_that_are_free_later_are_reported_while_the_worker_waits() -> None:
+    driver = Driver()
+    driver.feed(hold(1), PortsFound(1, ()))
+    assert (driver.phase(), driver.report.ports) == (Phase.READY, ())
+    assert driver.feed(PortsFound(1, (6,)), after=9) == [Send()]
+    assert (driver.phase(), driver.report.ports, driver.report.phase_age_ms) == (Phase.READY, (6,), 9)
+    assert driver.feed(PortsFound(1, (7,))) == []
+    driver.feed(hold(2), PortsFound(1, (8,)))
+    assert driver.report.ports == ()
+
+
 def test_a_worker_gets_sigterm_then_grace_then_sigkill() -> None:
     driver = running(1)
     assert driver.feed(hold(2)) == [Signal(15), Send()]

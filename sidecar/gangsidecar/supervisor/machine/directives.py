@@ -76,9 +76,13 @@ def settle(state: State, now_ms: int) -> Result:
 
 
 def ports_found(state: State, _now_ms: int, event: PortsFound) -> Result:
-    """Ready(N), with everything that its report needs."""
+    """Ready(N), with everything that its report needs. Where no port was free, there may be one later."""
     hold = state.directive
-    if state.phase is not Phase.STOPPING or state.alive or hold is None or hold.attempt != event.attempt:
+    if hold is None or hold.attempt != event.attempt:
+        return state, ()
+    if state.phase is Phase.READY and hold.verb is Verb.HOLD and event.ports and not state.ports:
+        return replace(state, ports=event.ports), (Send(),)
+    if state.phase is not Phase.STOPPING or state.alive:
         return state, ()
     since = max(state.phase_since, state.gone_at)
     return replace(state, phase=Phase.READY, phase_since=since, ports=event.ports), (Send(),)
