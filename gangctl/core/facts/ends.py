@@ -9,6 +9,7 @@ end: it is tied with every other (``evidence.py``), and must not end a job as th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
@@ -44,6 +45,10 @@ def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
     return end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never)
 
 
+_OF_SHELLS: Final = {126: "can't execute a command", 127: "finds no such command"}
+"""What shells end with these codes for. Source: POSIX, Shell Command Language 2.8.2."""
+
+
 def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *, exact: bool = True) -> Fault:
     reason = Reason.EXIT_CODE
     text = "" if end.exit_code is None else code_text(end.exit_code)
@@ -56,8 +61,9 @@ def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *,
             Reason.EXIT_CODE_HIDDEN,
             f"exit code {end.exit_code} of the launcher; that of its child is unknown",
         )
-    elif end.message and end.exit_code in NOT_EXECUTABLE:
-        reason = Reason.START_FAILED
+    elif end.exit_code in NOT_EXECUTABLE:
+        reason = Reason.START_FAILED if end.message else Reason.EXIT_CODE
+        text += "" if end.message else f", as of a shell that {_OF_SHELLS[end.exit_code]}"
     return Fault(
         reason,
         pod.member,

@@ -154,11 +154,15 @@ def _wait(
         refreshed = noted(gang, refreshed)
     refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
     found = waiting(gang, blocking, missing if ending is None else ())
-    because = (
-        f"attempt {gang.status.attempt} waits for {found.members}" if ending is None else _how_it_ends(gang, ending)
-    )
+    known = found.known
+    if ending is None:
+        because = f"attempt {gang.status.attempt} waits for {found.members}"
+    elif gang.now >= ending.not_before:
+        because = f"{ending.because}; before the gang is {ending.outcome}, it waits for {found.members}"
+    else:
+        because, known = f"{ending.because}; it waits for stronger evidence until {clock_time(ending.not_before)}", ""
     warned = degraded(gang, refreshed.phase)
-    because = "; ".join(filter(None, (because, found.known, warned[1] if warned is not None else "")))
+    because = "; ".join(filter(None, (because, known, warned[1] if warned is not None else "")))
     due = due_at(gang, because, found) if ending is None or gang.now >= ending.not_before else None
     if refreshed is not gang.status or (due is not None and gang.now >= due) or is_news(gang, warned):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
@@ -177,13 +181,6 @@ def _wait(
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     times += must_report(gang).values()
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
-
-
-def _how_it_ends(gang: Gang, ending: Settlement) -> str:
-    """What a gang that comes to its end waits for first."""
-    if gang.now < ending.not_before:
-        return f"{ending.because}; stronger evidence is waited for until {clock_time(ending.not_before)}"
-    return f"{ending.because}; the gang is {ending.outcome} as soon as its workers have stopped"
 
 
 def _give_up_replacing(gang: Gang) -> Plan:

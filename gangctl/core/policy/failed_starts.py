@@ -1,7 +1,7 @@
 """Failed starts: when a gang ends because what its template names can't be started, however often it is tried.
 
-A start that can't work is known by the container runtime's words (``facts/starts.py``), or by the supervisor, which
-could not execute the command (StartFailed with exit code 126 or 127)::
+A start that can't work is known by the container runtime's words (``facts/starts.py``), by the supervisor, which could
+not execute the command (StartFailed with exit code 126 or 127), or by a shell, which ends with the same codes::
 
     tries(pod)         = restarts(pod) + 1, and all of the pods of this member that failed at once before
     cannot_start(gang) = Pending, and the start of a needed pod can't work, and
@@ -71,5 +71,5 @@ def again(gang: Gang, cause: Cause) -> bool:
 
 def _is_like(one: Cause, cause: Cause) -> bool:
     by_rule = one.rule is not None
-    is_start = one.reason == Reason.START_FAILED and one.exit_code in NOT_EXECUTABLE
-    return is_start and not by_rule and one.exit_code == cause.exit_code
+    is_start = one.reason in {Reason.START_FAILED, Reason.EXIT_CODE} and one.exit_code in NOT_EXECUTABLE
+    return is_start and not by_rule and (one.reason, one.exit_code) == (cause.reason, cause.exit_code)
