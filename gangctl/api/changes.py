@@ -18,6 +18,7 @@ from gangctl.api.incident import (
     IncidentMember,
     KeptSignal,
     LedgerEntry,
+    Output,
     PhaseMilliseconds,
     Stacks,
     WarmStart,
@@ -149,6 +150,7 @@ class CauseChanges(TypedDict, total=False):
     why: str
     level: IncidentLevel
     message: str
+    printed: str
     time: float
     tied: tuple[str, ...]
     alike: bool
@@ -171,6 +173,7 @@ class IncidentChanges(TypedDict, total=False):
     warm_start: WarmStart | None
     kept_signal: KeptSignal | None
     stacks: Stacks | None
+    output: Output | None
     restored_step: int | None
     lost_steps: int | None
     lost_steps_at_most: int | None
@@ -211,6 +214,13 @@ class LedgerEntryChanges(TypedDict, total=False):
     charged: bool
     restored_step: int | None
     progressed: bool | None
+
+
+class OutputChanges(TypedDict, total=False):
+    """Fields of Output."""
+
+    member: str
+    text: str
 
 
 class PhaseMillisecondsChanges(TypedDict, total=False):
@@ -487,6 +497,10 @@ def changed(value: KeptSignal, **changes: Unpack[KeptSignalChanges]) -> KeptSign
 
 @overload
 def changed(value: LedgerEntry, **changes: Unpack[LedgerEntryChanges]) -> LedgerEntry: ...
+
+
+@overload
+def changed(value: Output, **changes: Unpack[OutputChanges]) -> Output: ...
 
 
 @overload

@@ -73,6 +73,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.STEP_REJECTED: Told(
             "RejectCheckpoint", "Check the checkpoint: it is corrupt, or incomplete for a rank.", is_warning=True
         ),
+        Reason.WORKER_OUTPUT: Told("ReadLog", "Check what the note quotes; `gangctl trace` has the lines before it."),
         Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing. The incident in the status has the corrected cause."),
         Reason.HANG: Told(
             "Observe",

@@ -49,6 +49,9 @@ class Cause(Model):
     """Minimum level of the restart, by the fault itself or the rule."""
     message: Sentence = ""
     """What was seen, in one sentence."""
+    printed: Sentence = ""
+    """Line of the worker's last output that tells most: that of the last Python exception, or else the last line. Empty
+    if the worker printed nothing, or if its output is not kept."""
     time: Timestamp
     """When it happened."""
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
@@ -138,6 +141,15 @@ class Stacks(Model):
     as the pod lets its supervisor look."""
 
 
+class Output(Model):
+    """What the worker at fault printed last, without what looks like a secret."""
+
+    member: Label
+    """Name of the member."""
+    text: Lines = ""
+    """The last lines of its log: at most 10, of at most 1,000 bytes."""
+
+
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
@@ -170,6 +182,9 @@ class Incident(Model):
     """Workers that kept SIGTERM for themselves; absent if all ended in time."""
     stacks: Stacks | None = None
     """Stacks of the member at fault, if the gang hung. Only the newest two that were taken are kept."""
+    output: Output | None = None
+    """What the worker at fault printed last, if a process or a container ended. Only the newest two that were read are
+    kept."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None

@@ -140,6 +140,9 @@ class Reason(StrEnum):
     DEVICE_GUARD_REFUSED = "DeviceGuardRefused"
     """A pod that is no gang's holds an unhealthy device, and its eviction is refused, for example by a
     PodDisruptionBudget. The controller tries again, up to a minute apart."""
+    WORKER_OUTPUT = "WorkerOutput"
+    """The end of the log of the worker at fault was read after the restart was decided. The message has the line that
+    tells most."""
     CAUSE_CORRECTED = "CauseCorrected"
     """Stronger evidence arrived soon after a restart. The incident was corrected, and its charge refunded if it had
     been charged."""

@@ -125,6 +125,14 @@ def starts(incident: Incident) -> str:
     return f"{text}; {warm.member} executed its command{_because(warm)}." if warm.executed else f"{text}."
 
 
+def printed(incident: Incident) -> list[str]:
+    """What the worker at fault printed last, under a heading and after an empty line; empty if that isn't kept."""
+    output = incident.output
+    if output is None:
+        return []
+    return ["", f"What {clean(output.member)} printed last:", *(f"  {clean(one)}" for one in output.text.splitlines())]
+
+
 def _because(warm: WarmStart) -> str:
     return f": {warm.obstacle}" if warm.obstacle else ""
 

@@ -12,10 +12,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from gangctl.api.status import GangPhase
 from gangctl.cli import tables
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.incident_text import starts
+from gangctl.cli.incident_text import printed, starts
 from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
@@ -127,6 +128,8 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     if not found.live:
         parts.append(Text("the controller does not answer: this is what was stored last", style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
+    if status.incidents and status.phase is not GangPhase.RUNNING:
+        parts += [Text(line) for line in printed(status.incidents[0])]
     parts += [Text(), tables.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]

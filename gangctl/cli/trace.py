@@ -100,7 +100,7 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
         *(Text(line) for line in _links(job, incident, spans[0], base)),
         Text(),
         *waterfall(spans, now, Canvas(out.width, blocks=can_encode(BLOCKS, stream))),
-        *(Text(line) for line in _stacks(incident)),
+        *(Text(line) for line in (*_stacks(incident), *incident_text.printed(incident))),
     ]
     with out.capture() as captured:
         for one in sentences:

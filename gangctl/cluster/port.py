@@ -15,6 +15,7 @@ from typing import Protocol
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.queue import Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
@@ -160,6 +161,9 @@ class Cluster(Protocol):
 
     async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
         """Delete a pod with its grace period; no effect if it is gone, is terminating, or has another UID."""
+
+    async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
+        """What a worker printed last in an attempt; nothing if that isn't to be read, or is gone."""
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; no effect if that was done."""

@@ -26,6 +26,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SIGNALS: Final = "rows of the table of node signals as JSON, which add to the default ones or replace them by name"
 QUEUED: Final = "whether a GangJob with the label kueue.x-k8s.io/queue-name waits until Kueue admits it"
 PULL_SECRETS: Final = "pull secrets for that image in the namespaces of gangs, separated by commas"
+PRINTED: Final = "whether the logs of workers at fault are read, so that incidents tell what they printed last"
 GUARDED: Final = "whether pods with the label gangctl.io/device-guard=true are evicted when their device is unhealthy"
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
@@ -114,6 +115,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             audience=found.audience,
             node_signals=found.node_signals,
             kueue=found.kueue == "true",
+            worker_output=found.worker_output == "true",
             device_guard=found.device_guard == "true",
             url=url,
             server_name=server_name,
@@ -171,6 +173,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(gangs, "--sidecar-pull-secrets", "GANGCTL_SIDECAR_PULL_SECRETS", "", PULL_SECRETS, type=_names)
     add(gangs, "--node-signals", "GANGCTL_NODE_SIGNALS", "[]", SIGNALS, type=_signals)
     add(gangs, "--kueue", "GANGCTL_KUEUE", "false", QUEUED, choices=("true", "false"))
+    add(gangs, "--worker-output", "GANGCTL_WORKER_OUTPUT", "true", PRINTED, choices=("true", "false"))
     add(gangs, "--device-guard", "GANGCTL_DEVICE_GUARD", "false", GUARDED, choices=("true", "false"))
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(

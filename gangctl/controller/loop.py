@@ -26,8 +26,10 @@ from gangctl.controller.actions import SLOTS, Actions
 from gangctl.controller.brake_keeper import BrakeKeeper
 from gangctl.controller.groups import Groups
 from gangctl.controller.hub import Hub
+from gangctl.controller.output_reader import OutputReader
 from gangctl.controller.unreadable import UnreadableGangs
 from gangctl.controller.wakes import Wakes
+from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.telemetry import logs
@@ -58,6 +60,7 @@ class Loop:
         self.brake = BrakeKeeper(wakes.wake)
         self.unreadable = UnreadableGangs()
         self._groups = Groups(cluster, wakes.wake_known)
+        self._output = OutputReader(cluster, wakes.wake_known)
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
@@ -68,9 +71,9 @@ class Loop:
                 gang = await self._wakes.new()
                 wake = partial(self._wakes.wake_known, gang)
                 actions = Actions(self._cluster, self._telemetry, tasks, slots, wake)
-                tasks.create_task(self._reconcile(gang, actions), name=f"gang {gang}")
+                tasks.create_task(self._reconcile(gang, actions, tasks), name=f"gang {gang}")
 
-    async def _reconcile(self, uid: str, actions: Actions) -> None:
+    async def _reconcile(self, uid: str, actions: Actions, tasks: asyncio.TaskGroup) -> None:
         """Reconcile one gang until it is gone."""
         decision_log = DecisionLog()
         while self._cluster.exists(uid):
@@ -82,13 +85,14 @@ class Loop:
                 with attempt:
                     self._wakes.begin(uid)
                     await self._count(uid)
-                    pause = await self._round(uid, actions, decision_log)
+                    pause = await self._round(uid, actions, decision_log, tasks)
             if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
                 await self._wakes.wait(uid, pause)
         actions.stop()
         self.brake.forget(uid)
         self._groups.forget(uid)
         self.unreadable.forget(uid)
+        self._output.forget(uid)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
@@ -100,7 +104,9 @@ class Loop:
             self.brake.count(clock.now(), job, self.observed(uid))
             await asyncio.sleep(0)
 
-    async def _round(self, uid: str, actions: Actions, decision_log: DecisionLog) -> float | None:
+    async def _round(
+        self, uid: str, actions: Actions, decision_log: DecisionLog, tasks: asyncio.TaskGroup
+    ) -> float | None:
         """Observe, decide, apply; return the seconds until the next round is due even if nothing happens.
 
         Raises:
@@ -123,7 +129,7 @@ class Loop:
         self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
         decided = time.monotonic()
         self._telemetry.decided(decided - began)
-        wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan))
+        wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
         actions.keep(wanted)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
@@ -135,6 +141,7 @@ class Loop:
         decision_log.decided(job, plan)
         self._hub.publish(job)
         actions.want(job, wanted)
+        self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
         for query in plan.actions:
             if isinstance(query, AskScan):
                 self._hub.ask(uid, query)
@@ -168,6 +175,7 @@ class Loop:
             lost_nodes=self._cluster.lost_nodes(),
             nodes=self._cluster.nodes(),
             scanned=self._hub.scanned(uid),
+            output=self._output.answer(uid),
             listening_since=self._cluster.listening_since(uid),
             refused=self._cluster.pod_rejections(uid),
             queue=self._cluster.queue(uid),

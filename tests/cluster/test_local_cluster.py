@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Conflict, Terminal
-from gangctl.cluster.local import pod_record, process
-from gangctl.cluster.local.cluster import LocalCluster
+from gangctl.cluster.local import cluster as cluster_module
+from gangctl.cluster.local import new_pod, pod_record, process
 from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.teardown import teardown
@@ -60,17 +60,16 @@ async def test_removing_the_object_of_a_gang_ends_its_processes(tmp_path: Path) 
 async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    store_pod = LocalCluster._store_pod  # noqa: SLF001 - the moment matters
     removed = threading.Event()
 
     def slow(*given: Any) -> PodRecord:
         assert removed.wait(DEADLINE)
-        return store_pod(*given)
+        return new_pod.store_pod(*given)
 
     async with machine(tmp_path) as here, here.controlled() as cluster:
         job, uid = here.job, here.job.metadata.uid
         if when == "while it is stored":
-            monkeypatch.setattr(LocalCluster, "_store_pod", slow)
+            monkeypatch.setattr(cluster_module, "store_pod", slow)
             creating = asyncio.create_task(cluster.create_pod(job, CreatePod("worker-0", 0)))
             await asyncio.sleep(0)
             here.folder.job.unlink()

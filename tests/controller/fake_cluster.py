@@ -15,6 +15,7 @@ from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGan
 from gangctl.controller.loop import Decide, Loop
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import DeleteGang, Event
@@ -38,6 +39,7 @@ class FakeCluster:
     since: float = field(default_factory=time.time)
     refused: tuple[str, ...] = ()
     queued: Queue = NO_QUEUE
+    output: Printed = field(default_factory=Printed)
     broken: dict[str, str] = field(default_factory=dict)
     """Gangs that can't be read: UID -> why."""
 
@@ -109,6 +111,10 @@ class FakeCluster:
         self.done.append(delete)
         uid = job.metadata.uid
         self.shown[uid] = tuple(replace(pod, deleting=pod.uid == delete.uid) for pod in self.shown[uid])
+
+    async def printed(self, _job: GangJob, query: ReadOutput) -> Printed:
+        self.done.append(query)
+        return self.output
 
     async def tell_queue(self, _job: GangJob, tell: TellQueue) -> None:
         self.done.append(tell)

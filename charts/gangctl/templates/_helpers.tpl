@@ -110,6 +110,12 @@ registry: nodes would take the image from a public one, where anyone might own t
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
   verbs: [get, create, deletecollection]
+{{- if .Values.workerOutput.enabled }}
+# The end of the log of a worker at fault.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- if .Values.deviceGuard.enabled }}
 # Of pods with the label gangctl.io/device-guard. An eviction respects PodDisruptionBudgets.
 - apiGroups: [""]

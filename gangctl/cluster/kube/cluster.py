@@ -25,12 +25,14 @@ from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
 from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
 from gangctl.cluster.kube.pod.guarded import GuardedPods
 from gangctl.cluster.kube.pod.pod_group import PodGroups
+from gangctl.cluster.kube.pod.worker_output import WorkerOutput
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
@@ -69,6 +71,7 @@ class KubeCluster:
         self._service_address = ServiceAddress(client, settings)
         self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod, settings.url)
         self._eligible_nodes = EligibleNodes()
+        self._output = WorkerOutput(client, self.gang, enabled=settings.worker_output)
         self._recorder = EventRecorder(client)
         self.guarded = GuardedPods(client, settings.watch_namespaces, self._record_of_pod)
         """The pods of the device guard; none are watched if it is off."""
@@ -178,6 +181,10 @@ class KubeCluster:
         """What the queue says that the gang names; none if this controller takes no notice of queues."""
         stored = self._informers.stored(uid) if self._settings.kueue else None
         return NO_QUEUE if stored is None else self._queues.queue(stored)
+
+    async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
+        """What a worker printed last in an attempt; see the port."""
+        return await self._output.printed(job, query)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; see the port."""

@@ -38,6 +38,8 @@ class KubeSettings:
     """Which conditions, taints and labels of nodes count, and what is done about each."""
     kueue: bool = False
     """Whether gangs that name a queue of Kueue wait for it."""
+    worker_output: bool = False
+    """Whether the logs of workers at fault are read, to tell what they printed last."""
     device_guard: bool = False
     """Whether pods that are no gang's are evicted from unhealthy devices, if their label asks for it."""
     url: str

@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import secrets
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,17 +22,20 @@ from gangctl.api.status import Status
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import atomic_files, pod_record
-from gangctl.cluster.local.atomic_files import Stamp, append_line, sync_folder, unwritable, write
+from gangctl.cluster.local.atomic_files import Stamp, append_line
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
+from gangctl.cluster.local.layout import GangFolder, StateDirectory
 from gangctl.cluster.local.local_pod import LocalPod
+from gangctl.cluster.local.new_pod import store_pod
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import find_processes, processes_of
-from gangctl.cluster.local.worker_command import command, ignored
+from gangctl.cluster.local.worker_command import ignored
+from gangctl.cluster.local.worker_output import WorkerOutput
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
@@ -70,6 +70,7 @@ class LocalCluster:
         self._unreadable: dict[Path, Stamp | None] = {}
         """Files that can't be read, so that each version is logged only once."""
         self._tokens: dict[str, MemberIdentity] = {}
+        self._output = WorkerOutput()
         self._starting = asyncio.Semaphore(CONCURRENT_STARTS)
         self._tasks: asyncio.TaskGroup | None = None
         self._changed: Callable[[str], None] = lambda _uid: None
@@ -147,9 +148,12 @@ class LocalCluster:
         if gang is None:
             raise Conflict(f"gang {job.metadata.name} is gone")
         try:
-            return await asyncio.to_thread(gang.store.write_status, job, status)
+            stored = await asyncio.to_thread(gang.store.write_status, job, status)
         finally:
             _refresh(gang)  # Also after a conflict, which was found by reading the stored version.
+        if status.started_attempt != job.status.started_attempt:  # Its processes start after this.
+            self._output.attempt_starts(gang.store.folder, gang.pods, status.started_attempt)
+        return stored
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
         """Create a pod: store it, then start its processes. The gang may be removed at any moment.
@@ -163,7 +167,7 @@ class LocalCluster:
             gang = self._gangs.get(uid)
             if gang is None or name in gang.pods:
                 return
-            stored = await asyncio.to_thread(self._store_pod, gang.store.folder, job, create)
+            stored = await asyncio.to_thread(store_pod, self._state, gang.store.folder, job, create)
             self._start_pod(gang, stored, {})
             if uid not in self._gangs:
                 await gang.pods[name].abandon()
@@ -175,6 +179,12 @@ class LocalCluster:
         pod = None if gang is None else gang.pods.get(delete.name)
         if pod is not None and pod.record.uid == delete.uid:
             await pod.delete(delete.grace_seconds)
+
+    async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
+        """What a worker printed last in an attempt; see the port."""
+        gang = self._gangs.get(job.metadata.uid)
+        name = pod_name(job.metadata.name, query.member, query.incarnation)
+        return Printed() if gang is None else self._output.printed(gang.store.folder.pod(name), query.attempt)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Never wanted: no gang is in a queue here."""
@@ -201,36 +211,6 @@ class LocalCluster:
             "traceID": event.trace_id,
         }
         await asyncio.to_thread(append_line, found.store.folder.events, json.dumps(line))
-
-    def _store_pod(self, folder: GangFolder, job: GangJob, create: CreatePod) -> PodRecord:
-        worker = command(job, create.member, os.environ)
-        uid = str(uuid.uuid4())
-        stored = PodRecord(
-            name=pod_name(job.metadata.name, create.member, create.incarnation),
-            uid=uid,
-            gang=job.metadata.uid,
-            member=create.member,
-            incarnation=create.incarnation,
-            created=clock.now(),
-            token=secrets.token_urlsafe(32),
-            sockets=str(runtime_directory() / uid.replace("-", "")[:16]),
-            command=worker.words,
-            environment=worker.environment,
-            directory=str(worker.directory),
-            grace_seconds=worker.grace_seconds,
-        )
-        pod = folder.pod(stored.name)
-        try:
-            pod.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            pod.state_file.unlink(missing_ok=True)
-            pod.termination_log.unlink(missing_ok=True)
-            write(pod.program, self._state.program.read_bytes(), durable=False)
-            write(pod.token, stored.token.encode(), durable=False)
-            pod_record.save(pod, stored, durable=True)
-            sync_folder(folder.pods)
-        except OSError as error:
-            raise unwritable(pod.path, error) from error
-        return stored
 
     def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
         folder = gang.store.folder.pod(stored.name)

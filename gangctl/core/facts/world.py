@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import OutputRead
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangsidecar.wire import End, Phase, Report, Scanned
 
@@ -302,3 +303,5 @@ class Observed:
     """What the queue says that the gang names."""
     group: tuple[Replica, ...] = ()
     """The other gangs of its group, if the gang asks for a planned restart (``policy/rolling.py``)."""
+    output: OutputRead | None = None
+    """What the worker printed that was asked for last."""

@@ -25,22 +25,26 @@ from gangctl.core.lifecycle.plan_builder import with_acceptance, with_finished, 
 from gangctl.core.lifecycle.running import running
 from gangctl.core.lifecycle.suspended import is_to_be_suspended, suspend, suspended
 from gangctl.core.lifecycle.table import ACTIVE
+from gangctl.core.lifecycle.worker_output import with_output
 from gangctl.core.policy import fencing, queueing
 from gangctl.core.policy.deadlines import active_deadline
 from gangctl.core.policy.success import has_succeeded
-from gangctl.core.record import incidents
+from gangctl.core.record import incidents, output
 from gangctl.core.record.fitting import fitted
 from gangctl.core.record.goodput import accounted
 
 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
-    gang = believed(Gang(now, job, observed))
-    plan = with_finished(gang, _decided(gang))
+    seen = believed(Gang(now, job, observed))
+    told = output.informed(seen)
+    gang = seen if told is seen.status else seen.with_status(told)
+    plan = with_output(seen, gang, with_finished(gang, _decided(gang)))
     status = fencing.told(gang, gang.status if plan.status is None else plan.status)
     plan = plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))
-    told = queueing.actions(gang, status)
-    return replace(plan, actions=(*plan.actions, *told)) if told else plan
+    query = output.wanted(gang, status)
+    more = (*queueing.actions(gang, status), *(() if query is None else (query,)))
+    return replace(plan, actions=(*plan.actions, *more)) if more else plan
 
 
 def _decided(gang: Gang) -> Plan:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gangctl.api.status import Status
+from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
 from gangsidecar.wire import Scan
@@ -24,7 +25,7 @@ class AskScan:
     scan: Scan
 
 
-Action = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue
+Action = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
 
 
 class EventType(StrEnum):

@@ -165,9 +165,11 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
 
 
 def describe(cause: Cause | Fault) -> str:
-    """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``."""
+    """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``, and what the worker printed if that is known."""
     rank = "" if cause.rank is None else f" (rank {cause.rank})"
     text = cause.message or str(cause.reason)
+    printed = cause.printed if isinstance(cause, Cause) else ""
+    text += f', printed "{printed}"' if printed and printed not in text else ""
     return f"{cause.member}{rank}: {text}" if cause.member else text
 
 

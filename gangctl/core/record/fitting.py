@@ -3,10 +3,10 @@
     size(status) <= LARGEST
 
 The rule: each list has its own bound where it is filled. Should all of them be full at once, the status gives up first
-what it only tells, then what only helps: stacks, earlier incidents, sentences that are told twice, host files, the
-names of the pods that are waited for (they are waited for as one then), the uncharged past, nodes to avoid. Rejected
-steps come last, the lowest first: the newest step that isn't rejected is what a restart tries. What the barrier, the
-budget and the incarnations need is never given up.
+what it only tells, then what only helps: stacks, the output of workers, earlier incidents, sentences that are told
+twice, host files, the names of the pods that are waited for (they are waited for as one then), the uncharged past,
+nodes to avoid. Rejected steps come last, the lowest first: the newest step that isn't rejected is what a restart tries.
+What the barrier, the budget and the incarnations need is never given up.
 """
 
 from __future__ import annotations
@@ -57,13 +57,17 @@ def _without_stacks(status: Status) -> Status:
     return changed(status, incidents=tuple(changed(one, stacks=None) for one in status.incidents))
 
 
+def _without_output(status: Status) -> Status:
+    return changed(status, incidents=tuple(changed(one, output=None) for one in status.incidents))
+
+
 def _without_members(status: Status) -> Status:
     return _earlier(status, lambda one: changed(one, members=()))
 
 
 def _in_short(status: Status) -> Status:
     def short(one: Incident) -> Incident:
-        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT])
+        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT], printed="")
         return changed(one, cause=cause, warm_start=None)
 
     return _earlier(status, short)
@@ -111,6 +115,7 @@ def _avoiding_few(status: Status) -> Status:
 _STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
     _without_earlier_stacks,
     _without_stacks,
+    _without_output,
     _without_members,
     _in_short,
     _fewer,

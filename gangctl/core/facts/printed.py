@@ -1,0 +1,187 @@
+"""What a worker printed last, found in the end of its log.
+
+The rule: a log may hold what came before and after the attempt that failed. On a cluster, the supervisor writes lines
+of its own between: the attempt's part begins after ``Running attempt=N`` and ends with the next line that tells a
+phase. Where no such line is left, all of it counts, unless a later attempt has started: then nothing is known. Lines of
+gangctl are never the worker's. What is kept is bounded, escaped, and without what looks like a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gangctl.api.escaping import escaped
+from gangctl.core.facts.secrets import masked
+from gangsidecar.wire import Phase
+
+LINES: Final = 10
+"""Lines that are kept."""
+BYTES: Final = 1_000
+"""Bytes of these lines, with a newline after each."""
+LINE: Final = 200
+"""Characters of a line that are kept; of a longer one, the first."""
+_READ: Final = 2_000
+"""Characters of a line that are looked at."""
+_OWN: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:debug|info|warning|error) (?=\S)")
+"""How a line of a supervisor or a sidecar begins (``gangsidecar/common/log.py``)."""
+_PHASE: Final = re.compile(rf"({'|'.join(phase.value for phase in Phase)}) attempt=(\d+) ")
+_SESSION: Final = "a session begins "
+_ENDED: Final = "a process of the worker ended "
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_HIDES: Final = "ChildFailedError"
+"""torchrun raises this beside the error of its child."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a worker printed last."""
+
+    lines: tuple[str, ...] = ()
+    """The last lines, without empty ones."""
+    line: str = ""
+    """The one that tells most: that of the last Python exception, or else the last one."""
+    is_complete: bool = False
+    """Whether a line of the supervisor shows that no more of it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutput:
+    """Read what the worker of a pod printed last in an attempt: a stateless query."""
+
+    member: str
+    incarnation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRead:
+    """The answer to such a query."""
+
+    query: ReadOutput
+    printed: Printed
+    """Nothing if it can't be read."""
+
+
+def last_lines(log: bytes, attempt: int, *, overtaken: bool) -> Printed:
+    """What the worker of an attempt printed last; nothing if it printed nothing, or if that can't be told.
+
+    Args:
+        log: the end of its log, without a line that is cut off at its begin.
+        attempt: the attempt that failed.
+        overtaken: whether a later attempt has started, so that what no line of the supervisor marks may be of that one.
+    """
+    part = _part(log, attempt, overtaken=overtaken)
+    lines = to_first_end = _plain(part.lines[: part.first_end])
+    if _error(to_first_end) is None:
+        lines = _plain(part.lines)
+    if not lines:
+        return Printed(is_complete=part.is_complete)
+    error = _error(lines)
+    at = len(lines) - 1 if error is None else error
+    kept = _kept(lines, len(lines))
+    if len(lines) - len(kept) > at:
+        kept = _kept(lines, at + 1)
+    return Printed(kept, _shown(lines[at]), part.is_complete)
+
+
+class _Mark(NamedTuple):
+    """A line with which a supervisor tells its phase."""
+
+    at: int
+    """So many lines of the worker came before it."""
+    attempt: int
+    """-1 where a session begins."""
+    runs: bool
+
+
+class _Part(NamedTuple):
+    """The lines of one attempt."""
+
+    lines: list[str]
+    first_end: int
+    """So many of them came before the first of its processes had failed."""
+    is_complete: bool
+
+
+def _part(log: bytes, attempt: int, *, overtaken: bool) -> _Part:
+    """The lines of the attempt; none if it can't be told which they are."""
+    lines, marks, ends = _read(log)
+    begins = [at for at, mark in enumerate(marks) if mark.runs and mark.attempt == attempt]
+    later = marks[begins[-1] + 1 :] if begins else marks
+    begin = marks[begins[-1]].at if begins else 0
+    if not begins:
+        is_older = any(mark.attempt < attempt for mark in marks)
+        is_later = later[0].runs or later[0].attempt > attempt + 1 if later else overtaken
+        if is_older or is_later:
+            return _Part([], 0, is_complete=False)
+    end = later[0].at if later else len(lines)
+    first_end = next((at for at in ends if begin <= at <= end), None)
+    is_complete = bool(later) or first_end is not None
+    return _Part(lines[begin:end], (end if first_end is None else first_end) - begin, is_complete)
+
+
+def _read(log: bytes) -> tuple[list[str], list[_Mark], list[int]]:
+    """The worker's lines, the marks between, and before which lines one of its processes had failed."""
+    lines: list[str] = []
+    marks: list[_Mark] = []
+    ends: list[int] = []
+    for line in log.decode(errors="replace").split("\n"):
+        own = _OWN.search(line)
+        if own is None:
+            lines.append(line)
+            continue
+        if own.start():
+            lines.append(line[: own.start()])  # It did not end with a newline.
+        said = line[own.end() :]
+        phase = _PHASE.match(said)
+        if phase is not None:
+            marks.append(_Mark(len(lines), int(phase[2]), phase[1] == Phase.RUNNING.value))
+        elif said.startswith(_SESSION):
+            marks.append(_Mark(len(lines), -1, runs=False))
+        elif said.startswith(_ENDED) and "exit_code=0 " not in said:
+            ends.append(len(lines))
+    return lines, marks, ends
+
+
+def _plain(lines: Iterable[str]) -> list[str]:
+    """The lines that are not empty, without colours; of a progress bar, its last state."""
+    found = (_COLOURS.sub("", line.rstrip().rpartition("\r")[2][:_READ]).expandtabs().rstrip() for line in lines)
+    return [line for line in found if line]
+
+
+def _shown(line: str) -> str:
+    text = escaped(masked(line))
+    return text if len(text) <= LINE else f"{text[: LINE - 1]}…"
+
+
+def _kept(lines: Sequence[str], end: int) -> tuple[str, ...]:
+    """The last lines before the index ``end`` that may be kept, as they are shown."""
+    kept: list[str] = []
+    left = BYTES
+    for line in map(_shown, reversed(lines[max(0, end - LINES) : end])):
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
+
+
+def _error(lines: Sequence[str]) -> int | None:
+    """Where the line of the last Python exception is; None if there is no traceback."""
+    found: int | None = None
+    heads = [at for at, line in enumerate(lines) if _TRACEBACK in line]
+    for head, end in reversed(list(pairwise((*heads, len(lines))))):
+        prefix = lines[head].partition(_TRACEBACK)[0]  # Such as "[rank0]: ".
+        for at in range(head + 1, end):
+            line = lines[at].removeprefix(prefix)
+            if not line.startswith(" "):
+                if _HIDES not in line:
+                    return at
+                found = at if found is None else found
+                break
+    return found

@@ -1,0 +1,52 @@
+"""Secrets: what looks like one in a line that is kept or shown is replaced by ``***``.
+
+The rule: a table of forms, each with an example in its test. It finds what is obvious: a password or token by its name,
+credentials of a URL, keys with a known prefix. It can't find a secret that looks like any other word, so the output of
+workers is not kept at all where that matters (``workerOutput.enabled`` of the chart). A masked line must not contain
+the secret in part.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MASK: Final = "***"
+_VALUE: Final = r"""("[^"]*"?|'[^']*'?|[^\s"',;&)\]}]+)"""
+"""Of a name: a quoted text, or a word."""
+_NUMBER: Final = r"""(?!["']?\d+(\.\d+)?\b)"""
+"""Not before a number: jobs that train count tokens."""
+
+_FORMS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), rf"\1{MASK}")
+    for pattern in (
+        # Headers: Authorization: Bearer TEXT. Also of cookies.
+        r"""(\b(?:proxy-)?authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|token|negotiate)\s+)?)[^\s"',]+""",
+        r"""(\b(?:set-)?cookie["']?\s*:\s*["']?).+""",
+        r"(\bbearer\s+)[\w.~+/=-]{8,}",
+        # NAME=VALUE and "NAME": "VALUE", by the name.
+        r"""((?<![\w-])[\w-]*(?:passw(?:or)?d|passphrase|\bpwd)[\w-]*["']?\s*[=:]\s*)""" + _VALUE,
+        r"""((?<![\w-])[\w-]*(?:secret|credential|(?:api|access|account|private|signing|encryption)[_-]?key)[\w-]*["']?\s*[=:]\s*)"""
+        + _VALUE,
+        r"""((?<![\w-])[\w-]*token["']?\s*[=:]\s*)""" + _NUMBER + _VALUE,
+        # A flag and its value: --password TEXT.
+        r"((?<![\w-])--[\w-]{0,60}?(?:passw(?:or)?d|secret|token|api-?key|access-?key)\s+)(?!-)\S+",
+        # Credentials and signatures of a URL.
+        r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@:]*:[^\s/@]+(?=@)",
+        r"([?&](?:x-amz-[a-z-]+|x-goog-[a-z-]+|sig|signature|key|code)=)[^\s&\"']+",
+        # Keys that are known by their form: AWS, GitHub, GitLab, Hugging Face, OpenAI and others, Slack, Google; JWT.
+        r"(\b(?=(?:AKIA|ASIA)[A-Z0-9]{16}\b))\w+",
+        r"(\b(?=gh[pousr]_\w{20}|github_pat_\w{20}|glpat-[\w-]{20}|hf_\w{20}|sk-[\w-]{16}|xox[abeoprs]-[\w-]{10}))[\w-]+",
+        r"(\b(?=AIza[\w-]{35}))[\w-]+",
+        r"(\b(?=eyJ[\w-]{8,}\.[\w-]{8,}))[\w.-]+",
+        # A line of a key in PEM.
+        r"(^\s*)[A-Za-z0-9+/]{60,}={0,2}\s*$",
+    )
+)
+
+
+def masked(line: str) -> str:
+    """The line, without what looks like a secret."""
+    for form, instead in _FORMS:
+        line = form.sub(instead, line)
+    return line
