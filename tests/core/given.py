@@ -176,7 +176,7 @@ def controller(world: World, seconds: str | None = None, where: str | None = Non
         passes(world, seconds if where == "ahead" else f"-{seconds}")
     world.unheard |= {uid: replace(one, gaps=Gaps()) for uid, one in world.heard.items()}
     world.heard.clear()
-    world.scanned = None
+    world.scanned = world.output = None
     world.listening_since = world.now
 
 

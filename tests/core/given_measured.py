@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gangctl.core.facts.printed import OutputRead, ReadOutput, last_lines
 from gangsidecar.wire import Loaded, LogMatch, Progress, RankBehind, Stacks, WarmStart
 from tests.core.given import run
 from tests.core.world import World
@@ -50,6 +51,13 @@ def took_stacks(world: World, member: str, where: str) -> None:
     """Its supervisor has taken the stacks of the worker that it stops."""
     text = f"process 7 (python)\n  Python:\n    {where}\n  thread 7 (python): sleeping\n"
     world.again(member, stacks=Stacks(world.job.status.attempt - 1, text))
+
+
+def log_ends(world: World, member: str, line: str) -> None:
+    """What was to be read of its log has been read."""
+    incident, pod = world.job.status.incidents[0], world.pods[world.newest(member)]
+    query = ReadOutput(pod.member, pod.incarnation, incident.attempt - 1)
+    world.output = OutputRead(query, last_lines(line.encode(), query.attempt, overtaken=False))
 
 
 def prints(world: World, member: str, line: str, pattern: str) -> None:

@@ -47,7 +47,17 @@ from tests.core.given import (
     vanish,
     wave,
 )
-from tests.core.given_measured import loaded, not_imported, own_time, phase, prints, rank_at, took_stacks, warm
+from tests.core.given_measured import (
+    loaded,
+    log_ends,
+    not_imported,
+    own_time,
+    phase,
+    prints,
+    rank_at,
+    took_stacks,
+    warm,
+)
 from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
 from tests.core.given_starts import (
     init_container_fails,
@@ -56,7 +66,7 @@ from tests.core.given_starts import (
     sidecar_unreached,
     start_fails,
 )
-from tests.core.then import account, conditions, decide, environment, told, trace
+from tests.core.then import account, conditions, decide, environment, read, told, trace
 from tests.core.world import World
 
 RULE = "----"
@@ -148,6 +158,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
         lambda w, m, s, t, r: checkpoint(w, m, s, t, owner=r),
     ),
     (rf"{M} was found in (.+)", took_stacks),
+    (rf"the log of {M} ends with (.+)", log_ends),
     (rf"{M} prints '(.+)', which matches '(.+)'", prints),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
@@ -221,6 +232,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"(model-\w) of the group is (\w+), and not available", groups.unavailable),
     (rf"Ready of the pod of {M} is (True|False)", groups.shown),
     (r"what does the user see\?", conditions),
+    (r"what is read\?", read),
     (r"what did the restart take\?", trace),
     (r"what did the time go to\?", account),
 ]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.finished import Finished, FinishedRole
-from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Stacks
+from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, Stacks
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
-from gangctl.core.facts import awaiting, ranks
+from gangctl.core.facts import awaiting, printed, ranks
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
@@ -188,6 +188,7 @@ def fullest(node: str, path: str) -> Status:
                 trace_id="0" * 32,
                 linked_trace_id="0" * 32,
                 stacks=Stacks(member="worker-9999", text="s" * 8192),
+                output=Output(member="worker-9999", text="o" * printed.BYTES),
             )
             for at in range(incidents.KEPT)
         ),
@@ -220,8 +221,8 @@ def test_a_status_in_which_every_list_is_full_is_still_small_enough() -> None:
     assert fitting.size(full) > 2 * LARGEST, "this is meant to be too large"
     kept = fitting.fitted(full)
     assert fitting.size(kept) < 2 * LARGEST, fitting.size(kept)
-    read = tuple(changed(one, stacks=None) for one in full.incidents[: fitting.RECENT])
-    assert kept.incidents[: fitting.RECENT] == read, "decisions read them, but not their stacks"
+    read = tuple(changed(one, stacks=None, output=None) for one in full.incidents[: fitting.RECENT])
+    assert kept.incidents[: fitting.RECENT] == read, "decisions read them, but not their stacks, nor what was printed"
     same = ("attempt", "phase", "base_incarnation", "ranks", "finished", "recorded_steps", "restore_point")
     assert all(getattr(kept, name) == getattr(full, name) for name in same)
     assert [(one.member, one.incarnation) for one in kept.replaced] == [

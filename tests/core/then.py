@@ -5,6 +5,7 @@ from __future__ import annotations
 from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident
 from gangctl.api.status import Status
+from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -74,6 +75,7 @@ def changes(before: Status, after: Status) -> list[str]:
         lines.append(f"incident {incident.attempt}: {what}, {incident.level}, {state}{lost}{seconds}")
         lines += _kept_signal(incident, before.incidents[:1])
         lines += _stacks(incident, before.incidents[:1])
+        lines += _output(incident, before.incidents[:1])
         links = [one.attempt for one in after.incidents if one.trace_id == incident.linked_trace_id]
         if links and before.attempt != after.attempt:
             lines.append(f"it followed incident {links[0]} at once")
@@ -132,6 +134,13 @@ def _stacks(incident: Incident, before: tuple[Incident, ...]) -> list[str]:
     if stacks is None or any(one.stacks == stacks for one in before):
         return []
     return [f"{stacks.member} hung in {innermost(stacks)}"]
+
+
+def _output(incident: Incident, before: tuple[Incident, ...]) -> list[str]:
+    output = incident.output
+    if output is None or any(one.output == output for one in before):
+        return []
+    return [f"{output.member} printed last: {' | '.join(output.text.splitlines())}"]
 
 
 def _isolates(fencing: Fencing | None) -> bool:
@@ -199,6 +208,12 @@ def account(world: World) -> list[str]:
     lines = [f"{name.replace('_', ' ')}: {seconds:g} s" for name, seconds in spent if seconds]
     good = goodput(spent)
     return [*lines, f"goodput: {'unknown' if good is None else f'{good:.0%}'}"]
+
+
+def read(world: World) -> list[str]:
+    """Whose output is to be read, and of which attempt."""
+    queries = [one for one in world.plan().actions if isinstance(one, ReadOutput)]
+    return [f"the log of {one.member}.{one.incarnation}, attempt {one.attempt}" for one in queries] or ["no log"]
 
 
 def conditions(world: World) -> list[str]:

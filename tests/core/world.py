@@ -13,6 +13,7 @@ import yaml
 from gangctl.api.gangjob import GangJob
 from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.node_state import NodeState
+from gangctl.core.facts.printed import OutputRead
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Brake, Heard, Observed, Pod, Replica
 from gangctl.core.lifecycle.decide import decide
@@ -59,6 +60,7 @@ class World:
     brake: Brake = field(default_factory=Brake)
     queue: Queue = NO_QUEUE
     group: dict[str, Replica] = field(default_factory=dict)
+    output: OutputRead | None = None
 
     # What the file says of the job
 
@@ -162,6 +164,7 @@ class World:
             refused=self.refused,
             queue=self.queue,
             group=tuple(self.group.values()),
+            output=self.output,
         )
 
     def decide(self) -> Plan:

@@ -44,7 +44,7 @@ class Printed:
     lines: tuple[str, ...] = ()
     """The last lines, without empty ones."""
     line: str = ""
-    """The one that tells most: that of the last Python exception, or else the last one."""
+    """The one that tells most: that of the last Python exception, or else the last one that has a word."""
     is_complete: bool = False
     """Whether a line of the supervisor shows that no more of it comes."""
 
@@ -82,11 +82,12 @@ def last_lines(log: bytes, attempt: int, *, overtaken: bool) -> Printed:
     if not lines:
         return Printed(is_complete=part.is_complete)
     error = _error(lines)
-    at = len(lines) - 1 if error is None else error
+    words = (at for at in reversed(range(len(lines))) if any(map(str.isalnum, lines[at])))
+    at = next(words, len(lines) - 1) if error is None else error
     kept = _kept(lines, len(lines))
     if len(lines) - len(kept) > at:
         kept = _kept(lines, at + 1)
-    return Printed(kept, _shown(lines[at]), part.is_complete)
+    return Printed(kept, _shown(lines[at].lstrip(" |")), part.is_complete)
 
 
 class _Mark(NamedTuple):
