@@ -1,12 +1,13 @@
 """What workers printed last, read from the ends of their logs.
 
 A log goes on over attempts. So the size of each is noted when an attempt starts, before its processes do: what the
-attempt printed lies between two sizes. They are in memory only, so a controller that takes a gang over knows nothing of
-the attempt that runs then.
+attempt printed lies between two sizes. They are in memory only: for the attempt that runs when another controller takes
+the gang over, only lines of a supervisor between those of the worker tell which are of that attempt.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -38,25 +39,22 @@ class WorkerOutput:
                 del known[old]
 
     def printed(self, pod: PodFolder, attempt: int) -> Printed:
-        """What the worker of a pod printed last in an attempt; nothing if that isn't known."""
-        log = pod.worker_log
-        begins = self._begins.get(log, {})
-        if attempt not in begins:
-            return Printed()
-        after = min((begin for one, begin in begins.items() if one > attempt), default=None)
+        """What the worker of a pod printed last in an attempt; nothing if that can't be told."""
+        begins = self._begins.get(pod.worker_log, {})
+        begin = begins.get(attempt, 0)
+        after = min((size for one, size in begins.items() if one > attempt), default=None)
         try:
-            with log.open("rb") as file:
-                size = file.seek(0, 2)
-                begin = begins[attempt] if begins[attempt] <= size else 0  # It was replaced by an empty one.
+            with pod.worker_log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                begin = begin if begin <= size else 0  # It was emptied meanwhile.
                 end = size if after is None or not begin <= after <= size else after
-                first = max(begin, end - READ)
-                file.seek(first)
+                first = file.seek(max(begin, end - READ))
                 content = file.read(end - first)
         except OSError:
             return Printed()
         if first > begin:
-            content = content.partition(b"\n")[2] or content  # Without what is left of a line.
-        return last_lines(content, attempt, overtaken=False)
+            content = content.partition(b"\n")[2] or content  # Without the rest of a line.
+        return last_lines(content, attempt, overtaken=attempt not in begins)
 
 
 def _size(log: Path) -> int:

@@ -1,0 +1,79 @@
+"""Which part of a local log is an attempt's: logs go on over attempts, and may be emptied by a rotation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local.worker_output import READ, WorkerOutput
+
+RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
+
+
+@dataclass
+class Pod:
+    """A gang of one pod."""
+
+    folder: GangFolder
+    output: WorkerOutput = field(default_factory=WorkerOutput)
+
+    @property
+    def pod(self) -> PodFolder:
+        return self.folder.pod("g-worker-0-0")
+
+    def starts(self, attempt: int) -> None:
+        self.output.attempt_starts(self.folder, ["g-worker-0-0"], attempt)
+
+    def says(self, text: str) -> None:
+        self.pod.path.mkdir(parents=True, exist_ok=True)
+        with self.pod.worker_log.open("a") as file:
+            file.write(text)
+
+    def printed(self, attempt: int) -> tuple[str, ...]:
+        return self.output.printed(self.pod, attempt).lines
+
+
+def test_an_attempts_part_lies_between_two_sizes(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.starts(1)
+    assert one.printed(1) == (), "there is no log yet"
+    one.says("first\n")
+    one.starts(2)
+    one.says("second\n")
+    one.starts(3)
+    assert (one.printed(2), one.printed(3)) == (("second",), ())
+    one.says("third")
+    assert (one.printed(2), one.printed(3)) == (("second",), ("third",))
+
+
+def test_only_the_end_of_a_large_log_is_read(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.starts(1)
+    one.says("long " * READ + "\nthe end\n")
+    assert one.printed(1) == ("the end",)
+
+
+def test_a_log_that_was_emptied_begins_anew(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.says("an earlier gang of this name\n")
+    one.starts(1)
+    one.pod.worker_log.unlink()
+    one.says("new\n")
+    assert one.printed(1) == ("new",)
+
+
+def test_after_a_takeover_only_lines_between_tell_which_are_of_the_attempt(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.says("first\n")
+    assert one.printed(1) == ()
+    one.says(f"{RUNNING}second\n")
+    assert one.printed(1) == ("second",)
+
+
+def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.starts(1)
+    one.output.attempt_starts(one.folder, [], 2)
+    one.says("late\n")
+    assert one.printed(1) == ()
