@@ -9,7 +9,7 @@ import pytest
 from gangctl.core.facts.printed import BYTES, LINE, LINES, Printed, last_lines
 
 AT = "2026-11-24T08:00:00.123Z"
-BEGINS = f"{AT} info 'a session begins' session=ab member=worker-0 incarnation=0\n".replace("'", "")
+BEGINS = f"{AT} info a session begins session=ab member=worker-0 incarnation=0\n"
 ENDED = f"{AT} info a process of the worker ended pid=12 exit_code=1 signal=None\n"
 FINISHED = f"{AT} info a process of the worker ended pid=11 exit_code=0 signal=None\n"
 TRACEBACK = """\
@@ -33,6 +33,11 @@ def test_lines_of_gangctl_are_never_the_workers() -> None:
     found = printed(BEGINS + phase("Ready", 1) + phase("Running", 1) + "loading\n" + TRACEBACK + ENDED)
     assert found.lines == ("loading", *TRACEBACK.splitlines())
     assert (found.line, found.is_complete) == (ERROR, True)
+
+
+def test_lines_that_name_the_program_are_gangctls_too() -> None:
+    log = BEGINS + phase("Running", 1) + "loading\n" + ENDED + phase("Ready", 2)
+    assert printed(log.replace(" info ", " info gangctl-supervisor: ")) == printed(log)
 
 
 def test_a_log_over_attempts_tells_each_its_own() -> None:
