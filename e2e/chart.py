@@ -39,6 +39,7 @@ FULL: dict[str, Any] = {
     "deviceGuard": {"enabled": True},
     "nodeSignals": [{"name": "lamp", "label": {"key": "example.com/lamp", "notValues": ["green"]}, "answer": "Drain"}],
     "kueue": {"enabled": True},
+    "workerOutput": {"enabled": False},
     "leaderElection": {"leaseDurationSeconds": 60, "renewDeadlineSeconds": 40, "retryPeriodSeconds": 5},
     "hub": {
         "port": 9443,

@@ -129,6 +129,7 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_TLS_SECRET": "",
         "GANGCTL_NODE_SIGNALS": "[]",
         "GANGCTL_KUEUE": "false",
+        "GANGCTL_WORKER_OUTPUT": "true",
         "GANGCTL_DEVICE_GUARD": "false",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"

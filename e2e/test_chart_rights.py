@@ -16,6 +16,7 @@ GANGS = {
     "gangctl.io/gangjobs/status": "update",
     "gangctl.io/gangjobs/finalizers": "update",
     "/pods": "get list watch create delete",
+    "/pods/log": "get",
     "/pods/status": "patch",
     "events.k8s.io/events": "create patch",
     "policy/poddisruptionbudgets": "get create patch",
@@ -72,6 +73,11 @@ def test_the_controller_may_evict_pods_only_with_the_device_guard(helm: Helm) ->
         "default": _listed(NODE_EVENTS),
         NAMESPACE: _listed(OWN),
     }
+
+
+def test_the_controller_may_read_logs_only_if_it_is_to_tell_what_workers_printed(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"workerOutput": {"enabled": False}}))
+    assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"/pods/log get"}
 
 
 def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_a_token(helm: Helm) -> None:

@@ -45,7 +45,7 @@ def test_a_finished_gang_goes_away_after_its_time_to_live(
 @pytest.fixture
 def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: str) -> Callable[[], None]:
     """A gang that finds its PodGroup and a disruption budget with a wrong number, is suspended and gets another
-    group; one that ends and goes away."""
+    group; one that ends and goes away; one that fails, so that its log is read."""
 
     def do() -> None:
         grouped = {"type": "PodGroup"}
@@ -79,6 +79,10 @@ def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: st
         life.runs(2)
         submit(short("short", str(shared_dir)))
         cluster.kubectl("wait", "--for=delete", "gangjob/short", "-n", namespace, "--timeout=120s")
+        failing = short("failing", str(shared_dir), recovery={"budget": {"maxRestarts": 0}})
+        failing["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"] = ["false"]
+        submit(failing)
+        cluster.kubectl("wait", "--for=delete", "gangjob/failing", "-n", namespace, "--timeout=120s")
 
     return do
 

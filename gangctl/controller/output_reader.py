@@ -1,7 +1,7 @@
 """Reads what workers at fault printed, beside the decisions: neither a restart nor a pod ever waits for it.
 
 The rule: a query of the newest plan is made once. What can't be read counts as nothing. An answer that comes when
-another query was made meanwhile is dropped. At most ``AT_ONCE`` logs are read at the same time, whoever's they are.
+another query was made meanwhile is dropped. At most ``AT_ONCE`` logs are read at the same time, for all gangs together.
 """
 
 from __future__ import annotations

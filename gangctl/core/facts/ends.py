@@ -15,6 +15,7 @@ from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault, code_text, signal_name
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.secrets import masked
 from gangctl.core.facts.starts import NOT_EXECUTABLE
 from gangctl.core.facts.world import Pod
 from gangsidecar.wire import End, Level, LogMatch
@@ -75,7 +76,7 @@ def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *,
         node=pod.node or None,
         conditions=pod.conditions,
         level=Level.POD if pod.terminated and not exact else Level.PROCESS,
-        message=f"{text}: {end.message}" if end.message else text,
+        message=f"{text}: {masked(end.message)}" if end.message else text,
         exact=exact,
         lines=lines,
     )

@@ -13,6 +13,7 @@ from gangctl.api.gangjob import Action, OnDeviceHealth, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import default
 from gangctl.core.facts.evidence import Fault, signal_name
+from gangctl.core.facts.secrets import masked
 from gangsidecar.wire import LOG_LINE
 
 
@@ -84,7 +85,7 @@ def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
         found = next((one for one in fault.lines if one.pattern == rule.on_log.pattern), None)
         if found is None:
             return None
-        reasons.append(f"its log has the line '{found.line[:LOG_LINE]}', which matches '{found.pattern}'")
+        reasons.append(f"its log has the line '{masked(found.line)[:LOG_LINE]}', which matches '{found.pattern}'")
     return " and ".join(reasons) or None
 
 
