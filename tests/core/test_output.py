@@ -125,6 +125,18 @@ def test_output_is_given_up_after_stacks_and_before_anything_else() -> None:
     assert fitting.fitted(larger) == changed(larger, incidents=plain)
 
 
+def test_an_event_on_a_node_which_others_may_read_does_not_have_it() -> None:
+    rule = "{name: xid, action: Ignore, level: Pod, onExitCodes: {operator: In, values: [1]}}"
+    world = failed(printed=ERROR, spec=f"{{podFailurePolicy: {{rules: [{rule}]}}}}")
+    play(
+        world, "everyone is Ready", "decide", "the pod of worker-1.0 has ended", "worker-1 starts", "everyone is Ready"
+    )
+    plan = world.decide()
+    told = {one.reason: one.message for one in plan.events}
+    assert ERROR in told[Reason.RESTARTED]
+    assert told[Reason.NODE_AT_FAULT].startswith("GangJob default/g, worker-1: exit code 1; ")
+
+
 def test_a_message_that_quotes_it_already_says_it_once() -> None:
     world = failed(printed=ERROR)
     cause = changed(world.job.status.incidents[0].cause, message=f"exit code 1: {ERROR}", printed=ERROR)

@@ -2,7 +2,7 @@
 
 The rule: a fault (``record/node_faults.py``) is told in the plan that settles its incident, a slow rank when the gang's
 status begins to tell of it. An Event changes nothing: the gang has left the node, or goes on there, and other pods may
-come.
+come. It is in a namespace of others, so it must not have what a worker printed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
@@ -29,7 +30,7 @@ def handed_over(gang: Gang, status: Status) -> Iterator[Event]:
     for node, incident in node_faults(gang.status, status):
         cause, job = incident.cause, gang.job
         pod = pod_name(job.metadata.name, cause.member, cause.incarnation)
-        text = f"{_gang(gang)}, {describe(cause)}; {_CORDONED}"
+        text = f"{_gang(gang)}, {describe(changed(cause, printed=''))}; {_CORDONED}"
         kind = EventType.WARNING
         yield Event(kind, Reason.NODE_AT_FAULT, sentence(text), cause.member, pod, trace_of(job, incident), node)
 
