@@ -61,6 +61,9 @@ def test_what_looks_like_a_secret_is_masked(line: str, shown: str) -> None:
         "https://example.com/a?b=c",
         "commit 0123456789abcdef0123456789abcdef01234567",
         "tokenizer=gpt2",
+        "=" * 80,
+        "x" * 80,
+        "0123456789abcdef" * 4,
     ],
 )
 def test_what_tells_of_a_fault_stays(line: str) -> None:
