@@ -32,7 +32,7 @@ def ready(gang: Gang, already: int) -> list[tuple[int, int]]:
     """Pid and MiB of each member's newest template, when each has made one more than ``already``."""
     end = time.monotonic() + 600
     while time.monotonic() < end:
-        found = [READY.findall((gang.pod(member) / "worker.log").read_text()) for member in range(gang.steps.ranks)]
+        found = [READY.findall((gang.pod(member) / "supervisor.log").read_text()) for member in range(gang.steps.ranks)]
         if all(len(one) > already for one in found):
             return [(int(pid), int(size)) for pid, size in (one[-1] for one in found)]
         time.sleep(0.02)

@@ -85,7 +85,7 @@ class Gang:
 
     def templates(self) -> list[int]:
         """The size of each template, in bytes, when all are ready."""
-        logs = [self.pod(member) / "worker.log" for member in range(self.steps.ranks)]
+        logs = [self.pod(member) / "supervisor.log" for member in range(self.steps.ranks)]
         wait_until(lambda: all(template_bytes(log.read_text()) is not None for log in logs), self.why)
         return [template_bytes(log.read_text()) or 0 for log in logs]
 

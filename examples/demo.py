@@ -104,7 +104,7 @@ class Run:
         self.until("every member had a template", lambda seen: self._logs_with(WARM) == len(seen.processes()))
 
     def _logs_with(self, words: str) -> int:
-        return sum(words in log.read_text() for log in self.state.path.glob("gangs/*/pods/*/worker.log"))
+        return sum(words in log.read_text() for log in self.state.path.glob("gangs/*/pods/*/supervisor.log"))
 
     def inject(self, *fault: str) -> None:
         """Inject a fault through the command line."""

@@ -270,6 +270,7 @@ class MemberSnapshotChanges(TypedDict, total=False):
     rank: int | None
     spare: bool
     connected: bool
+    finished: bool
     terminated: bool
     phase: str
     attempt: int

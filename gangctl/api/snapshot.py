@@ -30,6 +30,8 @@ class MemberSnapshot(Model):
     spare: bool = False
     """Whether the member is a spare now."""
     connected: bool = False
+    finished: bool = False
+    """Whether its work in this attempt is done: it needs no pod any more."""
     terminated: bool = False
     phase: str = ""
     """Phase of the supervisor; empty before its first report."""

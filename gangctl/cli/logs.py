@@ -5,26 +5,32 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli import members
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import print_out
+from gangctl.cli.output import print_err, print_out
 from gangctl.cli.targets import selection
-from gangctl.cli.targets.port import LogOptions
+from gangctl.cli.targets.port import LogOptions, LogSource
 from gangctl.cli.text import clean, output_line
+from gangsidecar.wire import to_ranges
 
 _EPILOG: Final = """\
 examples:
   gangctl logs demo                       all members, each line with the name of its member
   gangctl logs demo worker-1 --tail 20    the last lines of one member
   gangctl logs demo --rank 3 -f           follow the member that has rank 3 now
+  gangctl logs demo -f | grep -m 1 loss   end with the first line that has the word
   gangctl logs demo worker-1 --previous   the previous container (on this machine: the previous pod)
-  gangctl logs demo worker-1 --sidecar    the sidecar that gangctl adds to the pod
+  gangctl logs demo worker-1 --gangctl    what gangctl did in the pod: supervisor and sidecar
+  gangctl logs demo worker-1 --sidecar    of these the sidecar only
 
-The log of a container holds all its attempts and processes. If a node restarts all containers of a pod at once
-(RestartAllContainers), it keeps no previous log. Permissions on a cluster: get gangjobs, list pods, get pods/log.
+The log of a worker holds all its attempts and processes. The ranks of one pod share it, so --rank prints the lines of
+all of them. gangctl's own lines are left out, also those that its supervisor writes into the log of the worker's
+container on a cluster. If a node restarts all containers of a pod at once (RestartAllContainers), it keeps no previous
+log. Permissions on a cluster: get gangjobs, list pods, get pods/log.
 
 exit codes: 0 shown, 2 bad input, or there is no such log
 """
@@ -43,9 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="follow the log until it ends or Ctrl-C")
     parser.add_argument("-p", "--previous", action="store_true", help="print the log of the previous container")
-    parser.add_argument(
-        "--sidecar", action="store_true", help="print the log of gangctl's sidecar instead of the worker's"
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--gangctl", action="store_true", help="print gangctl's own lines, of its supervisor and its sidecar, instead"
     )
+    instead.add_argument("--sidecar", action="store_true", help="print those of its sidecar only")
     parser.add_argument("--tail", metavar="LINES", type=_lines, help="print only the last LINES lines")
     parser.add_argument(
         "--since", metavar="TIME", type=_seconds, help="print only newer lines: 90s, 10m, 2h (only on a cluster)"
@@ -60,14 +68,34 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = _members(job, arguments)
         options = LogOptions(
             members=tuple(chosen),
-            sidecar=arguments.sidecar,
+            source=_source(arguments),
             follow=arguments.follow,
             previous=arguments.previous,
             tail=arguments.tail,
             since=arguments.since,
         )
-        target.logs(job, options, _with_name if len(chosen) > 1 else _without_name)
+        target.logs(job, options, partial(_write, _prefixes(job, chosen, arguments.rank, options.source)))
     return ExitCode.OK
+
+
+def _source(arguments: argparse.Namespace) -> LogSource:
+    if arguments.gangctl:
+        return LogSource.GANGCTL
+    return LogSource.SIDECAR if arguments.sidecar else LogSource.WORKER
+
+
+def _prefixes(job: GangJob, chosen: list[str], rank: int | None, source: LogSource) -> dict[str, bytes]:
+    """What stands before each line of a member: its name if there are several, its ranks if one of many is wanted."""
+    if len(chosen) > 1:
+        return {member: f"{clean(member)} | ".encode() for member in chosen}
+    ranks = to_ranges(members.ranks(job, chosen[0]))
+    if rank is None or source is not LogSource.WORKER or str(rank) == ranks:
+        return {chosen[0]: b""}
+    print_err(
+        f"note: ranks {ranks} run in the pod of {chosen[0]} and share one log, so the lines of all of them follow; "
+        "to tell them apart, let the training print its rank with each line"
+    )
+    return {chosen[0]: f"{clean(chosen[0])} ranks {ranks} | ".encode()}
 
 
 def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
@@ -80,16 +108,9 @@ def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
     return members.members(job) if arguments.role is None else members.members_of_role(job, arguments.role)
 
 
-def _with_name(member: str, line: bytes) -> None:
-    _write(f"{clean(member)} | ".encode(), line)
-
-
-def _without_name(_member: str, line: bytes) -> None:
-    _write(b"", line)
-
-
-def _write(prefix: bytes, line: bytes) -> None:
+def _write(prefixes: dict[str, bytes], member: str, line: bytes) -> None:
     """Unchanged into a pipe; without control characters on a terminal."""
+    prefix = prefixes[member]
     if sys.stdout.isatty():
         print_out(prefix.decode() + output_line(line.decode(errors="replace")))
         return

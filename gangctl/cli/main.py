@@ -36,6 +36,7 @@ _VERBS: Final = {
     "delete": "Stop a gang and remove it",
     "rerun": "Run a gang again that has ended",
     "logs": "Print the logs of workers, by member, role or rank",
+    "logs": "Print the logs of workers, by member, role or rank; --gangctl: those of gangctl",
     "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
     "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
     "convert": "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",

@@ -73,6 +73,12 @@ def member_of_rank(job: GangJob, wanted: int, role: str | None) -> str:
     return holders(job.spec, job.status)[found[0]]
 
 
+def ranks(job: GangJob, member: str) -> tuple[int, ...]:
+    """The ranks that run in the pod of a member now; none of a spare, or of a role without ranks."""
+    places = {holder: place for place, holder in holders(job.spec, job.status).items()}
+    return numbered(job.spec).ranks.get(places.get(member, ""), ())
+
+
 def _known(numbering: Numbering, ranks: dict[str, tuple[int, ...]]) -> str:
     by_group: dict[str, list[int]] = {}
     for place, its in ranks.items():

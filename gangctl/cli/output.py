@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import select
 import shutil
 import sys
 from typing import Any, Final, TextIO
@@ -34,6 +36,18 @@ def print_err(text: str) -> None:
         sys.stderr.flush()
     except OSError:
         return
+
+
+def check_reader(seconds: float = 0.0) -> None:
+    """Look for so long whether the reader of stdout is still there: one that is gone is not noticed before a write.
+
+    Raises:
+        BrokenPipeError: it is gone: the other end of the pipe is closed, or the terminal.
+    """
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if poll.poll(seconds * 1000):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def as_json(value: Any) -> str:

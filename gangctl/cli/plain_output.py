@@ -116,6 +116,8 @@ class PlainOutput:
 
 def _state(one: MemberSnapshot) -> str:
     pod = "its pod" if one.incarnation == 0 else f"its pod number {one.incarnation + 1}"
+    if one.finished:
+        return "has finished"
     if not one.pod:
         return f"waiting for {pod}"
     if one.terminated:

@@ -21,6 +21,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.rotation import rotated
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.local.worker_command import ignored, refusals
 
@@ -74,6 +75,7 @@ def discard(state: StateDirectory, store: GangStore) -> None:
     try:
         shutil.rmtree(store.folder.pods)
         store.folder.events.unlink(missing_ok=True)
+        rotated(store.folder.events).unlink(missing_ok=True)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -118,7 +118,7 @@ def members(
     left = len(found) - len(rows)
     if left <= 0:
         return made
-    running = sum(one.phase == "Running" for one in found)
+    running = sum(one.phase == "Running" and not one.finished for one in found)
     return Group(made, Text(f"and {left} more; {running} of {len(found)} run", style="dim"))
 
 
@@ -129,7 +129,7 @@ def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
 
     def order(at: int) -> tuple[bool, int, int]:
         one = found[at]
-        return one.connected and one.phase == "Running", -1 if one.step is None else one.step, at
+        return one.finished or (one.connected and one.phase == "Running"), -1 if one.step is None else one.step, at
 
     return [found[at] for at in sorted(sorted(range(len(found)), key=order)[: max(1, most)])]
 
@@ -233,6 +233,8 @@ def _step_or_start(incident: Incident) -> str:
 
 
 def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
+    if one.finished:
+        return Text("Finished", style="bold green")
     if not live:
         return Text("ended" if one.terminated else "unknown" if one.pod else "no pod", style="dim")
     if one.terminated:

@@ -9,6 +9,7 @@ from typing import Final
 
 from gangctl.api.names import parse_pod_name
 from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local.log_reader import LogReader
 
 MOST_BYTES: Final = 1 << 16
 """Maximum to read from one log at a time: a worker that floods its log must not block the display."""
@@ -20,12 +21,12 @@ class WorkerOutput:
     """Follows all logs of a gang, from their end at the time of creation."""
 
     folder: GangFolder
-    _read_to: dict[Path, int] = field(default_factory=dict, init=False)
+    _readers: dict[Path, LogReader] = field(default_factory=dict, init=False)
     _rest: dict[Path, bytes] = field(default_factory=dict, init=False)
     """The part of an incomplete line that was read."""
 
     def __post_init__(self) -> None:
-        self._read_to = {path: _size(path) for path in self._logs()}
+        self._readers = {path: LogReader(path, from_end=True) for path in self._logs()}
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """New lines, as (member, line)."""
@@ -42,14 +43,10 @@ class WorkerOutput:
         return [PodFolder(path).worker_log for path in pods if _is_pod(path.name)]
 
     def _new(self, path: Path) -> list[bytes]:
-        start = self._read_to.get(path, 0)
         try:
-            with path.open("rb") as file:
-                file.seek(start)
-                content = file.read(MOST_BYTES)
+            content = self._readers.setdefault(path, LogReader(path)).read(MOST_BYTES)
         except OSError:
             return []
-        self._read_to[path] = start + len(content)
         *lines, rest = (self._rest.get(path, b"") + content).split(b"\n")
         if len(rest) > LONGEST_LINE:
             lines.append(rest)
@@ -64,10 +61,3 @@ def _is_pod(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

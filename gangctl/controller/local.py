@@ -23,6 +23,7 @@ from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
+from gangctl.cluster.local.rotation import rotate_logs
 from gangctl.controller import live
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
@@ -87,7 +88,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d is listening on %s", os.getpid(), url)
-        parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), tracer.run())
+        parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), tracer.run(), rotate_logs(state))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(part) for part in parts]

@@ -172,45 +172,6 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     assert "gang demo has ended (Failed); to run it again, gangctl rerun demo, or kubectl delete gj demo" in done.err
 
 
-async def test_a_log_that_is_followed_over_a_broken_connection_has_no_line_twice_and_none_missing(here: Shell) -> None:
-    await with_gang(here)
-    lines = [f"2026-01-31T12:00:0{at // 3}.{at:09}Z line {at}\n".encode() for at in range(6)]
-    asked: list[str | None] = []
-
-    async def log(request: web.Request) -> web.StreamResponse:
-        asked.append(request.query.get("sinceTime"))
-        answer = web.StreamResponse(headers={"Content-Length": "100000"} if len(asked) == 1 else {})
-        await answer.prepare(request)
-        # The API server knows whole seconds: from there it tells everything again.
-        for line in lines[:5] if len(asked) == 1 else lines[3:]:
-            await answer.write(line)
-        if len(asked) == 1:
-            assert request.transport is not None
-            request.transport.close()
-        return answer
-
-    here.api.faults.append(on("/pods/demo-worker-1-0/log", log))
-    done = await here.gangctl("logs", "demo", "--rank", "1", "-f", "--tail", "10")
-    assert done.out.splitlines() == [f"line {at}" for at in range(6)]
-    assert asked == [None, "2026-01-31T12:00:01Z"]
-
-
-async def test_of_many_logs_one_that_cannot_be_read_does_not_hide_the_others(here: Shell) -> None:
-    await with_gang(here)
-
-    async def waiting(_: web.Request) -> web.Response:
-        return status(400, "BadRequest", 'container "main" in pod "demo-worker-0-0" is waiting to start')
-
-    async def log(_: web.Request) -> web.Response:
-        return web.Response(body=b"2026-01-31T12:00:00.000000000Z hello\n2026-01-31T12:00:00.000000001Z \n")
-
-    here.api.faults += [on("/demo-worker-0-0/log", waiting), on("/demo-worker-1-0/log", log)]
-    done = await here.gangctl("logs", "demo")
-    assert done.out == "worker-1 | hello\nworker-1 | \n"
-    assert "is waiting to start" in done.err
-    assert (await here.gangctl("logs", "demo", "worker-0")).code == 2
-
-
 async def test_a_missing_permission_for_inject_is_named(here: Shell) -> None:
     await with_gang(here)
 

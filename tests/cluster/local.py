@@ -75,7 +75,7 @@ class Machine:
 
     def sessions(self, pod: PodRecord) -> int:
         """How often its supervisor has got so far as to begin a session."""
-        path = self.folder.pod(pod.name).worker_log
+        path = self.folder.pod(pod.name).supervisor_log
         return path.read_text().count("a session begins") if path.exists() else 0
 
     async def running(self, member: str = "worker-0") -> PodRecord:

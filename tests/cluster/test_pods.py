@@ -52,7 +52,7 @@ async def test_only_the_owner_can_read_files_with_secrets(tmp_path: Path) -> Non
     async with machine(tmp_path) as here, here.controlled():
         pod = await here.create()
         folder = here.folder.pod(pod.name)
-        for path in (folder.token, folder.record, folder.worker_log, here.folder.job):
+        for path in (folder.token, folder.record, folder.worker_log, folder.supervisor_log, here.folder.job):
             assert path.stat().st_mode & 0o077 == 0, path
         sockets = Path(pod.sockets)
         assert os.stat(sockets).st_mode & 0o077 == 0  # noqa: PTH116 - nor may a path of pathlib be used here
@@ -128,7 +128,8 @@ async def test_a_deleted_pod_is_shown_as_terminated_and_then_only_its_logs_remai
         await until_async("the pod is shown as terminated", lambda: here.pod(pod.name).terminated)
         assert not left(here.state)
         await until_async("the pod is gone", lambda: not here.pods)
-        assert sorted(path.name for path in here.folder.pod(pod.name).path.iterdir()) == ["sidecar.log", "worker.log"]
+        logs = ["sidecar.log", "supervisor.log", "worker.log"]
+        assert sorted(path.name for path in here.folder.pod(pod.name).path.iterdir()) == logs
         assert pod.sockets not in map(str, runtime_directory().iterdir())
         assert isinstance(await cluster.authenticate(pod.token), Refusal)
         again = await here.create()

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_GANG, LABEL_UID, SIDECAR
+from gangctl.api.names import LABEL_GANG, LABEL_UID
 from gangctl.api.snapshot import Snapshot
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
@@ -154,7 +154,7 @@ class ClusterTarget:
             first: Exception = group
             while isinstance(first, ExceptionGroup):
                 first = first.exceptions[0]
-            if isinstance(first, (UserError, ClusterError)):
+            if isinstance(first, (UserError, ClusterError, BrokenPipeError)):
                 raise first from None
             raise
 
@@ -223,7 +223,7 @@ class ClusterTarget:
     async def _logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         current = newest(await self._pods(job))
         pods = {
-            member: (current[member].pod.name, SIDECAR if options.sidecar else worker_container(job, member))
+            member: (current[member].pod.name, worker_container(job, member))
             for member in options.members
             if member in current
         }

@@ -1,16 +1,19 @@
-"""Logs of local pods: append-only files without timestamps, which outlive their pods."""
+"""Logs of local pods: files without timestamps of their own, which outlive their pods and may be rotated."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from gangctl.api.names import pod_name
 from gangctl.cli.errors import UserError
-from gangctl.cli.targets.port import LogOptions, Sink
+from gangctl.cli.output import check_reader
+from gangctl.cli.targets.own_lines import in_order
+from gangctl.cli.targets.port import LogOptions, LogSource, Sink
 from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local.log_reader import LogReader
 
 POLL_SECONDS: Final = 0.1
 """Poll interval of a log that is followed."""
@@ -21,71 +24,92 @@ def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
 
     Raises:
         UserError: there is no such log, or --since is used.
+        BrokenPipeError: the reader of the output is gone.
     """
     if options.since is not None:
         raise UserError("logs of this machine have no timestamps: use --tail LINES instead of --since")
-    paths = {member: _log(folder, member, options) for member in options.members}
-    if not any(paths.values()):
+    pods = {member: _pod(folder, member, previous=options.previous) for member in options.members}
+    if not any(pods.values()):
         which = "no earlier pod" if options.previous else "no pod yet"
         raise UserError(f"there is no log: {', '.join(options.members[:8])} had {which}")
-    tails = [_Tail(member, path, sink) for member, path in paths.items() if path is not None]
-    for tail in tails:
-        tail.begin(options.tail)
+    logs = [_Log(member, _files(pod, options.source), sink) for member, pod in pods.items() if pod is not None]
+    for log in logs:
+        log.begin(options.tail)
     while options.follow:
-        time.sleep(POLL_SECONDS)
-        for tail in tails:
-            tail.poll()
-    for tail in tails:
-        tail.end()
+        check_reader(POLL_SECONDS)
+        for log in logs:
+            log.poll()
+    for log in logs:
+        log.end()
 
 
-class _Tail:
-    """Reads one log, and remembers how far."""
+class _Log:
+    """The log of one member, of one file or of several whose lines have times."""
 
-    def __init__(self, member: str, path: Path, sink: Sink) -> None:
+    def __init__(self, member: str, paths: Iterable[Path], sink: Sink) -> None:
         self._member = member
-        self._path = path
         self._sink = sink
-        self._read_to = 0
-        self._rest = b""
-        """The part of an incomplete line that was read."""
+        self._files = [_Lines(path) for path in paths]
 
     def begin(self, tail: int | None) -> None:
         """Pass the existing lines, or the last ones."""
-        try:
-            with self._path.open("rb") as file:
-                lines = file if tail is None else deque(file, tail)
-                for line in lines:
-                    self._take(line)
-                self._read_to = file.tell()
-        except OSError as error:
-            raise UserError(f"{self._path} can't be read: {error.strerror}") from None
+        self._pass(self._new() if tail is None else deque(self._new(), tail))
 
     def poll(self) -> None:
         """Pass the lines that were added since."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._read_to)
-                for line in file:
-                    self._take(line)
-                self._read_to = file.tell()
-        except OSError:
-            return  # removed together with its gang
+        self._pass(self._new())
 
     def end(self) -> None:
         """Pass a last line without a newline."""
-        if self._rest:
-            self._sink(self._member, self._rest)
+        self._pass(one.rest for one in self._files if one.rest)
 
-    def _take(self, piece: bytes) -> None:
-        line = self._rest + piece
-        self._rest = b"" if line.endswith(b"\n") else line
-        if line.endswith(b"\n"):
-            self._sink(self._member, line[:-1])
+    def _new(self) -> Iterator[bytes]:
+        first, *others = (one.new() for one in self._files)
+        return in_order([first, *others]) if others else first
+
+    def _pass(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self._sink(self._member, line)
 
 
-def _log(folder: GangFolder, member: str, options: LogOptions) -> Path | None:
-    """Log of the member's newest pod, or of the previous one."""
+class _Lines:
+    """Reads one file line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader = LogReader(path)
+        self.rest = b""
+        """The part of an incomplete line that was read."""
+
+    def new(self) -> Iterator[bytes]:
+        """The lines that were added since.
+
+        Raises:
+            UserError: they can't be read.
+        """
+        while piece := self._piece():
+            *lines, self.rest = (self.rest + piece).split(b"\n")
+            yield from lines
+
+    def _piece(self) -> bytes:
+        try:
+            return self._reader.read()
+        except OSError as error:
+            raise UserError(f"{self._path} can't be read: {error.strerror}") from None
+
+
+def _files(pod: PodFolder, source: LogSource) -> tuple[Path, ...]:
+    match source:
+        case LogSource.WORKER:
+            return (pod.worker_log,)
+        case LogSource.SIDECAR:
+            return (pod.sidecar_log,)
+        case LogSource.GANGCTL:
+            return pod.supervisor_log, pod.sidecar_log
+
+
+def _pod(folder: GangFolder, member: str, *, previous: bool) -> PodFolder | None:
+    """The member's newest pod, or the previous one."""
     try:
         names = [path.name for path in folder.pods.iterdir()]
     except OSError:
@@ -93,8 +117,7 @@ def _log(folder: GangFolder, member: str, options: LogOptions) -> Path | None:
     prefix = f"{folder.path.name}-{member}-"
     numbers = (name[len(prefix) :] for name in names if name.startswith(prefix))
     incarnations = sorted(int(number) for number in numbers if number.isdecimal())
-    at = -2 if options.previous else -1
+    at = -2 if previous else -1
     if len(incarnations) < -at:
         return None
-    pod = PodFolder(folder.pods / pod_name(folder.path.name, member, incarnations[at]))
-    return pod.sidecar_log if options.sidecar else pod.worker_log
+    return PodFolder(folder.pods / pod_name(folder.path.name, member, incarnations[at]))

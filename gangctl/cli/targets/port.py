@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
@@ -33,12 +34,21 @@ class InjectedFault:
     """Also signal all descendants of the processes."""
 
 
+class LogSource(StrEnum):
+    """Whose log to print."""
+
+    WORKER = "worker"
+    SIDECAR = "sidecar"
+    GANGCTL = "gangctl"
+    """Supervisor and sidecar."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
     """Which logs to print, and which part of them."""
 
     members: tuple[str, ...]
-    sidecar: bool = False
+    source: LogSource = LogSource.WORKER
     follow: bool = False
     previous: bool = False
     """The previous container (on this machine: the previous pod)."""

@@ -3,7 +3,7 @@
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
     gangs/NAME/      gangjob.json (spec and status)  events.jsonl  caches/
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
-                           termination-log  sidecar.log  worker.log
+                           termination-log  supervisor.log  sidecar.log  worker.log
 
 Sockets are elsewhere, because their whole path must fit in 107 bytes.
 """
@@ -27,7 +27,7 @@ _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class PodFolder:
-    """Files of one pod. Logs are appended to and never rotated."""
+    """Files of one pod. Its logs are rotated: see ``rotation.py``."""
 
     path: Path
 
@@ -73,8 +73,13 @@ class PodFolder:
 
     @property
     def worker_log(self) -> Path:
-        """Output of the worker and, as in a container, of its supervisor."""
+        """Output of the worker, and of nothing else."""
         return self.path / "worker.log"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor has to say."""
+        return self.path / "supervisor.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ class StateDirectory:
 
     @property
     def log(self) -> Path:
-        """Log of the controller; appended to and never rotated."""
+        """Log of the controller."""
         return self.path / "controller.log"
 
     @property

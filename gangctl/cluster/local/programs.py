@@ -74,5 +74,11 @@ class Programs:
         }
         words = [word for flag in flags.items() for word in flag]
         command = [sys.executable, "-IS", str(folder.program), "run", *words, "--", *pod.command]
-        environment = {**os.environ, **pod.environment, "GANG_SOCKET": str(sockets / FRAMEWORK_SOCKET)}
+        environment = {
+            **os.environ,
+            **pod.environment,
+            "GANG_SOCKET": str(sockets / FRAMEWORK_SOCKET),
+            # No flag: the supervisor of a pod that an earlier release has made doesn't know it.
+            "GANG_SUPERVISOR_LOG": str(folder.supervisor_log),
+        }
         return spawn(command, environment, Path(pod.directory), folder.worker_log)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import ENDED
+from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import Member
 from gangctl.core.facts.numbering import Numbering, numbered
@@ -47,6 +48,7 @@ def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbe
         rank=ranks[0] if ranks else None,
         spare=place is None,
         connected=gang.connected(member.name),
+        finished=member.name in need_no_pod(gang),
         terminated=pod is not None and pod.terminated,
         phase="" if report is None else report.phase.value,
         attempt=0 if report is None else report.attempt,

@@ -23,8 +23,8 @@ from gangsidecar.agent.first_contact import FirstContact
 from gangsidecar.agent.relay import Relay
 from gangsidecar.agent.uplink import Address, stay_connected
 from gangsidecar.common.clock import now_ms
-from gangsidecar.common.log import log
-from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SUPERVISOR_SOCKET, UNREACHED
+from gangsidecar.common.log import log, log_as
+from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SIDECAR_LOG_NAME, SUPERVISOR_SOCKET, UNREACHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +107,7 @@ async def _until_over(relay: Relay, ended: asyncio.Event, contact: FirstContact)
 def main() -> int:
     """Run the sidecar; returns the exit code."""
     settings = _settings(sys.argv[1:], os.environ)
+    log_as(SIDECAR_LOG_NAME)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return asyncio.run(serve(settings))

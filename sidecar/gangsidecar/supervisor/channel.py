@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Optional
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -10,6 +11,8 @@ from gangsidecar.common.log import log
 FIRST_BACKOFF_MS = 20
 LAST_BACKOFF_MS = 200
 """The first start of a gang waits for the sidecars' imports, so the end of these must not be missed for long."""
+QUIET_MS = 5_000
+"""A sidecar that is away for so long is worth a line. Before, it starts or is restarted."""
 
 
 class Channel:
@@ -21,6 +24,7 @@ class Channel:
         self.retry_at = 0
         """When to connect next, while there is no connection."""
         self._backoff_ms = FIRST_BACKOFF_MS
+        self._away_since: Optional[int] = None
         self._logged = False
         self._read = b""
         self._unsent = b""
@@ -39,12 +43,12 @@ class Channel:
         except OSError as error:
             attempt.close()
             self._later(now_ms)
-            if not self._logged:
-                log("warning", "the sidecar is not there yet; trying again", socket=self._path, reason=error)
-            self._logged = True
+            self._missed(now_ms, error)
             return False
         self.socket = attempt
-        self._logged = False
+        if self._logged:
+            log("info", "the sidecar is there", socket=self._path)
+        self._logged, self._away_since = False, None
         return True
 
     def lines(self, now_ms: int) -> list[bytes]:
@@ -97,6 +101,15 @@ class Channel:
         self.socket = None
         self._read = self._unsent = b""
         self._later(now_ms)
+
+    def _missed(self, now_ms: int, error: OSError) -> None:
+        """Log once that the sidecar is away, if it is for long."""
+        if self._away_since is None:
+            self._away_since = now_ms
+        if not self._logged and now_ms - self._away_since >= QUIET_MS:
+            self._logged = True
+            seconds = f"{(now_ms - self._away_since) / 1000:.0f}"
+            log("warning", f"no sidecar for {seconds} s; trying again", socket=self._path, reason=error)
 
     def _later(self, now_ms: int) -> None:
         self.retry_at = now_ms + self._backoff_ms

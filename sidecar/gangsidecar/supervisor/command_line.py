@@ -6,11 +6,19 @@ import os
 import sys
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
+from gangsidecar.common.log import log_as
 from gangsidecar.supervisor import kernel
 from gangsidecar.supervisor.driver import Driver
 from gangsidecar.supervisor.machine import Identity
 from gangsidecar.supervisor.settings import SupervisorSettings
-from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, PRELOAD_VARIABLE, Compiler
+from gangsidecar.wire import (
+    CACHES_FOLDER,
+    CACHES_VARIABLE,
+    CLIENT_FOLDER,
+    PRELOAD_VARIABLE,
+    SUPERVISOR_LOG_NAME,
+    Compiler,
+)
 
 
 class _Flag(NamedTuple):
@@ -30,6 +38,7 @@ _FLAGS = {
     "--address": _Flag("GANG_POD_IP", "", "address at which peers reach this pod"),
     "--orphan-seconds": _Flag("GANG_ORPHAN_SECONDS", "600", "end after so long without controller and live worker"),
     "--termination-log": _Flag("GANG_TERMINATION_LOG", "termination-log beside --state", "file for the last words"),
+    "--log": _Flag("GANG_SUPERVISOR_LOG", "stderr", "file for the supervisor's own lines, not the worker's"),
     "--preload": _Flag(PRELOAD_VARIABLE, "nothing", "Auto or modules, a comma between: fork workers from a template"),
     "--caches": _Flag(CACHES_VARIABLE, "nothing", "compilers whose caches are kept, a comma between: CUDA,JAX"),
     "--caches-dir": _Flag("GANG_CACHES_DIR", "caches beside --state", "folder for these caches"),
@@ -84,6 +93,7 @@ def _dispatch(verb: str, rest: List[str]) -> int:
     if verb != "run":
         raise UsageError(f"{verb!r} is neither run nor install" if verb else "expected run or install")
     settings = _settings(rest)
+    log_as(SUPERVISOR_LOG_NAME, settings.log)
     for flag in _FLAGS.values():  # They are this program's, not the worker's.
         os.environ.pop(flag.variable, None)
     kernel.trim_memory()
@@ -125,6 +135,7 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
         state=given["--state"],
         termination_log=words,
         client=client if os.path.isdir(client) else "",
+        log="" if given["--log"] == _FLAGS["--log"].default else os.path.abspath(given["--log"]),
         preload="" if given["--preload"] == _FLAGS["--preload"].default else given["--preload"],
         caches=caches,
         compilers=_compilers(given["--caches"]),

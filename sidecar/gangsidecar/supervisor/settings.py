@@ -21,6 +21,8 @@ class SupervisorSettings:
     """The file that outlives this process."""
     termination_log: str
     """The file that becomes the termination message of the container."""
+    log: str = ""
+    """The file for the supervisor's own lines. Empty: they go to the log of the worker."""
     client: str = ""
     """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
     preload: str = ""

@@ -45,6 +45,7 @@ from gangsidecar.wire.messages import (
     Watching,
     aged,
 )
+from gangsidecar.wire.own_lines import SIDECAR_LOG_NAME, SUPERVISOR_LOG_NAME
 from gangsidecar.wire.ranges import from_ranges, to_ranges
 from gangsidecar.wire.rank_behind import RankBehind
 from gangsidecar.wire.run import Process, Restore, Run, Source
@@ -97,7 +98,9 @@ __all__ = [
     "PRELOAD_VARIABLE",
     "REVISION",
     "REVISION_HEADER",
+    "SIDECAR_LOG_NAME",
     "SUPERVISOR_ARCHIVE",
+    "SUPERVISOR_LOG_NAME",
     "SUPERVISOR_PROGRAM",
     "SUPERVISOR_SOCKET",
     "UNREACHED",
