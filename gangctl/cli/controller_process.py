@@ -73,7 +73,9 @@ class ControllerProcess:
             raise ControllerFailedError(f"{self.state.log} can't be written: {error.strerror}") from None
         try:
             self._child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "gangctl.controller", "--state-dir", str(self.state.path)),
+                # In UTF-8 whatever the locale is: manifests are, and so is what is stored.
+                *(sys.executable, "-X", "utf8", "-P", "-m", "gangctl.controller"),
+                *("--state-dir", str(self.state.path)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,

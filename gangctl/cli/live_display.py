@@ -15,8 +15,9 @@ from gangctl.cli.text import clean, output_line
 
 NOTES: Final = 4
 MOST_INCIDENTS: Final = 5
-_OTHER_LINES: Final = 8
-"""Number of lines for head, reason, footer, headings and empty lines."""
+_LEAST_MEMBERS: Final = 3
+_MEMBERS_OTHER_LINES: Final = 3
+"""Heading of the members, number of those left out, and the line of the cursor."""
 
 
 class LiveDisplay:
@@ -52,16 +53,18 @@ class LiveDisplay:
     def _drawing(self, look: GangView, now: float) -> RenderableType:
         status = look.snapshot.status
         incidents = status.incidents[:MOST_INCIDENTS]
-        room = self._out.size.height - _OTHER_LINES - 2 * len(incidents) - len(self._notes)
-        parts: list[RenderableType] = [tables.head(look, now), Text(f"because: {clean(status.message) or '-'}")]
+        above: list[RenderableType] = [tables.head(look, now), Text(f"because: {clean(status.message) or '-'}")]
         advice = tables.advice(look.job)
         if advice:
-            parts.append(Text(f"next: {clean(advice)}", style="bold"))
-        parts += [Text(), tables.members(look.snapshot.members, max(3, room), live=look.live)]
+            above.append(Text(f"next: {clean(advice)}", style="bold"))
+        below: list[RenderableType] = []
         if incidents:
-            parts += [Text(), Text("Incidents, newest first (seconds)", style="bold"), tables.incidents(incidents)]
-        parts += [Text(), *(Text(note, style="yellow") for note in self._notes)]
+            below += [Text(), Text("Incidents, newest first (seconds)", style="bold"), tables.incidents(incidents)]
+        below += [Text(), *(Text(note, style="yellow") for note in self._notes)]
         if not look.live and not all(one.terminated for one in look.snapshot.members):
-            parts.append(Text("the controller does not answer; workers continue to train", style="yellow"))
-        parts.append(Text(self._footer, style="dim"))
-        return Group(*parts)
+            below.append(Text("the controller does not answer; workers continue to train", style="yellow"))
+        below.append(Text(self._footer, style="dim"))
+        others = Group(*above, Text(), *below)
+        room = self._out.size.height - len(self._out.render_lines(others, pad=False)) - _MEMBERS_OTHER_LINES
+        members = tables.members(look.snapshot.members, max(_LEAST_MEMBERS, room), live=look.live)
+        return Group(*above, Text(), members, *below)

@@ -21,6 +21,7 @@ from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 from gangctl.cli.text import clean
+from gangctl.cli.watched_lines import watch_lines
 from gangctl.core.facts.adaptive import stored_deadline
 
 _EPILOG: Final = """\
@@ -28,7 +29,7 @@ examples:
   gangctl status                    all gangs of the namespace, or of this machine
   gangctl status -A                 all gangs of the cluster
   gangctl status demo               why it restarted, what was lost, what to do next
-  gangctl status demo --watch       the same, updated until Ctrl-C
+  gangctl status demo --watch       the same, updated until Ctrl-C; into a pipe a line for each change
   gangctl status demo -o json       the stored object, for programs
   gangctl trace demo                where the time of its last incident went
 
@@ -45,7 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang (default: list all)")
     parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="print whole objects, or more columns")
-    parser.add_argument("-w", "--watch", action="store_true", help="update the output until Ctrl-C")
+    parser.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="update the output until Ctrl-C; into a pipe, print a line for each change",
+    )
     selection.configure(parser, everywhere=True)
 
 
@@ -55,15 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("a gang is looked up by name in one namespace: use -n NAMESPACE instead of -A")
     if arguments.watch and arguments.output in {"json", "yaml"}:
         raise UserError(f"--watch shows a table: leave out -o {arguments.output}, or leave out --watch")
-    if arguments.watch and not is_terminal(sys.stdout):
-        raise UserError(
-            "--watch needs a terminal; leave out --watch, or use gangctl run --plain to get a line for each change"
-        )
     with selection.open_target(arguments) as target:
         if arguments.output in {"json", "yaml"}:
             _print_objects(target, arguments)
-        elif arguments.watch:
+        elif arguments.watch and is_terminal(sys.stdout):
             _watch(target, arguments)
+        elif arguments.watch:
+            watch_lines(target, arguments.name, wide=arguments.output == "wide", everywhere=arguments.all_namespaces)
         else:
             _print(target, arguments)
     return ExitCode.OK
@@ -108,13 +112,7 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
     now = time.time()
     if arguments.name:
         return _details(target, views[0], now)
-    wide, everywhere = arguments.output == "wide", arguments.all_namespaces
-    rows = [tables.summary(one, now, wide=wide) for one in views]
-    columns = tables.WIDE_COLUMNS if wide else tables.COLUMNS
-    if everywhere:
-        rows = [[clean(one.job.metadata.namespace), *row] for one, row in zip(views, rows, strict=True)]
-        columns = ("NAMESPACE", *columns)
-    return tables.table(columns, rows)
+    return tables.gangs(views, now, wide=arguments.output == "wide", everywhere=arguments.all_namespaces)
 
 
 def _details(target: Target, found: GangView, now: float) -> RenderableType:
@@ -136,8 +134,7 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
         parts += [tables.incidents(status.incidents), Text(tables.trace_hint(found.job), style="dim")]
     conditions = [one for one in status.conditions if one.status != "False"]
     if conditions:
-        rows = [(clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in conditions]
-        parts += [Text(), tables.table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows, fold="MESSAGE")]
+        parts += [Text(), tables.conditions(conditions)]
     return Group(*parts)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
 from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import Condition, GangPhase, Status
 from gangctl.cli.command_name import command_name
+from gangctl.cli.fitting_table import FittingTable
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
@@ -32,19 +32,17 @@ STYLES: Final = {
     GangPhase.SUSPENDED: "magenta",
 }
 _MEMBER_STYLES: Final = {"Running": "green", "Stopping": "yellow", "Ready": "cyan", "Stuck": "bold red"}
-COLUMNS: Final = ("NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE")
-WIDE_COLUMNS: Final = (*COLUMNS, "REASON", "RESTORE")
+_PHASES: Final = ("detect", "stop", "replace", "back-off", "barrier", "start", "first step")
 NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def table(columns: Iterable[str], rows: Iterable[Sequence[str | Text]], *, fold: str = "") -> Table:
-    """A table as kubectl prints it. Only the column ``fold`` is wrapped if there is no room."""
-    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for name in columns:
-        made.add_column(name, no_wrap=name != fold, overflow="fold" if name == fold else "ellipsis")
-    for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    return made
+def gangs(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool) -> FittingTable:
+    """The list of gangs. ``everywhere``: with their namespaces."""
+    columns: tuple[str, ...] = ("NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE")
+    columns += ("REASON", "RESTORE") if wide else ()
+    columns = ("NAMESPACE", *columns) if everywhere else columns
+    rows = tuple(_summary(one, now, wide=wide, everywhere=everywhere) for one in found)
+    return FittingTable(columns, rows, expendable=("RESTORE", "AGE", "ATTEMPT", "STEP", "REASON", "RESTARTS"))
 
 
 def phase(status: Status) -> Text:
@@ -52,10 +50,11 @@ def phase(status: Status) -> Text:
     return Text(status.phase or "New", style=STYLES.get(status.phase, ""))
 
 
-def summary(look: GangView, now: float, *, wide: bool) -> list[str | Text]:
+def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> list[str | Text]:
     """One gang as a row of `gangctl status`; the columns are the CRD's."""
     status = look.snapshot.status
     row: list[str | Text] = [
+        *([clean(look.job.metadata.namespace)] if everywhere else []),
         clean(look.job.metadata.name),
         phase(status),
         shown(status.ready),
@@ -114,7 +113,11 @@ def members(
         for one in chosen(found, most)
     ]
     columns = ("RESTARTS", "NODE", "POD") if nodes else ("STEP", "RESTARTS", "POD")
-    made = table(("MEMBER", "RANK", "PHASE", "ATTEMPT", *columns), rows)
+    made = FittingTable(
+        ("MEMBER", "RANK", "PHASE", "ATTEMPT", *columns),
+        tuple(rows),
+        expendable=("POD", "RESTARTS", "ATTEMPT", "NODE", "STEP", "RANK"),
+    )
     left = len(found) - len(rows)
     if left <= 0:
         return made
@@ -134,10 +137,17 @@ def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
     return [found[at] for at in sorted(sorted(range(len(found)), key=order)[: max(1, most)])]
 
 
-def incidents(found: Sequence[Incident]) -> Table:
+def incidents(found: Sequence[Incident]) -> FittingTable:
     """Incidents, newest first: the seconds of each phase, and what was lost."""
-    columns = ("TO ATTEMPT", "DETECT", "STOP", "REPLACE", "BARRIER", "START", "FIRST STEP", "RESTORED", "LOST", "CAUSE")
-    return table(columns, [_incident(one) for one in found], fold="CAUSE")
+    columns = ("TO ATTEMPT", *(name.upper() for name in _PHASES), "RESTORED", "LOST", "CAUSE")
+    expendable = ("BACK-OFF", "REPLACE", "BARRIER", "DETECT", "STOP", "START", "RESTORED", "LOST", "FIRST STEP")
+    return FittingTable(columns, tuple(map(_incident, found)), "CAUSE", expendable)
+
+
+def conditions(found: Sequence[Condition]) -> FittingTable:
+    """Conditions with their messages."""
+    rows = tuple((clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in found)
+    return FittingTable(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows, "MESSAGE", ("REASON", "STATUS"))
 
 
 def trace_hint(job: GangJob) -> str:
@@ -160,15 +170,8 @@ def hung(job: GangJob) -> str:
 def phases(incident: Incident) -> dict[str, int | None]:
     """The phases of an incident with their milliseconds, in order."""
     took = incident.milliseconds
-    return {
-        "detect": took.detect,
-        "stop": took.stop,
-        "replace": took.replace,
-        "back-off": took.back_off,
-        "barrier": took.barrier,
-        "start": took.start,
-        "first step": took.first_step,
-    }
+    found = (took.detect, took.stop, took.replace, took.back_off, took.barrier, took.start, took.first_step)
+    return dict(zip(_PHASES, found, strict=True))
 
 
 def cause(incident: Incident) -> str:

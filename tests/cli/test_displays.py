@@ -11,10 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from rich.console import Console, RenderableType
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
-from gangctl.api.status import Status
+from gangctl.api.status import Condition, Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import console
@@ -115,6 +117,63 @@ def test_nothing_in_a_message_reaches_the_terminal_as_markup_or_control() -> Non
     assert not {"\x1b", "\r", "\u202e"} & set(text)
 
 
+def _drawn(part: RenderableType, width: int) -> list[str]:
+    out = Console(file=io.StringIO(), width=width, height=20)
+    with out.capture() as captured:
+        out.print(part)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, ["MEMBER", "RANK", "PHASE", "ATTEMPT", "STEP", "RESTARTS", "POD"]),
+        (60, ["MEMBER", "RANK", "PHASE", "ATTEMPT", "STEP", "RESTARTS"]),
+        (50, ["MEMBER", "RANK", "PHASE", "ATTEMPT", "STEP"]),
+        (40, ["MEMBER", "RANK", "PHASE", "STEP"]),
+        (20, ["MEMBER", "PHASE"]),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_members(width: int, columns: list[str]) -> None:
+    members = [member(at, step=100, restarts=0) for at in (0, 11)]
+    head, *rows = _drawn(tables.members(members, 10, live=True), width)
+    assert head.split() == columns
+    assert [row.split()[0] for row in rows] == ["worker-0", "worker-11"]
+    assert all("…" not in row and "Running" in row for row in rows)
+
+
+@pytest.mark.parametrize("width", [40, 50, 80])
+def test_causes_and_conditions_are_wrapped_where_there_is_little_room(width: int) -> None:
+    settled = [Incident.model_validate(incident(settled=True, outcome="Restarted"))]
+    drawn = _drawn(tables.incidents(settled), width)
+    assert drawn[0].split()[-1] == "CAUSE"
+    assert all(len(line) <= width and "…" not in line for line in drawn)
+    text = "".join(drawn[1:]).replace(" ", "")
+    assert KILLED.replace(" ", "") in text
+    assert len(drawn) <= 8
+    found = [
+        Condition(type="Ready", status="True", reason="Running", message="attempt 1 runs", last_transition_time=NOW)
+    ]
+    assert all(len(line) <= width and "…" not in line for line in _drawn(tables.conditions(found), width))
+
+
+def test_the_list_of_gangs_has_room_on_a_narrow_terminal() -> None:
+    listed = tables.gangs([look()], NOW, wide=False, everywhere=False)
+    assert _drawn(listed, 80)[0].split() == ["NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE"]
+    assert _drawn(listed, 40)[0].split() == ["NAME", "PHASE", "READY", "RESTARTS", "STEP"]
+    assert _drawn(listed, 30)[0].split() == ["NAME", "PHASE", "READY"]
+
+
+def test_a_member_that_has_finished_does_not_run(folder: Here) -> None:
+    folder.write(manifest(("sh", "-c", "[ $RANK = 0 ] || exec sleep 1000"), 2))
+    run = folder.run("--plain")
+    until("one has finished", lambda: "worker-0: has finished" in run.said)
+    rows = [line.split()[:3] for line in folder.gangctl("status", "g").stdout.splitlines() if "worker-" in line]
+    assert rows == [["worker-0", "0", "Finished"], ["worker-1", "1", "Running"]]
+    many = [member(0, finished=True), *(member(at) for at in range(1, 9))]
+    assert "and 6 more; 8 of 9 run" in "".join(_drawn(tables.members(many, 3, live=True), 80))
+
+
 def test_of_many_members_those_that_do_not_run_are_shown_first() -> None:
     many = [member(at, step=at) for at in range(20)]
     many[17] = member(17, phase="Stopping")
@@ -133,11 +192,12 @@ def test_a_line_of_output_is_the_last_state_that_a_terminal_would_show() -> None
     assert clean("Grüße, 世界") == "Grüße, 世界"
 
 
-def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here) -> None:
+@pytest.mark.parametrize("columns", ["40", "120"])
+def test_the_live_view_on_a_terminal_leaves_it_as_it_was(folder: Here, columns: str) -> None:
     folder.write(manifest(replicas=1))
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "gangctl", "run", "job.yaml"]
-    env = folder.env(TERM="xterm", COLUMNS="120", LINES="30")
+    env = folder.env(TERM="xterm", COLUMNS=columns, LINES="30")
     with subprocess.Popen(command, cwd=folder.path, env=env, stdout=theirs, stderr=theirs) as run:
         os.close(theirs)
         os.set_blocking(ours, False)

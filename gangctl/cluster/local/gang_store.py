@@ -7,6 +7,7 @@ The controller writes only the status, and the command line only the spec.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import uuid
@@ -63,6 +64,7 @@ class GangStore:
         Raises:
             Conflict: a gang of this name exists.
             Retryable: it can't be written.
+            Terminal: the path of the directory is no text.
         """
         folder = self.folder
         try:
@@ -73,7 +75,7 @@ class GangStore:
             if folder.job.exists():
                 raise Conflict(f"gang {job.metadata.name!r} already exists in {folder.path}")
             given = job.metadata.model_dump()
-            annotations = {**given.get("annotations", {}), ANNOTATION_DIRECTORY: str(working_directory)}
+            annotations = {**given.get("annotations", {}), ANNOTATION_DIRECTORY: _as_text(working_directory)}
             metadata = changed(
                 Metadata.model_validate({**given, "annotations": annotations}),
                 uid=str(uuid.uuid4()),
@@ -166,3 +168,17 @@ def _first(error: ValueError) -> str:
         return f"Invalid JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"
+
+
+def _as_text(path: Path) -> str:
+    """The path in UTF-8, whatever the encoding of this locale is: the controller's is always UTF-8.
+
+    Raises:
+        Terminal: it has bytes that are no UTF-8, which a stored object can't have.
+    """
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise Terminal(
+            f"the path of the working directory {path} isn't UTF-8, but a gang keeps it as text; run it elsewhere"
+        ) from None

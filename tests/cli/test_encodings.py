@@ -1,0 +1,51 @@
+"""Locales without UTF-8, and names that are no UTF-8."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.here import DEADLINE, Here, manifest
+
+SPEAKS = ("sh", "-c", 'echo "grüße $RANK"; pwd')
+NAME = "wörk"
+
+
+def _gangctl(folder: Here, directory: bytes, *words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "gangctl", *words],
+        check=False,
+        cwd=directory,
+        env=folder.env(**environment),
+        capture_output=True,
+        timeout=DEADLINE,
+    )
+
+
+@pytest.mark.parametrize(
+    "locale", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}]
+)
+def test_a_locale_without_utf_8_runs_a_manifest_and_a_path_that_need_it(folder: Here, locale: dict[str, str]) -> None:
+    directory = folder.path / NAME
+    directory.mkdir()
+    folder.write(manifest(SPEAKS, 1), f"{NAME}/jöb.yaml")
+    there = os.fsencode(directory)
+    done = _gangctl(folder, there, "run", "jöb.yaml", "--logs", **locale)
+    assert done.returncode == 0, done.stderr
+    assert "g has succeeded" in done.stdout.decode("ascii")
+    assert _gangctl(folder, there, "status", "g", **locale).returncode == 0
+    assert _gangctl(folder, there, "logs", "g", **locale).stdout.decode() == f"grüße 0\n{directory}\n"
+
+
+def test_a_working_directory_that_is_no_utf_8_is_an_error_in_one_line(folder: Here) -> None:
+    directory = os.fsencode(folder.path) + b"/w\xf6rk"
+    os.mkdir(directory)  # noqa: PTH102 - a Path has no bytes
+    path = folder.write(manifest(SPEAKS, 1))
+    done = _gangctl(folder, directory, "run", str(path))
+    assert done.returncode == 2
+    assert "isn't UTF-8, but a gang keeps it as text; run it elsewhere" in done.stderr.decode()
+    assert done.stderr.count(b"\n") <= 2
+    assert _gangctl(folder, directory, "status").returncode == 0
