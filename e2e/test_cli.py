@@ -165,6 +165,10 @@ def test_logs_selects_by_rank_member_and_role(submit: Submit, shared_dir: Path, 
     wrong = cli.run("logs", "loud", "--rank", "2")
     assert (wrong.returncode, wrong.stderr.count("there are 0 to 1 (process group worker)")) == (2, 1)
     assert "connected" in cli("logs", "loud", "worker-1", "--sidecar")
+    assert "gangctl-supervisor" not in cli("logs", "loud")
+    own = cli("logs", "loud", "worker-1", "--gangctl").splitlines()
+    assert {line.split()[2] for line in own} == {"gangctl-supervisor:", "gangctl-sidecar:"}
+    assert not any("rank 1, attempt" in line for line in own)
     with cli.following("logs", "loud", "-f") as shows:
         until("the log so far is shown", lambda: shows("worker-0 | rank 0, attempt 1"), 20)
         cli("restart", "loud")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gangsidecar import wire
+from gangsidecar.supervisor.channel import QUIET_MS, Channel
 from gangsidecar.wire import (
     Checkpoint,
     Phase,
@@ -118,3 +119,29 @@ def test_reports_contain_what_the_framework_sent(member: Member) -> None:
     assert (report.progress.step, report.progress.first_step) == (41, 41)
     assert report.request is not None
     assert report.request.reason == "loss is nan"
+
+
+def test_a_sidecar_that_is_not_there_is_told_after_a_while_and_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    channel = Channel(str(tmp_path / "socket"))
+    for at in (7, QUIET_MS, QUIET_MS + 6):
+        assert not channel.connect(at)
+    assert capfd.readouterr().err == "", "a pod that starts is healthy"
+    for at in (QUIET_MS + 7, QUIET_MS + 207):
+        assert not channel.connect(at)
+    assert capfd.readouterr().err.count("no sidecar for 5 s; trying again") == 1
+    sidecar = Sidecar(tmp_path / "socket")
+    assert channel.connect(QUIET_MS + 407)
+    assert "the sidecar is there" in capfd.readouterr().err
+    channel.close(0, "the test ends")
+    sidecar.close()
+
+
+def test_what_the_supervisor_has_to_say_goes_to_its_own_file_if_it_has_one(member: Member) -> None:
+    own = member.folder / "own.log"
+    member.environment = {**os.environ, "GANG_SUPERVISOR_LOG": str(own)}
+    member.train(*shell('echo "words $GANG_SUPERVISOR_LOG" >&2; exec sleep 1000'))
+    wait_for(lambda: member.log)
+    assert member.log == "words \n", "nor does the worker see the variable"
+    assert "gangctl-supervisor: a session begins" in own.read_text()
