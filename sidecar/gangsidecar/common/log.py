@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 
 
-@dataclass
 class _Log:
-    program: str = "gangctl"
-    file: str = ""
-    """Empty: stderr."""
+    def __init__(self) -> None:
+        self.program = "gangctl"
+        self.file = ""
+        """Empty: stderr."""
 
 
 _LOG = _Log()
