@@ -35,7 +35,6 @@ _VERBS: Final = {
     "stop": "End every process of a gang and wait for it, also without a controller; the gang is kept",
     "delete": "Stop a gang and remove it",
     "rerun": "Run a gang again that has ended",
-    "logs": "Print the logs of workers, by member, role or rank",
     "logs": "Print the logs of workers, by member, role or rank; --gangctl: those of gangctl",
     "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
     "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
