@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from e2e import process_faults
 from e2e.api_proxy import ApiProxy
 from e2e.controllers import LocalControllers
 from e2e.gangs import Gang, Kubectl, gang
@@ -17,7 +16,6 @@ from tests.wait import until
 Submit = Callable[[dict[str, Any]], Gang]
 ERROR = "RuntimeError: no dataset at /data"
 FAILS = 'import os, time\nif os.environ["RANK"] == "1":\n    raise RuntimeError("no dataset at /data")\ntime.sleep(1e6)'
-PRINTS = 'echo "loading in attempt $GANG_ATTEMPT"; exec sleep 1000000'
 
 
 def failing(name: str, directory: Path, *, restarts: int) -> dict[str, Any]:
@@ -45,18 +43,6 @@ def test_the_sentence_of_a_worker_that_fails_is_in_the_condition_and_in_events(
     until("the restart is told", lambda: quoting() & {"Restarted", "WorkerOutput"})
 
 
-def test_the_words_of_a_container_that_was_killed_are_in_the_log_of_the_one_before(
-    submit: Submit, shared_dir: Path
-) -> None:
-    container = {"name": "main", "image": "gangctl/examples:e2e", "command": ["sh", "-c", PRINTS]}
-    document = gang("killed", container, replicas=1, directory=str(shared_dir))
-    one = submit(document)
-    one.runs(1)
-    process_faults.kill(process_faults.supervisor(one.uids()["worker-0"]))
-    told = one.until("its words are stored", lambda status: (status.get("incidents") or [{}])[0].get("output"), 90)
-    assert told == {"member": "worker-0", "text": "loading in attempt 1"}
-
-
 async def test_nothing_is_read_or_told_where_that_is_off(
     local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
 ) -> None:
@@ -64,5 +50,5 @@ async def test_nothing_is_read_or_told_where_that_is_off(
     one = await asyncio.to_thread(submit, failing("silent", shared_dir, restarts=0))
     status = await asyncio.to_thread(one.ends, "Failed")
     assert status["message"].startswith("worker-1 (rank 1): exit code 1; the budget is used up")
-    assert [(one["cause"].get("printed"), one.get("output")) for one in status["incidents"]] == [(None, None)]
+    assert [(one["cause"]["printed"], one.get("output")) for one in status["incidents"]] == [("", None)]
     assert [call.path for call in api_proxy.calls if call.path.endswith("/log")] == []
