@@ -129,11 +129,14 @@ def test_without_a_terminal_nothing_is_asked(capsys: pytest.CaptureFixture[str],
 
 
 def test_hostile_names_stay_text() -> None:
-    name = 'x\n"y.py'
+    name, words = (
+        'x\n"y.py',
+        ["1", "yes", "y", "null", ".5", ".inf", "1e-3", "~", "", "a: b", "- c", "{a}", "#", "\u202e"],
+    )
     Path(name).write_text("")
-    assert main(["init", "--framework", "script", *FLAGS, name, "--", "1", "yes", "a: b", "- c"]) == 0
+    assert main(["init", "--framework", "script", *FLAGS, name, "--", *words]) == 0
     job = load(Path("gang.yaml").read_text(), "gang.yaml")
-    assert job.spec.roles[0].worker.command == ("python3", name, "1", "yes", "a: b", "- c")
+    assert job.spec.roles[0].worker.command == ("python3", name, *words)
     assert job.metadata.name == "x-y"
 
 

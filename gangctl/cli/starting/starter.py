@@ -9,11 +9,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from gangctl.cli.disk_checkpoints import Recognised
 from gangctl.cli.text import clean
 
 _PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./=+-]*")
-_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."})
+_WORDS: Final = frozenset({"y", "n"})
+"""What kubectl, but not PyYAML, reads as a boolean."""
 _DOCS: Final = "https://gangctl.github.io/gangctl"
 
 
@@ -148,7 +151,7 @@ def _launch(starter: Starter) -> str:
 def quoted(text: str) -> str:
     """The text as a YAML scalar: as it is where that is plain, otherwise in quotes."""
     plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
-    return text if plain else json.dumps(text)
+    return text if plain and yaml.safe_load(text) == text else json.dumps(text)
 
 
 def relative(path: Path, folder: Path) -> str:
