@@ -42,50 +42,57 @@ def doctor(cluster: Cluster, namespace: str, tmp_path: Path) -> Doctor:
 
 
 def link(found: dict[str, Any], name: str, resource: str = "") -> tuple[str, str]:
-    """State and text of a link."""
-    (one,) = [one for one in found["links"] if one["link"] == name and one.get("resource", "") == resource]
+    """State and text of a link of the test's devices."""
+    (one,) = [one for one in mine(found) if one["link"] == name and one.get("resource", "") == resource]
     return one["state"], one["seen"]
 
 
-def user(name: str, **spec: Any) -> str:
+def mine(found: dict[str, Any]) -> list[dict[str, str]]:
+    """The links without those of resources that other tests have left on the node."""
+    return [one for one in found["links"] if one.get("about", "NVIDIA GPUs") == "NVIDIA GPUs"]
+
+
+def user(name: str, image: str, **spec: Any) -> str:
     """A pod with one device."""
     limits = {"limits": {GPU: 1}}
-    container = {"name": "main", "image": "gangctl/examples:e2e", "command": ["sleep", "100000"], "resources": limits}
+    container = {"name": "main", "image": image, "command": ["sleep", "100000"], "resources": limits}
     spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **spec}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
 def test_a_node_is_followed_from_healthy_to_a_sick_device_to_a_plugin_that_is_gone(
-    third_node: Any, cluster: Cluster, namespace: str, doctor: Doctor
+    lab: Lab, cluster: Cluster, namespace: str, doctor: Doctor
 ) -> None:
+    image = cluster.image("examples")
+
     def submit(name: str) -> None:
-        text = user(name, nodeName=third_node.name)
+        text = user(name, image, nodeName="node-2")
         cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
 
-    with devices(third_node, GPU, NAMES) as plugged:
-        until("they are allocatable", lambda: "4 of 4" in told(doctor("node-3")), 60, every=0.5)
+    with devices(lab.node(2), GPU, NAMES) as plugged:
+        until("they are allocatable", lambda: "4 of 4" in told(doctor("node-2")), 60, every=0.5)
         submit("taken")
         cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/taken", "--timeout=60s")
         healthy = doctor("pod/taken", "--exec")
         node = healthy["node"]
-        assert (node["state"], link(node, "Capacity", GPU)) == ("Ok", ("Ok", "4"))
+        assert (failing(node), link(node, "Capacity", GPU)) == ({}, ("Ok", "4"))
         assert link(node, "Allocations", GPU) == ("Ok", f"1 of 4: {namespace}/taken 1")
-        assert link(node, "DevicePlugin")[0] == "Absent"
+        assert link(node, "Driver")[0] == link(node, "DevicePlugin")[0] == "Absent"
         assert link(healthy, "Health")[0] == "Ok"
         # the plugin gives no files
         assert link(healthy, "Inside") == ("Failed", "container main has no /dev/nvidia[0-9]*")
         assert healthy["code"] == 1
 
         plugged.mark("gpu-3", healthy=False)
-        sick = until("it is told", lambda: failing(doctor("node-3")), 30, every=0.5)
+        sick = until("it is told", lambda: failing(doctor("node-2")), 30, every=0.5)
         assert sick["Allocatable"] == "3 of 4: the device plugin calls 1 unhealthy"
         for name in NAMES:
             plugged.mark(name, healthy=False)
-        until("none is left", lambda: "0 of 4" in failing(doctor("node-3")).get("Allocatable", ""), 30, every=0.5)
+        until("none is left", lambda: "0 of 4" in failing(doctor("node-2")).get("Allocatable", ""), 30, every=0.5)
         submit("refused")
         found = until("it is rejected", lambda: failing(doctor("refused")).get("Admission"), 30, every=0.5)
-        assert "the kubelet of node-3 rejected the pod: UnexpectedAdmissionError" in found
-    gone = until("the plugin is missed", lambda: failing(doctor("node-3")), 30, every=0.5)
+        assert "the kubelet of node-2 rejected the pod: UnexpectedAdmissionError" in found
+    gone = until("the plugin is missed", lambda: failing(doctor("node-2")), 30, every=0.5)
     assert gone["Allocatable"].startswith("0 of 4: the device plugin is gone")
 
 
@@ -112,17 +119,17 @@ def test_a_bad_rollout_of_a_driver_on_one_pool_is_named_by_the_fleet(
 
 def told(found: dict[str, Any]) -> str:
     """All that was seen."""
-    return "\n".join(one["seen"] for one in found["links"])
+    return "\n".join(one["seen"] for one in mine(found))
 
 
 def failing(found: dict[str, Any]) -> dict[str, str]:
     """The links that failed, with what was seen."""
-    return {one["link"]: one["seen"] for one in found["links"] if one["state"] == "Failed"}
+    return {one["link"]: one["seen"] for one in mine(found) if one["state"] == "Failed"}
 
 
 def pool(fleet: dict[str, Any]) -> dict[str, Any]:
     """The pool of the test, once no node differs in the number of its GPUs or lacks some; empty before."""
-    (mine,) = [one for one in fleet["pools"] if one["name"].startswith("train")] or [{}]
-    short = [one for one in mine.get("findings", []) if one.get("resource") == GPU]
-    differs = [one for one in mine.get("differences", []) if one["what"] == GPU]
-    return {} if short or differs or GPU not in mine.get("resources", []) else mine
+    (train,) = [one for one in fleet["pools"] if one["name"].startswith("train")] or [{}]
+    short = [one for one in train.get("findings", []) if one.get("resource") == GPU]
+    differs = [one for one in train.get("differences", []) if one["what"] == GPU]
+    return {} if short or differs or GPU not in train.get("resources", []) else train
