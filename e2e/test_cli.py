@@ -170,7 +170,7 @@ def test_logs_selects_by_rank_member_and_role(submit: Submit, shared_dir: Path, 
     assert {line.split()[2] for line in own} == {"gangctl-supervisor:", "gangctl-sidecar:"}
     assert not any("rank 1, attempt" in line for line in own)
     with cli.following("logs", "loud", "-f") as shows:
-        until("the log so far is shown", lambda: shows("worker-0 | rank 0, attempt 1"), 20)
+        until("the log so far is shown", lambda: shows("worker-0 | rank 0, attempt 1"), 60)
         cli("restart", "loud")
         until("new lines are shown", lambda: shows("worker-1 | bye") and shows("worker-0 | rank 0, attempt 2"), 60)
     previous = cli.run("logs", "loud", "worker-0", "--previous")
