@@ -12,6 +12,7 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.text import clean, output_line, seconds
+from gangctl.explain.lost_steps import lost_steps
 
 STEP_SECONDS: Final = 5.0
 """Minimum interval between lines about steps."""
@@ -75,8 +76,8 @@ class PlainOutput:
             point = "" if incident.outcome != "Restarted" else "; restored from the beginning"
             if restored is not None:
                 point = f"; restored from step {restored}"
-            number = tables.lost(incident)
-            lost = f", {number} {'step' if number == '1' else 'steps'} lost" if number else ""
+            steps, most = incident.lost_steps, incident.lost_steps_at_most
+            lost = "" if steps is None else f", {lost_steps(steps, most)} lost"
             self.note(f"incident to attempt {incident.attempt}: {tables.cause(incident)}{point}{lost}")
         known = {name for name, ms in tables.phases(incident).items() if ms is not None}
         said = set() if before is None else {name for name, ms in tables.phases(before).items() if ms is not None}

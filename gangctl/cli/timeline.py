@@ -162,6 +162,7 @@ def _incident(one: Episode) -> dict[str, Any]:
         "charged": one.charged,
         "restoredStep": one.restored_step,
         "lostSteps": one.lost_steps,
+        "lostStepsAtMost": one.lost_steps_at_most,
         "lostSeconds": one.lost_seconds,
         "phases": [_bar(bar) for bar in one.phases],
     }

@@ -187,6 +187,7 @@ def instant() -> GangJob:
 
 
 CASES = {
+    "seldom": job(incident(lostSteps=0, lostStepsAtMost=9, lostSeconds=0.0)),
     "forked": forked(),
     "partly-forked": forked(forked=3, executed=1, member="worker-2", obstacle="the template was not ready in time"),
     "killed": job(incident()),

@@ -7,6 +7,7 @@ from typing import Final
 
 from gangctl.core.facts.text import moment
 from gangctl.explain.durations import took
+from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.timeline.model import MEANINGS, PHASES, Episode, Timeline
 from gangctl.explain.timeline.style import STYLE
 from gangctl.explain.timeline.svg import as_text, drawn
@@ -72,7 +73,7 @@ def _phase(one: Episode, kind: str) -> str:
 
 def _what(one: Episode) -> Iterator[str]:
     steps, seconds = one.lost_steps, one.lost_seconds
-    lost = "unknown" if steps is None else f"{steps} step{'' if steps == 1 else 's'}"
+    lost = "unknown" if steps is None else lost_steps(steps, one.lost_steps_at_most)
     yield f"{took(one.seconds)}{'+' if one.goes_on else ''}"
     yield one.restored or one.outcome.lower()
     yield f"{lost}, {took(seconds)}" if seconds else lost

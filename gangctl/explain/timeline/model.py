@@ -137,6 +137,8 @@ class Episode:
     """The step that the attempt started from; None if that was the beginning, or it did not start."""
     lost_steps: int | None
     """None if progress is unknown."""
+    lost_steps_at_most: int | None
+    """The largest number that it can be; None if ``lost_steps`` is exact."""
     lost_seconds: float | None
     """None if the pace is unknown."""
 

@@ -15,6 +15,7 @@ from gangctl.core.policy.cause import describe
 from gangctl.core.record.goodput import goodput, spent_until
 from gangctl.core.record.incidents import KEPT
 from gangctl.explain.durations import took
+from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.timeline.history import history, phases
 from gangctl.explain.timeline.members import members
 from gangctl.explain.timeline.model import Episode, Kind, Row, Timeline
@@ -64,6 +65,7 @@ def _episode(job: GangJob, incident: Incident, now: float) -> Episode:
         charged=incident.charged if incident.settled else None,
         restored_step=incident.restored_step,
         lost_steps=incident.lost_steps,
+        lost_steps_at_most=incident.lost_steps_at_most,
         lost_seconds=incident.lost_seconds,
     )
 
@@ -78,8 +80,9 @@ def _sentences(status: Status, gang: Row, spent: Spent, begin: float, end: float
     if restarts.counted or restarts.uncounted:
         charged = f"{counted(restarts.counted, 'restart')} charged to the budget, {restarts.uncounted} not charged"
         lost = sum(one.lost_steps or 0 for one in status.incidents)
+        most = sum(one.lost_steps_at_most or one.lost_steps or 0 for one in status.incidents)
         unknown = any(one.lost_steps is None and one.outcome == "Restarted" for one in status.incidents)
-        yield f"{charged}; {counted(lost, 'step')} lost{' as far as steps are known' if unknown else ''}."
+        yield f"{charged}; {lost_steps(lost, most)} lost{' as far as steps are known' if unknown else ''}."
     if point := status.completed_step:
         yield f"The newest checkpoint that every rank has registered is step {point.step} ({point.tier})."
     if any(bar.kind is Kind.UNKNOWN for bar in gang.bars):

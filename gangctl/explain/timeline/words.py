@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
+from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.timeline.model import MEANINGS, Bar, Episode
 
 
@@ -27,5 +27,5 @@ def _parts(one: Episode) -> Iterator[str]:
     elif not one.goes_on:
         yield one.outcome.lower()
     if one.lost_steps is not None:
-        yield f"{counted(one.lost_steps, 'step')} lost"
+        yield f"{lost_steps(one.lost_steps, one.lost_steps_at_most)} lost"
     yield one.cause
