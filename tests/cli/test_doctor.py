@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -17,32 +16,19 @@ import pytest
 import yaml
 from aiohttp import web
 
+from tests.cli.gpucluster import POOL, gpu_cluster, user
 from tests.cli.here import Here
 from tests.cli.kube import Shell, on, shell
 from tests.cluster.kube.fakeapi import status
-from tests.explain.doctor.clusters import GPU, GPU_LABELS, condition, operands, raw_node, raw_pod
+from tests.explain.doctor.clusters import GPU, GPU_LABELS, condition, raw_node
 
 OTHER_DRIVER = {"nvidia.com/cuda.driver-version.full": "560.35.03"}
-POOL = {"cloud.google.com/gke-nodepool": "train"}
 
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Shell]:
-    """Two alike nodes of NVIDIA's GPU operator, with a pod of the user on the first."""
-    async with shell(tmp_path) as one:
-        for name in ("gpu-1", "gpu-2"):
-            await one.api.put("nodes", raw_node(name, {GPU: 8}, GPU_LABELS | POOL))
-            for pod in operands(name):
-                pod["metadata"]["name"] += f"-{name}"
-                await one.api.put("pods", pod)
-        await one.api.put("pods", user())
-        await one.api.put("runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    async with gpu_cluster(tmp_path) as one:
         yield one
-
-
-def user(**more: Any) -> dict[str, Any]:
-    image = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
-    return raw_pod("train-0", "gpu-1", {}, image, namespace="research", **{"requests": {GPU: 2}, **more})
 
 
 async def change(one: Shell, name: str, labels: dict[str, str] | None = None, left: int = 8, **spec: Any) -> None:
@@ -254,65 +240,6 @@ async def test_markup_and_control_characters_of_the_cluster_are_escaped(here: Sh
         out = (await here.gangctl("doctor", *words)).out
         assert "[bold red]" in out
         assert not {"\x1b", "\u202e"} & set(out)
-
-
-async def test_without_exec_rights_the_link_is_unknown(here: Shell) -> None:
-    async def no(_: web.Request) -> web.Response:
-        return status(403, "Forbidden", 'User "me" cannot create resource "pods/exec"')
-
-    here.api.faults.append(on("/exec", no))
-    done = await here.gangctl("doctor", "train-0", "--exec")
-    assert done.code == 0
-    assert "unknown  inside" in done.out
-    assert "you lack the right to get and create pods/exec" in done.out
-
-
-def run_here(program: str) -> bytes:
-    """What the program that was sent prints, with one variable."""
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, check=True, capture_output=True, env={"CUDA_VERSION": "12"}).stdout
-
-
-SUCCESS = b'\x03{"status": "Success"}'
-
-
-@pytest.mark.parametrize(
-    ("sent", "code", "said"),
-    [
-        (
-            [b'\x01{"files": ["/dev/nvidia0"], "env": {"CUDA_VERSION": "13.0.1"}}\n', SUCCESS],
-            1,
-            "CUDA 13.0 (by CUDA_VERSION)",
-        ),
-        ([b'\x01{"files": ["/dev/nvidia0", "/dev/nvidia1"], "env": {}}\n', SUCCESS], 0, "/dev/nvidia0, /dev/nvidia1"),
-        ([b"\x01hello\n", SUCCESS], 0, "the program in container main printed something else"),
-        (
-            [b'\x03{"status": "Failure", "message": "python3: not found"}'],
-            0,
-            "could not run python3: python3: not found",
-        ),
-        ([], 0, "could not run python3: the connection ended first"),
-    ],
-)
-async def test_what_a_program_sees_inside_the_container_is_told(
-    here: Shell, sent: list[bytes], code: int, said: str
-) -> None:
-    programs: list[str] = []
-
-    async def execute(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
-        await socket.prepare(request)
-        programs.append((await socket.receive_bytes())[1:].decode())
-        for one in sent:
-            await socket.send_bytes(one)
-        await socket.close()
-        return socket
-
-    here.api.faults.append(on("/train-0/exec", execute))
-    done = await here.gangctl("doctor", "train-0", "--exec")
-    assert (done.code, said in done.out) == (code, True)
-    ran = await asyncio.to_thread(run_here, programs[0])
-    assert json.loads(ran)["env"] == {"CUDA_VERSION": "12"}
 
 
 @pytest.mark.parametrize("columns", [50, 80])
