@@ -46,7 +46,7 @@ from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
-from gangctl.core.record.waiting import due_at, stopping, waiting
+from gangctl.core.record.waiting import due_at, known, says_otherwise, waiting
 from gangsidecar.wire import Level
 
 
@@ -100,10 +100,11 @@ def _coalesce(gang: Gang, settlement: Settlement) -> Plan | None:
         return None
     seconds = gang.spec.recovery.coalesce_seconds
     because = f"attempt {gang.status.attempt} waits until {seconds} s after the first disruption, for others to join it"
-    due = due_at(gang, because)
-    if due is not None and gang.now >= due:
+    due = due_at(gang)
+    if gang.now >= due and says_otherwise(gang, because):
         return write(gang, gang.status, Reason.GATHERING, because, requeue_after=until - gang.now)
-    return wait(gang, because, [until, due], pods.actions(gang, gang.status))
+    times = [until, due if gang.now < due else None]
+    return wait(gang, because, times, pods.actions(gang, gang.status))
 
 
 def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:
@@ -154,24 +155,24 @@ def _wait(
         refreshed = noted(gang, refreshed)
     refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
     found = waiting(gang, blocking, missing if ending is None else ())
-    known = found.known
-    if ending is None:
-        because = f"attempt {gang.status.attempt} waits for {found.members}"
-    elif gang.now >= ending.not_before:
+    because = f"attempt {gang.status.attempt} waits for {found.members}"
+    is_told = ending is None or gang.now >= ending.not_before
+    if ending is not None and is_told:
         because = f"{ending.because}; before the gang is {ending.outcome}, it waits for {found.members}"
-    else:
-        because, known = f"{ending.because}; it waits for stronger evidence until {clock_time(ending.not_before)}", ""
-    warned = degraded(gang, refreshed.phase)
-    because = "; ".join(filter(None, (because, known, warned[1] if warned is not None else "")))
-    due = due_at(gang, because, found) if ending is None or gang.now >= ending.not_before else None
-    if refreshed is not gang.status or (due is not None and gang.now >= due) or is_news(gang, warned):
+    elif ending is not None:
+        because = f"{ending.because}; it waits for stronger evidence until {clock_time(ending.not_before)}"
+    warned, due = degraded(gang, refreshed.phase), due_at(gang, found)
+    must, is_due = refreshed is not gang.status or is_news(gang, warned), is_told and gang.now >= due
+    details = known(gang, found) if is_told and (must or is_due) else ""
+    because = "; ".join(filter(None, (because, details, warned[1] if warned is not None else "")))
+    if must or (is_due and says_otherwise(gang, because)):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
         events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
         return write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
     times = [
         deadline,
         timeout,
-        due,
+        due if is_told and not is_due else None,
         scheduling.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),
@@ -256,7 +257,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     status = gang.status
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
-    late = stopping(gang, blocking)
+    late = list(waiting(gang, blocking, ()).stops)
     who = listed([*late, *(name for name in missing if name not in late)]) or "the gang"
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     what = f"did not answer within {seconds} s"

@@ -28,7 +28,7 @@ from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.record import incidents, loss
 from gangctl.core.record.kept_signal import advice
-from gangctl.core.record.waiting import due_at
+from gangctl.core.record.waiting import due_at, says_otherwise
 
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
@@ -125,8 +125,7 @@ def _look_again(
         return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because, out)
     told = f"attempt {status.attempt} waits for {what}"
     because = f"{told}{f'; {found}' if found else ''}"
-    due = due_at(gang, because)
-    is_news = sentence(told) not in status.message or (due is not None and gang.now >= due)
+    is_news = sentence(told) not in status.message or (gang.now >= due_at(gang) and says_otherwise(gang, because))
     if is_news and (found or unknown is not restore.Undecided.NOT_SCANNED):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
         return write(gang, status, reason, because, requeue_after=SCAN_SECONDS)

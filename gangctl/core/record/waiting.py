@@ -1,24 +1,27 @@
 """What a gang that waits says: for which members, since when, and what is known of them.
 
 The rule: the status says it within FIRST_SECONDS of the wait, so a restart that takes less costs no write. What waiting
-alone will hardly end is said at once; other news, when the message is as old as that. Where many members are waited
-for, it is no news which ones they are::
+alone will hardly end is said at once. Then news are said when the message is as old as that, or as AGAIN_SECONDS where
+more members are waited for than are named::
 
-    due = begin of the phase                               of a trouble, while the message tells none
-          max(begin of the phase, last write) + FIRST      of what the message doesn't tell
-          max(begin of the phase, last write) + AGAIN      of the same, where more members are waited for than are named
+    due = begin of the phase                             of a trouble, while the message tells none
+          max(begin of the phase, last write) + FIRST    of the first message, and where few members are waited for
+          max(begin of the phase, last write) + AGAIN    where many are, and the message tells of the wait
 
 Members of which the same is known are told together, so the message of a large gang stays short. It must not tell ages,
-which would change it all the time, and another time alone is no news.
+which would change it all the time, and another time alone is no news. What is known is put together only when it may be
+due: it costs as much as a decision.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from gangctl.api.model import sentence
+from gangctl.api.status import AwaitedAll
 from gangctl.core.facts.barrier import Blocking, Suspect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ports import is_without_port, port_range
@@ -43,6 +46,7 @@ _WHO_HAS_PORTS: Final = (
 )
 _STARTING: Final = "images are pulled, or volumes mounted"
 _UNREACHED: Final = "got no connection to the controller"
+_TROUBLES: Final = (_CANT, _UNREACHED, _NO_PORT)
 
 
 class _Known(NamedTuple):
@@ -50,60 +54,78 @@ class _Known(NamedTuple):
 
     before: str
     after: str = ""
-    mark: str = ""
-    """A part by which a message tells it, if waiting alone will hardly end it."""
+    is_trouble: bool = False
+    """Whether waiting alone will hardly end it."""
 
 
 class Waiting(NamedTuple):
     """What an incomplete barrier waits for."""
 
-    members: str
-    """In words: ``worker-0 to stop and for worker-1 to be ready``; empty if for none."""
-    known: str
-    """What is known of them; empty if nothing is."""
-    marks: tuple[str, ...]
-    """Parts of ``known`` by which a message tells it, whatever the members and times are."""
-    number: int
-    """How many members it waits for."""
-    is_trouble: bool
-    """Whether it is something that waiting alone will hardly end."""
+    stops: dict[str, Callable[[], tuple[_Known, float]]]
+    """The pods that may still run a worker, in words: a member stands for its current pod."""
+    starts: list[str]
+    """The members that have to be ready."""
+
+    @property
+    def members(self) -> str:
+        """In words: ``worker-0 to stop and for worker-1 to be ready``."""
+        parts = [(list(self.stops), "to stop"), (self.starts, "to be ready")]
+        return " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
 
 
 def waiting(gang: Gang, blocking: Blocking, missing: Sequence[str]) -> Waiting:
     """What the barrier waits for. ``missing``: the members that hold the places without a ready member."""
     stops = _stopping(gang, blocking)
-    starts = [name for name in missing if name not in stops]
-    parts = [(list(stops), "to stop"), (starts, "to be ready")]
-    members = " and for ".join(f"{listed(names)} {what}" for names, what in parts if names)
+    return Waiting(stops, [name for name in missing if name not in stops])
+
+
+def due_at(gang: Gang, found: Waiting | None = None) -> float:
+    """When the message of the status has to tell of the wait as it is then, if it doesn't by then."""
+    status = gang.status
+    tells = status.message.startswith(f"attempt {status.attempt} waits ")
+    since = max(status.phase_time, status.observed_time)
+    if found is None:
+        return since + FIRST_SECONDS
+    if not any(one in status.message for one in _TROUBLES) and any(_is_trouble(gang, name) for name in found.starts):
+        return status.phase_time
+    many = len(found.stops) + len(found.starts) > LISTED
+    return since + (AGAIN_SECONDS if tells and many else FIRST_SECONDS)
+
+
+def says_otherwise(gang: Gang, text: str) -> bool:
+    """Whether the message of the status says something else, and not that the cluster refuses the pods."""
+    said = gang.status.message
+    return _TIMES.sub("", said) != _TIMES.sub("", sentence(text)) and admission.creates(gang, gang.status)
+
+
+def known(gang: Gang, found: Waiting) -> str:
+    """What is known of those that are waited for, and were named before."""
     groups: dict[_Known, list[tuple[float, str]]] = {}
-    for name, (known, since) in (*stops.items(), *((name, _of_member(gang, name)) for name in starts)):
-        groups.setdefault(known, []).append((since, name))
-    shown = sorted(groups, key=lambda one: not one.mark)[:SHOWN]
+    for name, look in found.stops.items():
+        what, since = look()
+        groups.setdefault(what, []).append((since, name))
+    for name in found.starts:
+        what, since = _of_member(gang, name)
+        groups.setdefault(what, []).append((since, name))
+    shown = sorted(groups, key=lambda one: not one.is_trouble)[:SHOWN]
     alone = len(groups) == 1
     texts = [_told(one, groups[one], alone=alone) for one in shown]
     left = sum(map(len, groups.values())) - sum(len(groups[one]) for one in shown)
-    texts += [f"other things are known of {left} more"] if left else []
-    marks = tuple(one.mark or one.before.removeprefix("have ") for one in shown)
-    return Waiting(members, "; ".join(texts), marks, len(stops) + len(starts), any(one.mark for one in shown))
+    return "; ".join([*texts, *([f"other things are known of {left} more"] if left else [])])
 
 
-def stopping(gang: Gang, blocking: Blocking) -> list[str]:
-    """The pods that may still run a worker, in words: a member stands for its current pod."""
-    return list(_stopping(gang, blocking))
+def _is_trouble(gang: Gang, name: str) -> bool:
+    """Whether waiting alone will hardly make a member ready."""
+    pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
+    if pod is None:
+        return False
+    if heard is None:
+        return pod.sidecar_end is not None or _cannot_start(pod)
+    return is_without_port(gang, name)
 
 
-def due_at(gang: Gang, text: str, found: Waiting | None = None) -> float | None:
-    """When the message of the status is to become ``text``; None if it says that, or that the pods are refused."""
-    said, new = gang.status.message, sentence(text)
-    if _TIMES.sub("", said) == _TIMES.sub("", new) or not admission.creates(gang, gang.status):
-        return None
-    since = max(gang.status.phase_time, gang.status.observed_time)
-    if found is None:
-        return since + FIRST_SECONDS
-    if found.is_trouble and not any(one in said for one in (_CANT, _UNREACHED, _NO_PORT)):
-        return gang.status.phase_time
-    is_known = found.number > LISTED and all(one in said for one in map(sentence, found.marks) if one in new)
-    return since + (AGAIN_SECONDS if is_known else FIRST_SECONDS)
+def _cannot_start(pod: Pod) -> bool:
+    return pod.started_at is None and bool(pod.reason) and not pod.terminated and not pod.deleting
 
 
 def _told(known: _Known, entries: Sequence[tuple[float, str]], *, alone: bool) -> str:
@@ -120,18 +142,26 @@ def _told(known: _Known, entries: Sequence[tuple[float, str]], *, alone: bool) -
 # What has to stop
 
 
-def _stopping(gang: Gang, blocking: Blocking) -> dict[str, tuple[_Known, float]]:
-    """The pods that may still run a worker, in words -> what is known of each."""
-    known = {name: _of_worker(gang, gang.heard_by_member.get(name)) for name in blocking.certain}
-    earlier: dict[str, tuple[_Known, float]] = {}
+def _stopping(gang: Gang, blocking: Blocking) -> dict[str, Callable[[], tuple[_Known, float]]]:
+    """The pods that may still run a worker, in words -> looks what is known of each."""
+    heard = gang.heard_by_member
+    current: dict[str, Callable[[], tuple[_Known, float]]] = {
+        name: partial(_of_worker, gang, heard.get(name)) for name in blocking.certain
+    }
+    earlier: dict[str, Callable[[], tuple[_Known, float]]] = {}
     for one in blocking.doubtful:
-        (known if gang.is_current(one.member, one.incarnation) else earlier)[one.member] = _of_suspect(gang, one)
-    named = {name: known[name] for name in _in_order(gang, known)}
+        (current if gang.is_current(one.member, one.incarnation) else earlier)[one.member] = partial(
+            _of_suspect, gang, one
+        )
+    named = {name: current[name] for name in _in_order(gang, current)}
     named |= {f"an earlier pod of {name}": earlier[name] for name in _in_order(gang, earlier)}
     if blocking.rest is not None:
-        since = blocking.rest.vanished_time or gang.status.phase_time
-        named["every earlier pod"] = _Known("have not been seen to end since"), since
+        named["every earlier pod"] = partial(_of_rest, gang, blocking.rest)
     return named
+
+
+def _of_rest(gang: Gang, rest: AwaitedAll) -> tuple[_Known, float]:
+    return _Known("have not been seen to end since"), rest.vanished_time or gang.status.phase_time
 
 
 def _of_worker(gang: Gang, heard: Heard | None) -> tuple[_Known, float]:
@@ -170,8 +200,8 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
     if heard.report.phase is Phase.STOPPING:
         return _Known("began to stop at"), heard.phase_since
     if is_without_port(gang, name):
-        mark = f"{_NO_PORT} from {port_range(gang)}"
-        return _Known(f"{mark} since", f": {_WHO_HAS_PORTS}", mark), heard.phase_since
+        taken = f"{_NO_PORT} from {port_range(gang)} since"
+        return _Known(taken, f": {_WHO_HAS_PORTS}", is_trouble=True), heard.phase_since
     return _Known("have been connected, and not ready, since"), max(gang.status.phase_time, heard.since)
 
 
@@ -185,13 +215,11 @@ def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
 def _of_start(pod: Pod) -> tuple[_Known, float]:
     """What keeps a pod from reporting for the first time."""
     since = pod.started_at or pod.scheduled_at or pod.created_at
-    if pod.started_at is None and pod.reason and not pod.terminated and not pod.deleting:
+    if _cannot_start(pod):
         todo = advice(pod)
-        mark = _CANT if pod.scheduled_at is None else f"{_CANT}{told(pod).partition(': ')[0]}"
-        return _Known(_CANT + told(pod), f"; {todo}" if todo else "", mark), 0.0
+        return _Known(_CANT + told(pod), f"; {todo}" if todo else "", is_trouble=True), 0.0
     if pod.sidecar_end is not None:
-        said = pod.sidecar_end.said
-        return _Known(f"{_UNREACHED} until", f": {said}", said), pod.sidecar_end.at
+        return _Known(f"{_UNREACHED} until", f": {pod.sidecar_end.said}", is_trouble=True), pod.sidecar_end.at
     if pod.scheduled_at is None:
         return _Known("have waited for a node since"), pod.created_at
     if pod.started_at is None:
