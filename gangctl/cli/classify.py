@@ -15,12 +15,12 @@ from gangctl.cli import evidence
 from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.failures import explained
-from gangctl.cli.failures.table import judge
 from gangctl.cli.manifests import load_manifest
 from gangctl.cli.output import as_json, as_yaml, print_out
 from gangctl.cli.text import clean
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.policy.rules import Verdict
+from gangctl.explain.judging import judge
 
 _EPILOG: Final = """\
 examples:

@@ -26,6 +26,7 @@ _VERBS: Final = {
     "check": "Show what a manifest will do, without running it: ranks, variables, restore point, rules",
     "run": "Run a gang on this machine and watch it",
     "status": "Show gangs, or one gang in detail",
+    "why": "Tell why a gang does not run, or why it restarted, and what to do",
     "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
     "timeline": "Draw a gang against time: attempts, incidents, members, lost work, goodput",
     "doctor": "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",

@@ -20,11 +20,8 @@ from gangctl.api.reasons import Reason
 from gangctl.cli import evidence
 from gangctl.cli.argument_types import signal_number
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.world import Observed
-from gangctl.core.policy.cause import judged
-from gangctl.core.policy.ladder import level
-from gangctl.core.policy.rules import Verdict, verdict
+from gangctl.core.policy.rules import Verdict
+from gangctl.explain.judging import judge
 
 _ROLE: Final = {"name": "worker", "template": {"spec": {"containers": [{"name": "worker", "command": ["train"]}]}}}
 Text = Annotated[str, Field(min_length=1)]
@@ -93,11 +90,6 @@ _ROWS: Final = TypeAdapter(tuple[Failure, ...])
 def failures() -> tuple[Failure, ...]:
     """The rows of the package, in the order of their groups."""
     return _ROWS.validate_python(yaml.safe_load(files(__package__).joinpath("failures.yaml").read_text("utf-8")))
-
-
-def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
-    """What the job's policy says of one fault in isolation, and how much it replaces."""
-    return verdict(job.spec, fault), level(Gang(0.0, job, Observed()), judged(job.spec, fault))
 
 
 def answer(fault: Fault, *rules: dict[str, Any], log: str = "") -> tuple[Verdict, IncidentLevel]:

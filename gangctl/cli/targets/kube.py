@@ -22,11 +22,13 @@ from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
 from gangctl.cli.targets.leader import kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
 from gangctl.cli.targets.port import InjectedFault, LogOptions, RunHere, Say, Sink
+from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.explain.doctor.survey import Survey
+from gangctl.explain.why.world import Surroundings
 
 T = TypeVar("T")
 REDRAW_SECONDS: Final = 0.3
@@ -88,6 +90,10 @@ class ClusterTarget:
     def latest(self, name: str) -> GangJob:
         """The stored gang: users of a cluster need no connection to its controller."""
         return self.read(name)
+
+    def surroundings(self, job: GangJob) -> Surroundings:
+        """From pods and, if one waits for a node, from nodes and what is on them."""
+        return self._run(surroundings(self._client, job))
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Patch the spec."""

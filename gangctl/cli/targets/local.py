@@ -22,6 +22,8 @@ from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.explain.doctor.survey import Survey
+from gangctl.cluster.local.pod_record import projection
+from gangctl.explain.why.world import Surroundings
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -64,6 +66,13 @@ class LocalTarget:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
         return changed(found.job, status=found.snapshot.status)
+
+    def surroundings(self, job: GangJob) -> Surroundings:
+        """Pods from their files, and what the controller hears of members. There are no nodes."""
+        found = view_gang(self._state, local_gangs.find(self._state, job.metadata.name), time.time())
+        members = {one.member: one for one in found.snapshot.members} if found.live else {}
+        pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
+        return Surroundings(pods=pods, members=members, is_led=found.live)
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Write the spec."""

@@ -14,6 +14,7 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangctl.explain.doctor.survey import Survey
+from gangctl.explain.why.world import Surroundings
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
@@ -88,6 +89,9 @@ class Target(Protocol):
 
     def latest(self, name: str) -> GangJob:
         """The gang as it is stored, with newer data of the controller where the target offers it."""
+
+    def surroundings(self, job: GangJob) -> Surroundings:
+        """What is around a gang, to tell why it does not run. A right that is missing is told in it, and no error."""
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Set fields of the spec, by their YAML names; return the gang as it is stored then."""

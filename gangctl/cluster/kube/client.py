@@ -47,6 +47,10 @@ class NotFound(Rejected):
     """There is no such object, namespace or kind."""
 
 
+class Forbidden(Rejected):
+    """The user lacks the right."""
+
+
 class AlreadyExists(Conflict):
     """An object of this name exists."""
 
@@ -269,6 +273,8 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
     message = message or f"HTTP status {status}"
     text = f"the API server refused {request}: {message}"
     match status, reason:
+        case 403, _:
+            return Forbidden(text, message)
         case 404, _:
             return NotFound(text, message)
         case 409, "AlreadyExists":

@@ -10,13 +10,13 @@ switch the feature off for all gangs. What isn't understood here counts as a nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, Role
-from gangctl.cluster.kube.watch.projections import KubeNode, Taint
+from gangctl.cluster.kube.watch.projections import KubeNode
+from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated
 
-_KEEP_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 _PLACING: Final = frozenset({"nodeName", "nodeSelector", "affinity", "tolerations"})
 """The fields of a pod's spec that decide on which nodes it may land."""
 
@@ -61,55 +61,11 @@ def may_land(spec: Mapping[str, Any], node: KubeNode) -> bool:
     """Whether a pod with this spec may be placed on this node."""
     try:
         named = spec.get("nodeName") or node.name
-        selected = all(node.labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
-        return bool(named == node.name and selected and _has_affinity(spec, node) and _tolerates(spec, node))
+        return (
+            named == node.name
+            and is_selected(spec.get("nodeSelector") or {}, node.labels)
+            and has_required_affinity(spec.get("affinity") or {}, node.name, node.labels)
+            and not untolerated(spec.get("tolerations") or (), node.taints)
+        )
     except (AttributeError, KeyError, TypeError, ValueError):  # The API server will refuse such a pod.
         return True
-
-
-def _has_affinity(spec: Mapping[str, Any], node: KubeNode) -> bool:
-    near = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    return near is None or any(_matches(term, node) for term in near["nodeSelectorTerms"])
-
-
-def _matches(term: Mapping[str, Any], node: KubeNode) -> bool:
-    """Whether one of the terms holds: all of its requirements. One without any holds for no node."""
-    asked: list[tuple[Mapping[str, Any], Callable[[str], str | None]]] = [
-        *((one, node.labels.get) for one in term.get("matchExpressions") or ()),
-        *((one, {"metadata.name": node.name}.get) for one in term.get("matchFields") or ()),
-    ]
-    return bool(asked) and all(_holds(one, value_of(one["key"])) for one, value_of in asked)
-
-
-def _holds(one: Mapping[str, Any], value: str | None) -> bool:
-    match one["operator"]:
-        case "In":
-            return value in one["values"]
-        case "NotIn":
-            return value not in one["values"]
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and int(value) > int(one["values"][0])
-        case "Lt":
-            return value is not None and int(value) < int(one["values"][0])
-        case _:
-            return True
-
-
-def _tolerates(spec: Mapping[str, Any], node: KubeNode) -> bool:
-    tolerations = spec.get("tolerations") or ()
-    return all(any(_covers(one, taint) for one in tolerations) for taint in node.taints if taint.effect in _KEEP_OFF)
-
-
-def _covers(toleration: Mapping[str, Any], taint: Taint) -> bool:
-    if (toleration.get("effect") or taint.effect) != taint.effect:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if (toleration.get("key") or "") not in {taint.key, "" if operator == "Exists" else taint.key}:
-        return False
-    return operator != "Equal" or (toleration.get("value") or "") == taint.value

@@ -11,22 +11,17 @@ it runs on the shared ones. A pod with resources of its own (``spec.resources``)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from decimal import Decimal
 from typing import Any, Final
 
 from gangctl.cluster.kube.pod.fields import as_mapping
+from gangctl.core.facts.quantities import quantity
 
 CPU: Final = "250m"
 """The sidecar's limit if none is configured: it needs a third of a second of CPU to start, and little after that."""
 MEMORY: Final = "128Mi"
 """The same: it needs 38 MB."""
-
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?\d{1,3}))")
-_BINARY: Final = {f"{prefix}i": Decimal(1024) ** at for at, prefix in enumerate("KMGTPE", 1)}
-_DECIMAL: Final = {prefix: Decimal(1000) ** at for at, prefix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), -3)}
 
 
 def sidecar_resources(
@@ -58,18 +53,7 @@ def _is_guaranteed(container: dict[str, Any]) -> bool:
     if not isinstance(limits, dict) or not isinstance(requests, dict):
         return False
     for name in ("cpu", "memory"):
-        limit = _number(limits.get(name))
-        if not limit or (requests.get(name) is not None and _number(requests[name]) != limit):
+        limit = quantity(limits.get(name))
+        if not limit or (requests.get(name) is not None and quantity(requests[name]) != limit):
             return False
     return True
-
-
-def _number(quantity: Any) -> Decimal | None:
-    """The value of a quantity of the Kubernetes API; None if it isn't one."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        return None
-    number, suffix, exponent = match.groups()
-    if exponent is not None:
-        return Decimal(number).scaleb(int(exponent))
-    return Decimal(number) * (_BINARY.get(suffix) or _DECIMAL[suffix])

@@ -1,0 +1,95 @@
+"""``gangctl why``: why a gang does not run or, if it runs or has ended, why it restarted; what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import time
+from typing import Any, Final
+
+from gangctl.api.stored import read_stored
+from gangctl.cli.command_name import command_name
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.output import as_json, as_yaml, print_out
+from gangctl.cli.targets import selection
+from gangctl.cli.why_text import lines
+from gangctl.cluster.kube.watch.decoding import first_error
+from gangctl.explain.why.answer import answer
+from gangctl.explain.why.document import document
+
+COLUMNS: Final = 100
+"""Width without a terminal, unless COLUMNS is set."""
+_LEAST_COLUMNS: Final = 40
+_EPILOG: Final = """\
+examples:
+  gangctl why demo                what keeps it from running, or why it restarted
+  gangctl why demo -o json        the same, for programs
+  gangctl why demo -n research    on a cluster
+
+example output:
+  bert: Pending for 3m12s, attempt 1, ready 0/2
+
+  Why it does not run
+  1. worker-0 and worker-1 have no node: each needs 4 nvidia.com/gpu; enough in total, not on one node:
+     10 nvidia.com/gpu free in total, at most 3 on one node
+     next: the gang waits, without limit and without charge
+     do: make room on node-a, and then again for 1 more: move lab/notebook-0 (to node-b), ...
+     scheduler: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu
+     - node-a: needs 4 nvidia.com/gpu, 3 free of 8 (lab/bert-0 (4), lab/notebook-0 (1))
+     ...
+
+It walks the scheduler's filters node by node: cordons, taints, node selector and affinity, host ports, resources,
+volumes, pod affinity. It does not look at resourceClaims and topologySpreadConstraints, and says so where pods have
+them. Figures are requests against what is allocatable, as the scheduler counts.
+
+Permissions on a cluster: get gangjobs, list pods. For pods without a node also: list nodes and the pods of all
+namespaces, get persistentvolumeclaims, persistentvolumes and storageclasses; for those that don't start list events.
+The chart's ClusterRole gangctl-explainer has them. If one is missing, it is named, and the rest is answered.
+
+exit codes: 0 answered, 2 bad input, or the gang can't be read
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print the answer for programs")
+    selection.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer for one gang."""
+    with selection.open_target(arguments) as target:
+        unknown = _unknown_fields(arguments.name, dict(target.documents(arguments.name)[0]))
+        job = target.latest(arguments.name)
+        around = target.surroundings(job)
+    now = time.time()
+    answered = answer(job, around, now, unknown)
+    if arguments.output:
+        made = document(job, answered)
+        print_out(as_json(made) if arguments.output == "json" else as_yaml(made))
+        return ExitCode.OK
+    columns = max(_LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 0)).columns)
+    for line in lines(job, answered, now, columns):
+        print_out(line)
+    return ExitCode.OK
+
+
+def _unknown_fields(name: str, stored: dict[str, Any]) -> tuple[str, ...]:
+    """Fields that another release wrote and this one doesn't know.
+
+    Raises:
+        UserError: this release can't read the gang; with what can be told of it.
+    """
+    try:
+        return read_stored(stored).ignored
+    except ValueError as error:
+        status = stored.get("status")
+        said = status if isinstance(status, dict) else {}
+        known = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
+        told = ", ".join(f"{key} {value}" for key, value in known.items()) or "nothing"
+        raise UserError(
+            f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {told}; upgrade "
+            f"gangctl to the release of the controller, or see {command_name()} status {name} -o yaml"
+        ) from None

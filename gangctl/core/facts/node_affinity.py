@@ -1,0 +1,95 @@
+"""Node affinity and taints: whether a node is one that a pod's spec lets it land on.
+
+The rule: as kube-scheduler has it. The required terms are alternatives, the requirements of a term must all hold, and
+a term without any holds for no node. A taint keeps pods off unless it is tolerated or only a preference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_KEEP_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Taint(Protocol):
+    """A taint of a node."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+
+    @property
+    def value(self) -> str:
+        """Its value."""
+
+    @property
+    def effect(self) -> str:
+        """NoSchedule, PreferNoSchedule or NoExecute."""
+
+
+T = TypeVar("T", bound=Taint)
+
+
+def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels matches a pod's nodeSelector."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def has_required_affinity(affinity: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node of this name and with these labels matches the required node affinity of a pod.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: the affinity is not valid, or compares a label by number that
+            is none.
+    """
+    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED)
+    return required is None or matches_any(required["nodeSelectorTerms"], name, labels)
+
+
+def matches_any(terms: Iterable[Mapping[str, Any]], name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the terms of a node selector holds. Raises as :func:`has_required_affinity`."""
+    return any(_matches(term, name, labels) for term in terms)
+
+
+def untolerated(tolerations: Iterable[Mapping[str, Any]], taints: Iterable[T]) -> list[T]:
+    """The taints that keep a pod with these tolerations off."""
+    known = list(tolerations)
+    return [taint for taint in taints if taint.effect in _KEEP_OFF and not any(_covers(one, taint) for one in known)]
+
+
+def holds(requirement: Mapping[str, Any], value: str | None) -> bool:
+    """Whether a requirement holds for the value of its key; None = the node or pod doesn't have it."""
+    match requirement["operator"]:
+        case "In":
+            return value in requirement["values"]
+        case "NotIn":
+            return value not in requirement["values"]
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(requirement["values"][0])
+        case "Lt":
+            return value is not None and int(value) < int(requirement["values"][0])
+        case _:
+            return True
+
+
+def _matches(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    asked: list[tuple[Mapping[str, Any], Callable[[str], str | None]]] = [
+        *((one, labels.get) for one in term.get("matchExpressions") or ()),
+        *((one, {"metadata.name": name}.get) for one in term.get("matchFields") or ()),
+    ]
+    return bool(asked) and all(holds(one, value_of(one["key"])) for one, value_of in asked)
+
+
+def _covers(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if (toleration.get("effect") or taint.effect) != taint.effect:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if (toleration.get("key") or "") not in {taint.key, "" if operator == "Exists" else taint.key}:
+        return False
+    return operator != "Equal" or (toleration.get("value") or "") == taint.value

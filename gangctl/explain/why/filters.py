@@ -1,0 +1,213 @@
+"""The scheduler's filters: what keeps a pod off a node.
+
+The rule: a node on which nothing is found must be one that kube-scheduler's own filters let pass, as far as they are
+known here; a field that isn't is named in ``SeenPod.unread``. The words are those of kube-scheduler.
+
+Source: Kubernetes, pkg/scheduler/framework/plugins, in the order of apis/config/v1/default_plugins.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated
+from gangctl.explain.why.world import Claim, Cluster, NeighbourTerm, NodeTaint, SeenNode, SeenPod
+
+_IMMEDIATE: Final = "unbound immediate PersistentVolumeClaims"
+_UNSCHEDULABLE: Final = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+class Filter(StrEnum):
+    """The plugin of the scheduler that refuses a node, in its order."""
+
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT_TOLERATION = "TaintToleration"
+    NODE_AFFINITY = "NodeAffinity"
+    NODE_PORTS = "NodePorts"
+    NODE_RESOURCES_FIT = "NodeResourcesFit"
+    VOLUME_BINDING = "VolumeBinding"
+    INTER_POD_AFFINITY = "InterPodAffinity"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A resource of which a node has too little left."""
+
+    resource: str
+    needs: Decimal
+    free: Decimal
+    of: Decimal
+    """What is allocatable on the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a filter refuses a node."""
+
+    filter: Filter
+    said: str
+    """As kube-scheduler says it in its message, without the number of nodes."""
+    shortage: Shortage | None = None
+    detail: str = ""
+    """What exactly doesn't fit: a taint, a selector, a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What the pods that have nodes mean for one pod, by topology."""
+
+    blocked: frozenset[tuple[str, str]]
+    """(key, value) of the labels of nodes on which the pod must not be."""
+    needed: tuple[tuple[str, frozenset[str]], ...]
+    """Key, and values of it of which a node must have one."""
+
+
+def neighbours(pod: SeenPod, cluster: Cluster) -> Neighbours:
+    """Pod affinity and anti-affinity, the pod's own and that of others against it, for all nodes at once."""
+    labels = {node.name: node.labels for node in cluster.nodes}
+    placed = [one for there in cluster.pods.values() for one in there]
+    blocked = set[tuple[str, str]]()
+    for term in pod.apart:
+        blocked |= {(term.topology_key, value) for value in _values(term, placed, labels)}
+    for other in placed:
+        for term in other.apart:
+            value = labels.get(other.node, {}).get(term.topology_key)
+            if value is not None and _is_meant(term, pod):
+                blocked.add((term.topology_key, value))
+    needed = []
+    for term in pod.near:
+        values = _values(term, placed, labels)
+        if values or not _is_meant(term, pod):  # The first of a group that wants to be together may be anywhere.
+            needed.append((term.topology_key, values))
+        else:
+            needed.append((term.topology_key, frozenset(of[term.topology_key] for of in _with(term, labels))))
+    return Neighbours(frozenset(blocked), tuple(needed))
+
+
+def refusals(pod: SeenPod, node: SeenNode, cluster: Cluster, around: Neighbours) -> list[Refusal]:
+    """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
+
+    Args:
+        pod: The pod, which has no node.
+        node: One of the cluster's nodes.
+        cluster: All nodes and the pods on them.
+        around: ``neighbours(pod, cluster)``.
+    """
+    there = cluster.pods.get(node.name, ())
+    return [
+        *_cordon(pod, node),
+        *_taints(pod, node),
+        *_affinity(pod, node),
+        *_ports(pod, there),
+        *_resources(pod, node, there),
+        *_volumes(pod, node, cluster.claims),
+        *_near_and_apart(node, around),
+    ]
+
+
+def free(node: SeenNode, there: Iterable[SeenPod], resource: str) -> Decimal:
+    """How much of a resource is allocatable and not requested by the pods that are there; below 0 if overcommitted."""
+    used = (one.requests.get(resource, Decimal(0)) for one in there)
+    return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
+
+
+def _cordon(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+    if node.cordoned and untolerated(pod.tolerations, (_UNSCHEDULABLE,)):
+        yield Refusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
+
+
+def _taints(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+    for taint in untolerated(pod.tolerations, node.taints)[:1]:
+        said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+        yield Refusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
+
+
+def _affinity(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+    said = "node(s) didn't match Pod's node affinity/selector"
+    if not is_selected(pod.node_selector, node.labels):
+        wrong = [f"{key}={value}" for key, value in pod.node_selector.items() if node.labels.get(key) != value]
+        yield Refusal(Filter.NODE_AFFINITY, said, detail=f"nodeSelector {', '.join(wrong)}")
+    elif not _is_near(pod, node):
+        yield Refusal(Filter.NODE_AFFINITY, said, detail="the required node affinity")
+
+
+def _is_near(pod: SeenPod, node: SeenNode) -> bool:
+    try:
+        return has_required_affinity(pod.affinity, node.name, node.labels)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False  # A label that is compared by number and is none: no match, as in the scheduler.
+
+
+def _ports(pod: SeenPod, there: Iterable[SeenPod]) -> Iterator[Refusal]:
+    taken = sorted(pod.ports & {port for one in there for port in one.ports})
+    if taken:
+        said = "node(s) didn't have free ports for the requested pod ports"
+        yield Refusal(Filter.NODE_PORTS, said, detail=", ".join(f"host port {number}" for _, number in taken))
+
+
+def _resources(pod: SeenPod, node: SeenNode, there: tuple[SeenPod, ...]) -> Iterator[Refusal]:
+    for resource, needs in pod.requests.items():
+        left = free(node, there, resource)
+        if needs > left:
+            short = Shortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
+            said = "Too many pods" if resource == "pods" else f"Insufficient {resource}"
+            yield Refusal(Filter.NODE_RESOURCES_FIT, said, short)
+
+
+def _volumes(pod: SeenPod, node: SeenNode, claims: Mapping[str, Claim]) -> Iterator[Refusal]:
+    for name in pod.claims:
+        one = claims.get(name)
+        if one is None:
+            continue
+        if not one.exists:
+            yield Refusal(Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}")
+        elif not one.bound and (one.waits_for_pod is False or _IMMEDIATE in pod.said):
+            yield Refusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
+        elif one.bound and one.nodes is not None and not _reaches(one.nodes, node):
+            said = "node(s) didn't match PersistentVolume's node affinity"
+            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, volume {one.volume}")
+
+
+def _reaches(terms: tuple[Mapping[str, Any], ...], node: SeenNode) -> bool:
+    try:
+        return matches_any(terms, node.name, node.labels)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _near_and_apart(node: SeenNode, around: Neighbours) -> Iterator[Refusal]:
+    for key, values in around.needed:
+        if node.labels.get(key) not in values:
+            said = "node(s) didn't match pod affinity rules"
+            yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod affinity by {key}")
+            return
+    blocked = sorted(key for key, value in around.blocked if node.labels.get(key) == value)
+    if blocked:
+        said = "node(s) didn't match pod anti-affinity rules"
+        yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod anti-affinity by {blocked[0]}")
+
+
+def _values(term: NeighbourTerm, placed: Iterable[SeenPod], labels: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+    """The topologies in which a pod is that the term means."""
+    found = (labels.get(one.node, {}).get(term.topology_key) for one in placed if _is_meant(term, one))
+    return frozenset(value for value in found if value is not None)
+
+
+def _with(term: NeighbourTerm, labels: Mapping[str, Mapping[str, str]]) -> list[Mapping[str, str]]:
+    return [of for of in labels.values() if term.topology_key in of]
+
+
+def _is_meant(term: NeighbourTerm, pod: SeenPod) -> bool:
+    """Whether the term's selector and namespaces match the pod. An empty selector matches all, an absent one none."""
+    if term.selector is None or (term.namespaces is not None and pod.namespace not in term.namespaces):
+        return False
+    try:
+        by_label = term.selector.get("matchLabels") or {}
+        by_rule = term.selector.get("matchExpressions") or ()
+        return is_selected(by_label, pod.labels) and all(holds(one, pod.labels.get(one["key"])) for one in by_rule)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False

@@ -1,0 +1,230 @@
+"""Why a gang restarted: the cause, what was decided and by what, what it cost, and whether it is the same again.
+
+The rule: everything comes from the status, which keeps the last ten incidents. A restart that its user asked for is no
+fault and says nothing about members.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gangctl.api.gangjob import GangJob, Windowed
+from gangctl.api.incident import Incident, IncidentLevel
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.defaults import default
+from gangctl.core.facts.text import counted
+from gangctl.core.policy.cause import describe
+from gangctl.core.policy.ladder import highest
+from gangctl.explain.why.other_rules import Alternative, alternatives
+
+NIGHT_SECONDS: Final = 12 * 3600.0
+"""Restarts are compared with others of the last twelve hours."""
+_REPEATED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultRow:
+    """What happens for the reason without a rule (gangctl classify --explain-defaults)."""
+
+    evidence: str
+    charged: bool
+    level: str
+    node_suspected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """One phase of the restart."""
+
+    phase: str
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What the restarts of the night have in common."""
+
+    what: str
+    """member, node, cause, step or noStep."""
+    value: str
+    count: int
+    of: int
+    means: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The last incident."""
+
+    attempt: int
+    time: float
+    outcome: str
+    reason: str
+    cause: str
+    evidence: tuple[str, ...]
+    rule: str
+    default: DefaultRow
+    level: str
+    level_because: str
+    charged: bool
+    settled: bool
+    phases: tuple[Took, ...]
+    milliseconds: int
+    restored_step: int | None
+    lost_steps: int | None
+    lost_seconds: float | None
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarts:
+    """The restarts of the last twelve hours, and the last incident in detail."""
+
+    last: Restart
+    count: int
+    """Incidents of the last twelve hours, as far as the status has them."""
+    charged: int
+    budget: str
+    milliseconds: int
+    """From faults to first steps, all of them together."""
+    lost_steps: int | None
+    lost_seconds: float | None
+    patterns: tuple[Pattern, ...]
+
+
+def restarts(job: GangJob, now: float) -> Restarts | None:
+    """The restarts of a gang; None if it has had no incident."""
+    found = job.status.incidents
+    if not found:
+        return None
+    night = [one for one in found if one.time > now - NIGHT_SECONDS] or [found[0]]
+    steps = [one.lost_steps for one in night if one.lost_steps is not None]
+    lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
+    return Restarts(
+        last=_restart(job, found[0]),
+        count=len(night),
+        charged=sum(one.charged for one in night),
+        budget=_budget(job),
+        milliseconds=sum(each.milliseconds for one in night for each in phases(one)),
+        lost_steps=sum(steps) if steps else None,
+        lost_seconds=sum(lost) if lost else None,
+        patterns=tuple(_patterns([one for one in night if one.cause.reason != Reason.RESTART_REQUESTED])),
+    )
+
+
+def phases(incident: Incident) -> tuple[Took, ...]:
+    """The phases that took place, in order of time."""
+    took = incident.milliseconds
+    named = {
+        "detect": took.detect,
+        "stop": took.stop,
+        "replace": took.replace,
+        "back-off": took.back_off,
+        "barrier": took.barrier,
+        "start": took.start,
+        "first step": took.first_step,
+    }
+    return tuple(Took(name, each) for name, each in named.items() if each is not None)
+
+
+def _restart(job: GangJob, incident: Incident) -> Restart:
+    cause = incident.cause
+    row = default(cause.reason)
+    took = phases(incident)
+    return Restart(
+        attempt=incident.attempt,
+        time=incident.time,
+        outcome=incident.outcome,
+        reason=cause.reason,
+        cause=describe(cause),
+        evidence=tuple(_evidence(incident)),
+        rule=f"{cause.rule}: {cause.why}" if cause.rule else cause.why or "no rule matches",
+        default=DefaultRow(row.strength.name.capitalize(), row.charged, str(row.level), row.against_node),
+        level=str(incident.level),
+        level_because=_level_because(incident),
+        charged=incident.charged,
+        settled=incident.settled,
+        phases=took,
+        milliseconds=sum(each.milliseconds for each in took),
+        restored_step=incident.restored_step,
+        lost_steps=incident.lost_steps,
+        lost_seconds=incident.lost_seconds,
+        alternatives=alternatives(job, incident),
+    )
+
+
+def _evidence(incident: Incident) -> Iterator[str]:
+    cause = incident.cause
+    if cause.node:
+        yield f"node {cause.node}"
+    if cause.device:
+        yield f"device {cause.device}"
+    if cause.alike:
+        yield "every member ended like this at that moment, so no pod is suspected"
+    elif others := [name for name in cause.tied if name != cause.member]:
+        yield f"ended at the same moment: {', '.join(others)}"
+    if incident.kept_signal is not None:
+        yield f"{incident.kept_signal.member} did not end on SIGTERM"
+    if incident.stacks is not None:
+        yield f"stacks of {incident.stacks.member} were taken"
+
+
+def _level_because(incident: Incident) -> str:
+    cause, row = incident.cause, default(incident.cause.reason)
+    if incident.level is not highest(cause.level, row.level, IncidentLevel.PROCESS):
+        if incident.level in {IncidentLevel.POD, IncidentLevel.GANG}:
+            return "repeated faults raised it (recovery.replaceAfter, checkpoint.fallbackAfter), or many members failed"
+        return "what the evidence asks for"
+    if cause.rule and cause.level is incident.level and cause.level is not row.level:
+        return f"rule {cause.rule} asks for it"
+    return f"the default of {cause.reason}"
+
+
+def _budget(job: GangJob) -> str:
+    budget, used = job.spec.recovery.budget, job.status.restarts.in_window
+    if not isinstance(budget, Windowed):
+        return f"{counted(job.status.restarts.counted, 'restart')} charged, the budget is unlimited"
+    return f"{used} of {budget.max_restarts} charged restarts in {budget.window_seconds} s"
+
+
+def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
+    """What at least two, and more than half, have in common; the node only if several members were on it."""
+    count = len(night)
+    if count < _REPEATED:
+        return
+    member = _most([one.cause.member for one in night])
+    node = _most([one.cause.node or "" for one in night])
+    how = _most([_how(one) for one in night])
+    step = _most(["" if one.restored_step is None else str(one.restored_step) for one in night])
+    if member:
+        means = "its pod or node is faulty, or its share of the data: gangctl replaces the pod (recovery.replaceAfter)"
+        yield Pattern("member", *member, count, means)
+    elif len({one.cause.member for one in night if one.cause.member}) == count:
+        means = "a bug of the script, or what the members share: the network, storage, a registry"
+        yield Pattern("member", "another one each time", count, count, means)
+    if node and (not member or len({one.cause.member for one in night if one.cause.node == node[0]}) > 1):
+        means = "the node is suspect: kubectl cordon it, and look at its devices, driver and kernel log"
+        yield Pattern("node", *node, count, means)
+    if how:
+        yield Pattern("cause", *how, count, "one rule of podFailurePolicy could decide for all of them")
+    if step and any(one.lost_steps == 0 for one in night):
+        means = "the gang fails just after that step: look at the data there and at this checkpoint"
+        yield Pattern("step", *step, count, means)
+    if night[0].linked_trace_id:
+        yield Pattern("noStep", "no step between them", count, count, "the gang does not get to its first step")
+
+
+def _how(incident: Incident) -> str:
+    cause = incident.cause
+    if cause.exit_code is not None:
+        return f"{cause.reason}, exit code {cause.exit_code}"
+    return f"{cause.reason}, {cause.signal}" if cause.signal else cause.reason
+
+
+def _most(values: Sequence[str]) -> tuple[str, int] | None:
+    """The value that more than half have, and at least two."""
+    value, count = Counter(values).most_common(1)[0]
+    return (value, count) if value and count >= _REPEATED and 2 * count > len(values) else None

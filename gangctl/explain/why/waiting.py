@@ -1,0 +1,318 @@
+"""Why a gang does not run: suspended, queued, held, refused, or waiting for pods, members or a restore point.
+
+The rule: what the status says comes first, because it is what the controller acts on; pods and nodes say the rest. A
+cause that keeps everything else from mattering (suspended, held, refused) stands alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from gangctl.api.conditions import ConditionType
+from gangctl.api.escaping import escaped
+from gangctl.api.gangjob import GangJob
+from gangctl.api.reasons import Reason
+from gangctl.api.status import ENDED, Condition, GangPhase
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.starts import advice, told
+from gangctl.core.facts.text import clock_time, counted
+from gangctl.core.facts.world import Observed, Pod
+from gangctl.core.policy.deadlines import hold_timeout
+from gangctl.core.policy.scheduling import gives_up_at
+from gangctl.core.record.conditions import warning
+from gangctl.explain.why.findings import Finding, Kind, many
+from gangctl.explain.why.pending import unscheduled
+from gangctl.explain.why.world import Surroundings
+
+_IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
+_AFTER: Final = (
+    "the members that are missing then get new pods",
+    "every pod is replaced then",
+    "the gang ends then (recovery.onExhausted)",
+)
+"""What follows the deadlines of a barrier."""
+
+
+def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
+    """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
+    gang = Gang(now, job, Observed(pods=around.pods))
+    match job.status.phase:
+        case phase if phase in ENDED:
+            return (Finding(kind=Kind.ENDED, seen=job.status.message, since=job.status.completion_time),)
+        case _ if not around.is_led:
+            return (_not_led(job),)
+        case _ if job.metadata.deletion_timestamp is not None:
+            return (_deleting(gang),)
+        case GangPhase.NEW:
+            return (_not_seen(job),)
+        case GangPhase.SUSPENDED:
+            return (_suspended(gang),)
+        case GangPhase.HELD:
+            return (_held(gang),)
+        case GangPhase.RUNNING:
+            return tuple(_degraded(gang))
+        case _ if refused := _refused(job):
+            return (refused,)
+        case _:
+            return tuple(_waits(gang, around))
+
+
+def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+    """What the coming attempt waits for: pods first, then what they do."""
+    member_of = {pod.name: pod.member for pod in around.pods}
+    yield from unscheduled(around, member_of, _while_pending(gang))
+    yield from _missing(gang)
+    yield from _not_starting(gang, around)
+    yield from _degraded(gang)
+    yield from _not_connected(gang, around)
+    yield from _stopping(gang, around)
+    yield from _back_off(gang)
+    yield from _barrier(gang, around)
+
+
+def _deleting(gang: Gang) -> Finding:
+    pods = len(gang.observed.pods)
+    return Finding(
+        kind=Kind.DELETING,
+        seen=f"the gang is being deleted; {counted(pods, 'pod')} {'is' if pods == 1 else 'are'} left",
+        next="it is gone when its pods have ended, and what keeps them (finalizers) lets go",
+        do="kubectl get gangjob, pods -o yaml shows finalizers and the end of grace periods, if it takes long",
+        since=gang.job.metadata.deletion_timestamp,
+    )
+
+
+def _not_seen(job: GangJob) -> Finding:
+    return Finding(
+        kind=Kind.NOT_SEEN,
+        seen="no controller has seen the gang yet",
+        next="nothing happens until one does",
+        do="check that gangctl's controller runs, is the leader, and watches this namespace (watchNamespaces)",
+        since=job.metadata.creation_timestamp,
+    )
+
+
+def _not_led(job: GangJob) -> Finding:
+    return Finding(
+        kind=Kind.NOT_LED,
+        seen="no controller answers for the gang: what is told here was stored last",
+        next="its workers train on, and a fault is not noticed",
+        do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
+        since=job.status.observed_time or job.metadata.creation_timestamp,
+    )
+
+
+def _suspended(gang: Gang) -> Finding:
+    job, status, name = gang.job, gang.status, gang.job.metadata.name
+    left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
+    still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
+    condition = _condition(job, ConditionType.SUSPENDED)
+    if job.spec.suspend:
+        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", Kind.SUSPENDED
+        then = "the gang has no pods until that changes; attempt and restore point are kept"
+    elif status.given_back:
+        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", Kind.SUSPENDED
+        then = "the gang has no pods until then; attempt and restore point are kept"
+    elif condition is not None and condition.reason == Reason.QUEUED:
+        seen, kind = f"{status.message}{still}", Kind.QUEUED
+        then = "its pods are created when the queue admits it; nothing is charged"
+        do = (
+            f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
+            "name another queue (label kueue.x-k8s.io/queue-name)"
+        )
+    else:
+        seen, kind, do = f"{status.message}{still}", Kind.SUSPENDED, ""
+        then = "the gang resumes by itself when its old pods are gone"
+    return Finding(kind=kind, seen=seen, next=then, do=do, since=status.phase_time)
+
+
+def _held(gang: Gang) -> Finding:
+    status, name = gang.status, gang.job.metadata.name
+    condition = _condition(gang.job, ConditionType.READY)
+    end = hold_timeout(gang)
+    then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
+    then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
+    if condition is not None and condition.reason == Reason.NO_RESTORE_POINT:
+        do = f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
+        return Finding(kind=Kind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
+    member = status.incidents[0].cause.member if status.incidents else ""
+    look = f"gangctl logs {name} {member}" if member else f"gangctl logs {name}"
+    do = f"look at the pods ({look}); then gangctl restart {name} goes on from the restore point"
+    return Finding(kind=Kind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
+
+
+def _refused(job: GangJob) -> Finding | None:
+    accepted = _condition(job, ConditionType.ACCEPTED)
+    if accepted is None or accepted.status != "False":
+        return None
+    return Finding(
+        kind=Kind.REFUSED,
+        seen=accepted.message,
+        next="the controller tries again now and then; no deadline counts meanwhile",
+        do="correct the template, the quota or the admission webhook that the message names",
+        since=accepted.last_transition_time,
+    )
+
+
+def _while_pending(gang: Gang) -> str:
+    """What happens next to pods without a node."""
+    recovery, end = gang.spec.recovery, gives_up_at(gang)
+    if end is not None:
+        how = "held" if recovery.on_exhausted == "Hold" else "failed"
+        return f"at {clock_time(end)} the gang is {how} (recovery.schedulingTimeoutSeconds)"
+    if gang.status.phase is GangPhase.GATHERING:
+        how = {"Hold": "held", "Suspend": "suspended", "Fail": "failed"}[recovery.on_replacement_timeout]
+        return (
+            f"the other pods wait and keep their devices; the gang is {how} when this takes longer than "
+            f"{recovery.replacement_timeout_seconds} s (recovery.replacementTimeoutSeconds)"
+        )
+    return "the gang waits, without limit and without charge (recovery.schedulingTimeoutSeconds is not set)"
+
+
+def _missing(gang: Gang) -> Iterator[Finding]:
+    missing = tuple(holder for holder in gang.holders.values() if holder not in gang.pods)
+    if missing:
+        yield Finding(
+            kind=Kind.POD_MISSING,
+            seen=f"{many(missing)} {'has' if len(missing) == 1 else 'have'} no pod yet",
+            next="the controller creates it, or tries again up to a minute apart",
+            do="kubectl get events and the controller's log tell if it can't; see also the gang's message",
+            members=missing,
+            since=gang.status.phase_time,
+        )
+
+
+def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+    """Pods that have a node, and whose worker and sidecar don't both run."""
+    groups = defaultdict[tuple[str, str, str], list[Pod]](list)
+    for holder in gang.holders.values():
+        pod = gang.pods.get(holder)
+        if pod is None or pod.started_at is not None or pod.scheduled_at is None or pod.terminated:
+            continue
+        said = told(pod) if pod.reason else around.warnings.get(pod.name, "")
+        groups[pod.reason, said, advice(pod) if pod.reason else ""].append(pod)
+    seconds = gang.spec.recovery.pod_start_timeout_seconds
+    for (reason, said, todo), pods in groups.items():
+        members, first = tuple(pod.member for pod in pods), pods[0]
+        yield Finding(
+            kind=Kind.IMAGE if reason in _IMAGES else Kind.NOT_STARTING,
+            seen=f"{many(members)} can't start on {first.node or 'its node'}: {escaped(said)}"
+            if said
+            else f"the containers of {many(members)} are being created on {first.node or 'its node'}",
+            next=f"the kubelet tries again; {seconds} s after it had its node the pod is replaced "
+            "(recovery.podStartTimeoutSeconds)",
+            do=todo or f"kubectl describe pod {first.name} -n {gang.job.metadata.namespace} shows its events",
+            members=members,
+            since=min(pod.scheduled_at or pod.created_at for pod in pods),
+        )
+
+
+def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+    """Members that the controller has a pod of and does not hear, where that is known here."""
+    silent = tuple(
+        holder
+        for holder in gang.holders.values()
+        if (one := around.members.get(holder)) is not None and one.pod and not one.connected and not one.terminated
+    )
+    if not silent:
+        return
+    started = [pod.started_at for member in silent if (pod := gang.pods.get(member)) and pod.started_at is not None]
+    has = "its pod, and its sidecar is" if len(silent) == 1 else "their pods, and their sidecars are"
+    yield Finding(
+        kind=Kind.NOT_CONNECTED,
+        seen=f"{many(silent)} {'has' if len(silent) == 1 else 'have'} {has} not connected to the controller",
+        next=f"after {gang.spec.recovery.pod_start_timeout_seconds} s without a word the pod is replaced "
+        "(recovery.podStartTimeoutSeconds)",
+        do=f"gangctl logs {gang.job.metadata.name} {silent[0]} --sidecar says why",
+        members=silent,
+        since=min(started, default=None),
+    )
+
+
+def _stopping(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+    """Pods that may still run a worker of an earlier attempt."""
+    then = "no worker starts before they have stopped, or count as lost"
+    stopping = tuple(
+        name for name in gang.holding if (one := around.members.get(name)) is not None and one.phase == "Stopping"
+    )
+    if stopping:
+        seconds = gang.spec.recovery.stop_grace_period_seconds
+        yield Finding(
+            kind=Kind.STOPPING,
+            seen=f"{many(sorted(stopping))} {'stops its worker' if len(stopping) == 1 else 'stop their workers'}",
+            next=f"SIGKILL follows SIGTERM after {seconds} s (recovery.stopGracePeriodSeconds)",
+            do="let workers end on SIGTERM",
+            members=tuple(sorted(stopping)),
+            since=gang.status.phase_time,
+        )
+    awaited = gang.status.awaited
+    if awaited:
+        members = tuple(dict.fromkeys(one.member for one in awaited))
+        nodes = sorted({one.node for one in awaited if one.node})
+        where = f" on {many(nodes)}" if nodes else ""
+        gone = [one.vanished_time for one in awaited if one.vanished_time is not None]
+        yield Finding(
+            kind=Kind.STOPPING,
+            seen=f"an earlier pod of {many(members)}{where} may still run a worker",
+            next=f"{then}: lostPodGraceSeconds ({gang.spec.recovery.lost_pod_grace_seconds} s) after they are gone",
+            do="if the node is down for good, delete it or taint it with node.kubernetes.io/out-of-service",
+            members=members,
+            since=min(gone, default=gang.status.phase_time),
+        )
+
+
+def _back_off(gang: Gang) -> Iterator[Finding]:
+    incident = gang.status.incidents[0] if gang.status.incidents else None
+    until = None if incident is None or incident.settled else incident.back_off_time
+    if until is not None and until > gang.now:
+        restarts = gang.status.restarts.without_step
+        yield Finding(
+            kind=Kind.BACK_OFF,
+            seen=f"{counted(restarts, 'restart')} in a row made no step, so attempt {gang.status.attempt} waits",
+            next=f"it starts at {clock_time(until)}",
+            do=f"find out why no step is made; gangctl restart {gang.job.metadata.name} starts it now",
+            since=gang.status.phase_time,
+        )
+
+
+def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+    """The attempt gathers, and each pod runs: what the controller waits for is in its own words."""
+    status = gang.status
+    pods = [gang.pods.get(holder) for holder in gang.holders.values()]
+    if any(pod is None or pod.started_at is None for pod in pods):
+        return
+    unready = tuple(
+        holder
+        for holder in gang.holders.values()
+        if (one := around.members.get(holder)) is not None
+        and one.connected
+        and one.phase != "Stopping"
+        and not (one.phase == "Ready" and one.attempt == status.attempt)
+    )
+    who = f": {many(unready)} {'is' if len(unready) == 1 else 'are'} not ready" if unready else ""
+    seconds = gang.spec.recovery.barrier_timeout_seconds
+    yield Finding(
+        kind=Kind.BARRIER,
+        seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
+        next=f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[min(status.barrier_timeouts, 2)]}",
+        do=f"gangctl logs {gang.job.metadata.name} --sidecar tells what a member waits for",
+        members=unready,
+        since=status.phase_time,
+    )
+
+
+def _degraded(gang: Gang) -> Iterator[Finding]:
+    found = warning(gang.status)
+    if found is not None:
+        silent = found.reason in _SILENT
+        yield Finding(
+            kind=Kind.NOT_CONNECTED if silent else Kind.DEGRADED,
+            seen=f"{found.reason}: {found.message}",
+            since=found.last_transition_time,
+        )
+
+
+def _condition(job: GangJob, kind: ConditionType) -> Condition | None:
+    return next((one for one in job.status.conditions if one.type == kind), None)
