@@ -13,12 +13,12 @@ from decimal import Decimal
 from typing import Final
 
 from gangctl.explain.why.filters import Filter, neighbours, refusals
-from gangctl.explain.why.walk import NodeAnswer, walk, with_pod, without_pod
+from gangctl.explain.why.walk import NodeAnswer, first_fit, with_pod, without_pod
 from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
 
 MOST_MOVES: Final = 8
 """More than this is no advice."""
-MOST_NODES: Final = 100
+MOST_NODES: Final = 20
 """So many nodes are tried, those that lack least first: the answer has to come within seconds."""
 _STAY: Final = frozenset({"Node", "DaemonSet"})
 
@@ -80,7 +80,7 @@ def _on(pod: SeenPod, answer: NodeAnswer, cluster: Cluster, own: frozenset[str])
         if chosen is None:
             return None
         emptied = without_pod(cluster, chosen)
-        to = next((one.node.name for one in walk(chosen, emptied) if not one.refusals and one.node != node), None)
+        to = first_fit(chosen, emptied, node.name)
         if to is None:
             stuck.add(chosen.full_name)
             continue
@@ -107,9 +107,12 @@ def _movable(pod: SeenPod, node: SeenNode, cluster: Cluster, own: frozenset[str]
 
 def _chosen(pods: Iterator[SeenPod], resource: str, lack: Decimal) -> SeenPod | None:
     """The smallest of those that free enough alone, otherwise the one that frees most."""
-    found = [(one.requests.get(resource, Decimal(0)), one.full_name, one) for one in pods]
-    found = [each for each in found if each[0] > 0]
-    enough = [each for each in found if each[0] >= lack]
+    sized = [(one.requests.get(resource, Decimal(0)), one) for one in pods]
+    enough = [one for size, one in sized if size >= lack]
     if enough:
-        return min(enough, key=lambda each: each[:2])[2]
-    return max(found, key=lambda each: each[:2])[2] if found else None
+        return min(enough, key=lambda one: (one.requests[resource], one.full_name))
+    return min(
+        (one for size, one in sized if size > 0),
+        key=lambda one: (-one.requests[resource], one.full_name),
+        default=None,
+    )

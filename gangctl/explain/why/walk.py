@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from gangctl.explain.why.filters import Filter, Refusal, free, neighbours, refusals
+from gangctl.explain.why.filters import Filter, Neighbours, Refusal, free, neighbours, refusals
 from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
 
 OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
@@ -72,6 +72,13 @@ def walk(pod: SeenPod, cluster: Cluster) -> tuple[NodeAnswer, ...]:
     return tuple(NodeAnswer(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
+def first_fit(pod: SeenPod, cluster: Cluster, but: str) -> str | None:
+    """The first node, other than ``but``, on which the pod fits; None if it fits nowhere."""
+    around = neighbours(pod, cluster)
+    nodes = (node for node in cluster.nodes if node.name != but)
+    return next((node.name for node in nodes if not refusals(pod, node, cluster, around)), None)
+
+
 def told(answers: Sequence[NodeAnswer]) -> str:
     """The answers as kube-scheduler counts them: ``0/3 nodes are available: 2 Insufficient cpu, ...``."""
     fits = sum(not one.refusals for one in answers)
@@ -85,17 +92,32 @@ def pack(pods: Sequence[SeenPod], cluster: Cluster) -> Packing:
     """Place the pods one after the other: each on the node that has least left and still has room."""
     placed: list[tuple[SeenPod, str]] = []
     left: list[SeenPod] = []
+    before: SeenPod | None = None
+    fitting: list[SeenNode] = []
+    around = Neighbours(frozenset(), ())
     for pod in pods:
-        fitting = [one.node for one in walk(pod, cluster) if not one.refusals]
+        asked = _asks_for(pod)
+        if asked != before or pod.near or pod.apart:
+            around = neighbours(pod, cluster)
+            fitting = [node for node in cluster.nodes if not refusals(pod, node, cluster, around)]
+        elif placed and fitting:  # Only the node that got the pod before has changed.
+            changed = next(node for node in fitting if node.name == placed[-1][1])
+            if refusals(pod, changed, cluster, around):
+                fitting.remove(changed)
+        before = asked
         if not fitting:
             left.append(pod)
             continue
-        scarce = [name for name in pod.requests if name not in OWN] or ["cpu"]
+        scarce = next((name for name in pod.requests if name not in OWN), "cpu")
         there = cluster.pods
-        node = min(fitting, key=lambda one: (free(one, there.get(one.name, ()), scarce[0]), one.name))
+        node = min(fitting, key=lambda one: (free(one, there.get(one.name, ()), scarce), one.name))
         placed.append((pod, node.name))
         cluster = with_pod(cluster, pod, node.name)
     return Packing(tuple(placed), tuple(left), cluster)
+
+
+def _asks_for(pod: SeenPod) -> SeenPod:
+    return replace(pod, name="", uid="", created_at=0.0, said="")
 
 
 def with_pod(cluster: Cluster, pod: SeenPod, node: str) -> Cluster:

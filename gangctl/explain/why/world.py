@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.core.facts.world import Pod
 
 Amounts = Mapping[str, Decimal]
 """Resource -> how much of it."""
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +50,16 @@ class SeenPod:
     uid: str = ""
     node: str = ""
     """Empty while it has none."""
-    labels: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
     """Kind of its controller: Node for a static pod, DaemonSet, ReplicaSet ..."""
     priority: int = 0
-    requests: Amounts = NOTHING
+    requests: Amounts = field(default_factory=dict)
     """What it needs of a node, containers and overhead together; ``pods`` is 1."""
     ports: frozenset[tuple[str, int]] = frozenset()
     """(protocol, port) of the host."""
-    node_selector: Mapping[str, Any] = NOTHING
-    affinity: Mapping[str, Any] = NOTHING
+    node_selector: Mapping[str, Any] = field(default_factory=dict)
+    affinity: Mapping[str, Any] = field(default_factory=dict)
     """As written; only node affinity is read from it."""
     tolerations: tuple[Mapping[str, Any], ...] = ()
     near: tuple[NeighbourTerm, ...] = ()
@@ -91,10 +89,10 @@ class SeenNode:
     """A node as the scheduler sees it."""
 
     name: str
-    labels: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[NodeTaint, ...] = ()
     cordoned: bool = False
-    allocatable: Amounts = NOTHING
+    allocatable: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +117,7 @@ class Cluster:
     nodes: tuple[SeenNode, ...]
     pods: Mapping[str, tuple[SeenPod, ...]]
     """Node -> the pods on it that have not ended."""
-    claims: Mapping[str, Claim] = NOTHING
+    claims: Mapping[str, Claim] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
