@@ -11,6 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.command_name import command_name
 from gangctl.cli.text import clean, duration, took
+from gangctl.core.facts.text import counted
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts
@@ -25,6 +26,16 @@ _LEVELS: Final = {
     IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
     IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
     IncidentLevel.GANG: "every pod is replaced",
+}
+_DIFFERENT: Final = {"differentMembers": "another member each time", "noStep": "no step between them"}
+_OUTCOMES: Final = {"Open": "not over yet"}
+_EVIDENCE: Final = {
+    "Request": "a request",
+    "End": "the end of a process",
+    "Container": "the end of a container",
+    "Disruption": "the disruption of a pod",
+    "Node": "evidence against a node",
+    "Device": "evidence against a device",
 }
 
 
@@ -53,7 +64,7 @@ def lines(job: GangJob, answered: Answer, now: float, columns: int) -> Iterator[
         yield from _rights(page, answered.missing_rights)
     if answered.restarts is None:
         yield ""
-        yield from page.text("It has had no incident.")
+        yield from page.text("It runs, and has had no incident." if answered.runs else "It has had no incident so far.")
         return
     yield ""
     yield from _last(page, job, answered.restarts, now)
@@ -79,7 +90,7 @@ class _Page:
 
 
 def _head(job: GangJob, answered: Answer, now: float) -> str:
-    age = f" for {duration(now - answered.since)}" if not has_ended(answered) else ""
+    age = f" for {duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
     ready = f", ready {answered.ready}" if answered.ready else ""
     return f"{job.metadata.name}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
 
@@ -147,19 +158,20 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     last = found.last
     at = datetime.fromtimestamp(last.time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     ago = duration(now - last.time)
-    yield f"Why it restarted last: attempt {last.attempt - 1} to {last.attempt}, {last.outcome.lower()}"
+    how = _OUTCOMES.get(last.outcome, last.outcome.lower())
+    yield f"Why it restarted last: attempt {last.attempt - 1} to {last.attempt}, {how}"
     yield from page.text(f"cause: {last.cause}", 2, 2)
     yield from page.text(f"at: {at}, {ago} ago", 2, 2)
     if last.evidence:
-        yield from page.text(f"evidence: {last.default.evidence.lower()}; {'; '.join(last.evidence)}", 2, 2)
+        yield from page.text(f"evidence: {'; '.join(last.evidence)}", 2, 2)
     yield from page.text(f"rule: {last.rule}", 2, 2)
     yield from page.text(f"default of {last.reason}: {_default(last)}", 2, 2)
     level = IncidentLevel(last.level)
-    yield from page.text(f"level: {level} ({_LEVELS[level]}), by {last.level_because}", 2, 2)
+    yield from page.text(f"level: {level} ({_LEVELS[level]}): {last.level_because}", 2, 2)
     charged = "charged" if last.charged else "not charged"
     yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
     if last.phases:
-        parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases)
+        parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
         yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
     yield from page.text(f"cost: {_cost(last)}", 2, 2)
     if last.alternatives:
@@ -176,7 +188,7 @@ def _default(last: Restart) -> str:
     row = last.default
     suspected = ", the node is suspected" if row.node_suspected else ""
     charged = "charged" if row.charged else "not charged"
-    return f"evidence of a {row.evidence.lower()}, {charged}, level {row.level}{suspected}"
+    return f"{_EVIDENCE.get(row.evidence, row.evidence)}, {charged}, level {row.level}{suspected}"
 
 
 def _cost(last: Restart) -> str:
@@ -186,7 +198,7 @@ def _cost(last: Restart) -> str:
     if last.lost_steps is None:
         return f"it went back to {point}; how many steps were lost is not known"
     spent = "" if last.lost_seconds is None else f", {took(last.lost_seconds)} of training"
-    return f"it went back to {point}; {last.lost_steps} steps lost{spent}"
+    return f"it went back to {point}; {counted(last.lost_steps, 'step')} lost{spent}"
 
 
 def _night(page: _Page, found: Restarts) -> Iterator[str]:
@@ -194,10 +206,11 @@ def _night(page: _Page, found: Restarts) -> Iterator[str]:
         return
     yield ""
     yield f"The last 12 hours: {found.count} restarts, {found.charged} charged"
-    steps = "" if found.lost_steps is None else f", {found.lost_steps} steps lost"
+    steps = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
     seconds = "" if found.lost_seconds is None else f", {took(found.lost_seconds)} of training"
     yield from page.text(f"cost: {took(found.milliseconds / 1000)} from fault to first step{steps}{seconds}", 2, 2)
     for one in found.patterns:
-        yield from page.text(f"same {one.what}: {one.value}, {one.count} of {one.of}: {one.means}", 2, 2)
+        common = f"same {one.what}: {one.value}, {one.count} of {one.of}" if one.value else _DIFFERENT[one.what]
+        yield from page.text(f"{common}: {one.means}", 2, 2)
     if not found.patterns:
         yield from page.text("they have neither member nor node nor cause in common", 2, 2)

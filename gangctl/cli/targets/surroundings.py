@@ -43,7 +43,7 @@ async def surroundings(client: Client, job: GangJob) -> Surroundings:
     lacking = "which of its pods wait, and for what"
     body = await reader.get(paths.pods(reader.namespace), "list", "pods", lacking, query=selector)
     if body is None:
-        return Surroundings(missing=tuple(reader.missing))
+        return Surroundings(pods_known=False, missing=tuple(reader.missing))
     pods = tuple(one.pod for one in PODS.page(body).items)
     waiting: tuple[SeenPod, ...] = ()
     if job.status.phase in _WAITING:
@@ -52,7 +52,11 @@ async def surroundings(client: Client, job: GangJob) -> Surroundings:
     cluster = await _cluster(reader, waiting) if any(not one.gates for one in waiting) else None
     warnings = await _warnings(reader, pods) if job.status.phase in _WAITING else {}
     return Surroundings(
-        pods=pods, waiting=waiting, cluster=cluster, warnings=warnings, missing=tuple(dict.fromkeys(reader.missing))
+        pods=pods,
+        waiting=waiting,
+        cluster=cluster,
+        warnings=warnings,
+        missing=tuple(sorted(set(reader.missing), key=lambda one: (one.namespace, one.resource))),
     )
 
 

@@ -78,7 +78,7 @@ def _tried(
 
 def _outcome(action: Action, level: IncidentLevel, member: str, window: int) -> str:
     if action is Action.FAIL_JOB:
-        return f"the gang would have failed, {window} s later if no stronger evidence came"
+        return f"the gang would have failed{f', {window} s later if no stronger evidence came' if window else ''}"
     charged = "charged" if action is Action.COUNT else "not charged"
     match level:
         case IncidentLevel.GANG:

@@ -48,8 +48,9 @@ class Pattern:
     """What the restarts of the night have in common."""
 
     what: str
-    """member, node, cause, step or noStep."""
+    """member, node, cause or step: the same each time; differentMembers; noStep: none was made between them."""
     value: str
+    """The one that they have in common, if there is one."""
     count: int
     of: int
     means: str
@@ -141,7 +142,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
         reason=cause.reason,
         cause=describe(cause),
         evidence=tuple(_evidence(incident)),
-        rule=f"{cause.rule}: {cause.why}" if cause.rule else cause.why or "no rule matches",
+        rule=": ".join(filter(None, (cause.rule, cause.why))) or "no rule matches",
         default=DefaultRow(row.strength.name.capitalize(), row.charged, str(row.level), row.against_node),
         level=str(incident.level),
         level_because=_level_because(incident),
@@ -204,7 +205,7 @@ def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
         yield Pattern("member", *member, count, means)
     elif len({one.cause.member for one in night if one.cause.member}) == count:
         means = "a bug of the script, or what the members share: the network, storage, a registry"
-        yield Pattern("member", "another one each time", count, count, means)
+        yield Pattern("differentMembers", "", count, count, means)
     if node and (not member or len({one.cause.member for one in night if one.cause.node == node[0]}) > 1):
         means = "the node is suspect: kubectl cordon it, and look at its devices, driver and kernel log"
         yield Pattern("node", *node, count, means)
@@ -214,7 +215,9 @@ def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
         means = "the gang fails just after that step: look at the data there and at this checkpoint"
         yield Pattern("step", *step, count, means)
     if night[0].linked_trace_id:
-        yield Pattern("noStep", "no step between them", count, count, "the gang does not get to its first step")
+        yield Pattern(
+            "noStep", "", count, count, "the gang does not get to its first step: look at start-up and loading"
+        )
 
 
 def _how(incident: Incident) -> str:

@@ -38,16 +38,22 @@ _AFTER: Final = (
 
 def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
     """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
-    gang = Gang(now, job, Observed(pods=around.pods))
-    match job.status.phase:
+    found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
+    if around.is_led or job.status.phase in ENDED:
+        return found
+    rests = job.status.phase in {GangPhase.SUSPENDED, GangPhase.HELD}  # Nothing is to be done but what a person asks.
+    return (*found, _not_led(job)) if rests else (_not_led(job), *found)
+
+
+def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
+    job, status = gang.job, gang.status
+    match status.phase:
         case phase if phase in ENDED:
-            return (Finding(kind=Kind.ENDED, seen=job.status.message, since=job.status.completion_time),)
-        case _ if not around.is_led:
-            return (_not_led(job),)
+            return (Finding(kind=Kind.ENDED, seen=status.message, since=status.completion_time),)
         case _ if job.metadata.deletion_timestamp is not None:
             return (_deleting(gang),)
         case GangPhase.NEW:
-            return (_not_seen(job),)
+            return (_not_seen(job),) if around.is_led else ()
         case GangPhase.SUSPENDED:
             return (_suspended(gang),)
         case GangPhase.HELD:
@@ -62,10 +68,11 @@ def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, .
 
 def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     """What the coming attempt waits for: pods first, then what they do."""
-    member_of = {pod.name: pod.member for pod in around.pods}
-    yield from unscheduled(around, member_of, _while_pending(gang))
-    yield from _missing(gang)
-    yield from _not_starting(gang, around)
+    if around.pods_known:
+        member_of = {pod.name: pod.member for pod in around.pods}
+        yield from unscheduled(around, member_of, _while_pending(gang))
+        yield from _missing(gang)
+        yield from _not_starting(gang, around)
     yield from _degraded(gang)
     yield from _not_connected(gang, around)
     yield from _stopping(gang, around)
@@ -278,10 +285,10 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
 
 
 def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """The attempt gathers, and each pod runs: what the controller waits for is in its own words."""
+    """The attempt gathers, and no pod is known not to run: what the controller waits for is in its own words."""
     status = gang.status
     pods = [gang.pods.get(holder) for holder in gang.holders.values()]
-    if any(pod is None or pod.started_at is None for pod in pods):
+    if around.pods_known and any(pod is None or pod.started_at is None for pod in pods):
         return
     unready = tuple(
         holder

@@ -139,6 +139,8 @@ class Surroundings:
 
     pods: tuple[Pod, ...] = ()
     """All of the gang."""
+    pods_known: bool = True
+    """False if they can't be read."""
     waiting: tuple[SeenPod, ...] = ()
     """Those of the gang that have no node and have not ended."""
     cluster: Cluster | None = None

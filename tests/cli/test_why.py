@@ -1,0 +1,250 @@
+"""`gangctl why`: a real gang on this machine, and gangs of a cluster against a fake API server for missing rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gangctl.cli.main import main
+from tests.cli.here import Here, manifest
+from tests.cli.kube import Shell, job, on, shell
+from tests.cli.test_trace_verb import stored
+from tests.cli.tracecases import NASTY, hostile, incident
+from tests.cluster.kube.fakeapi import status
+from tests.explain.why.clusters import GPU, raw_pod
+from tests.wait import until
+
+GOLDEN = Path(__file__).parent / "golden_why"
+SAID = f"0/2 nodes are available: 2 Insufficient {GPU}."
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Shell]:
+    async with shell(tmp_path) as one:
+        yield one
+
+
+def node(name: str, gpus: int = 8, **spec: Any) -> dict[str, Any]:
+    allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": allocatable}}
+
+
+def waiting(member: str, gpus: int = 4, **spec: Any) -> dict[str, Any]:
+    """A pod of gang demo that has no node."""
+    role, index = member.split("-")
+    labels = {"gang": "demo", "uid": "uid-demo", "role": role, "index": index, "incarnation": "0"}
+    metadata = {
+        "name": f"demo-{member}-0",
+        "namespace": "research",
+        "uid": f"pod-{member}",
+        "creationTimestamp": "2026-01-31T12:00:00Z",
+        "labels": {f"gangctl.io/{key}": value for key, value in labels.items()},
+    }
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
+    return raw_pod("", gpus, metadata=metadata, status={"conditions": [scheduled]}, **spec)
+
+
+async def fragmented(one: Shell) -> None:
+    """Two nodes with two GPUs free each, and a pod that needs four."""
+    await one.api.put("gangjobs", job(phase="Pending", phaseTime="2026-01-31T12:00:00.000000Z", ready="0/2"))
+    for name in ("node-a", "node-b"):
+        await one.api.put("nodes", node(name))
+        await one.api.put("pods", raw_pod(f"bert-{name[-1]}", 4, on=name))
+    await one.api.put("pods", raw_pod("notebook", 2, on="node-a"))
+    await one.api.put("pods", raw_pod("eval", 2, on="node-b"))
+    await one.api.put("pods", waiting("worker-0"))
+
+
+async def forbidden(_: web.Request) -> web.Response:
+    return status(403, "Forbidden", 'nodes is forbidden: User "me" cannot list resource "nodes"')
+
+
+async def test_a_pod_that_no_one_node_has_room_for_is_told_with_figures_of_each_node(cluster: Shell) -> None:
+    await fragmented(cluster)
+    done = await cluster.gangctl("why", "demo", COLUMNS="100")
+    assert (done.code, done.err) == (0, "")
+    assert "demo: Pending for" in done.out
+    assert "enough in total, not on one node" in done.out
+    assert f"- node-a: needs 4 {GPU}, 2 free of 8 (lab/bert-a (4), lab/notebook (2))" in done.out
+    assert f"- node-b: needs 4 {GPU}, 2 free of 8 (lab/bert-b (4), lab/eval (2))" in done.out
+    assert f"scheduler: 0/2 nodes are available: 2 Insufficient {GPU}" in done.out
+    told = json.loads((await cluster.gangctl("why", "demo", "-o", "json")).out)
+    finding = told["findings"][0]
+    assert finding["kind"] == "Fragmented"
+    assert finding["rooms"] == [{"resource": GPU, "needs": "4", "free": "4", "most": "2", "of": "16", "largest": "8"}]
+    assert [(one["node"], one["free"]) for one in finding["nodes"]] == [("node-a", "2"), ("node-b", "2")]
+
+
+async def test_the_text_reads_well_at_80_and_at_50_columns(cluster: Shell, request: pytest.FixtureRequest) -> None:
+    await fragmented(cluster)
+    await cluster.api.put("nodes", node("node-c", 2))
+    for columns in (80, 50):
+        done = await cluster.gangctl("why", "demo", COLUMNS=str(columns))
+        lines = done.out.splitlines()
+        assert max(map(len, lines)) <= columns
+        lines[0] = lines[0].split(" for ")[0] + ", attempt 1, ready 0/2"
+        text = "\n".join(line.split(" (for ")[0] for line in lines) + "\n"
+        file = GOLDEN / f"fragmented-{columns}.txt"
+        if request.config.getoption("--regenerate"):
+            file.write_text(text)
+        assert text == file.read_text()
+
+
+async def test_without_the_right_to_list_nodes_the_right_is_named_and_the_rest_is_answered(cluster: Shell) -> None:
+    await fragmented(cluster)
+    cluster.api.faults.append(on("/api/v1/nodes", forbidden))
+    cluster.api.faults.append(on("/api/v1/pods", forbidden))
+    await cluster.api.put("gangjobs", job(phase="Pending", incidents=[incident()]))
+    done = await cluster.gangctl("why", "demo", COLUMNS="300")
+    assert (done.code, done.err) == (0, "")
+    assert f"worker-0 has no node: {SAID}" in done.out
+    assert "- no right to list nodes in the whole cluster: not known which nodes have room" in done.out
+    assert "- no right to list pods in the whole cluster" in done.out
+    assert "--clusterrole=gangctl-explainer" in done.out
+    assert "cause: worker-1 (rank 1): ended by SIGKILL in attempt 1" in done.out
+    told = json.loads((await cluster.gangctl("why", "demo", "-o", "json")).out)
+    assert [(one["verb"], one["resource"]) for one in told["missingRights"]] == [("list", "nodes"), ("list", "pods")]
+
+
+async def test_without_the_right_to_list_pods_the_status_is_still_told(cluster: Shell) -> None:
+    await fragmented(cluster)
+    cluster.api.faults.append(on("/namespaces/research/pods", forbidden))
+    done = await cluster.gangctl("why", "demo", COLUMNS="300")
+    assert done.code == 0
+    assert "no right to list pods in namespace research" in done.out
+    assert "kubectl create rolebinding NAME -n research --clusterrole=view" in done.out
+    assert "have no pod yet" not in done.out
+
+
+async def test_nodes_are_not_read_for_a_gang_that_runs(cluster: Shell) -> None:
+    await cluster.api.put("gangjobs", job())
+    done = await cluster.gangctl("why", "demo")
+    assert (done.code, cluster.api.count("GET", "nodes")) == (0, 0)
+    assert "It runs, and has had no incident." in done.out
+
+
+async def test_volumes_of_pods_that_wait_are_read_with_their_class(cluster: Shell) -> None:
+    await cluster.api.put("gangjobs", job(phase="Pending"))
+    await cluster.api.put("nodes", node("node-a"))
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "gone")]
+    await cluster.api.put("pods", waiting("worker-0", volumes=volumes))
+    claim = {"metadata": {"name": "data", "namespace": "research"}, "spec": {"storageClassName": "slow"}}
+    await cluster.api.put("persistentvolumeclaims", claim)
+    await cluster.api.put("storageclasses", {"metadata": {"name": "slow"}, "volumeBindingMode": "Immediate"})
+    out = (await cluster.gangctl("why", "demo", COLUMNS="300")).out
+    assert "pod has unbound immediate PersistentVolumeClaims" in out
+    assert "create or correct the claim" in out
+
+
+async def test_a_warning_about_a_pod_that_does_not_start_is_quoted(cluster: Shell) -> None:
+    await cluster.api.put("gangjobs", job(phase="Pending"))
+    placed = waiting("worker-0")
+    placed["spec"]["nodeName"] = "node-a"
+    placed["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+    await cluster.api.put("pods", placed)
+    event = {
+        "metadata": {"name": "e", "namespace": "research"},
+        "involvedObject": {"uid": "pod-worker-0"},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": "no such volume\x1b[2J",
+        "lastTimestamp": "2026-01-31T12:00:00Z",
+    }
+    await cluster.api.put("events", event)
+    out = (await cluster.gangctl("why", "demo", COLUMNS="300")).out
+    assert "worker-0 can't start on node-a: FailedMount: no such volume\\x1b[2J" in out
+
+
+async def test_fields_of_a_newer_release_are_named_and_a_status_that_cannot_be_read_says_what_it_says(
+    cluster: Shell,
+) -> None:
+    newer = job()
+    newer["status"]["unheardOf"] = 1
+    await cluster.api.put("gangjobs", newer)
+    out = (await cluster.gangctl("why", "demo", COLUMNS="300")).out
+    assert "another release wrote fields that this one can't read, and leaves out: status.unheardOf" in out
+    await cluster.api.put("gangjobs", job("future", readableFrom=99, message="it waits\x1b[2J"))
+    done = await cluster.gangctl("why", "future")
+    assert (done.code, done.out) == (2, "")
+    assert "its status is of a newer release (readableFrom 99" in done.err
+    assert "its status says: phase Running, attempt 1, message it waits\\x1b[2J" in done.err
+
+
+async def test_an_unknown_gang_is_answered_as_other_verbs_do(cluster: Shell) -> None:
+    await cluster.api.put("gangjobs", job())
+    done = await cluster.gangctl("why", "dmeo")
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean demo?" in done.err
+
+
+async def test_names_with_markup_and_control_characters_are_escaped(cluster: Shell) -> None:
+    await fragmented(cluster)
+    await cluster.api.put("nodes", node(NASTY, taints=[{"key": NASTY, "value": "", "effect": "NoSchedule"}]))
+    await cluster.api.put("pods", raw_pod(NASTY, 1, on="node-a"))
+    for words in ([], ["-o", "json"], ["-o", "yaml"]):
+        done = await cluster.gangctl("why", "demo", *words)
+        assert done.code == 0
+        assert not set(done.out) & set("\x1b\r\u202e\x9b")
+    assert "[red]x[/red]\\x1b[2J" in (await cluster.gangctl("why", "demo", COLUMNS="300")).out
+
+
+def test_a_status_with_hostile_names_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "demo", *stored(tmp_path, hostile())]) == 0
+    out = capsys.readouterr().out
+    assert not set(out) & set("\x1b\r\u202e\x9b")
+    assert "[red]x[/red]\\x1b[2J" in out
+
+
+def test_a_real_gang_tells_why_it_restarted_and_that_it_is_held(folder: Here) -> None:
+    script = 'if [ "$RANK" = 1 ]; then echo dead >&2; exit 7; fi; while :; do sleep 0.05; done'
+    recovery = {"budget": {"maxRestarts": 1}, "onExhausted": "Hold"}
+    folder.write(manifest(["sh", "-c", script], recovery=recovery))
+    folder.run()
+    record = folder.state.gang("g").path / "gangjob.json"
+    until("the gang is held", lambda: record.exists() and folder.job.status.phase == "Held", 30)
+    out = " ".join(folder.gangctl("why", "g").stdout.split())
+    assert "g: Held for" in out
+    assert "1. held: " in out
+    assert "do: look at the pods (gangctl logs g worker-1); then gangctl restart g goes on" in out
+    assert "cause: worker-1 (rank 1): exit code 7" in out
+    assert "same member: worker-1, 2 of 2" in out
+    told = json.loads(folder.gangctl("why", "g", "-o", "json").stdout)
+    assert (told["phase"], told["findings"][0]["kind"], told["restarts"]["last"]["outcome"]) == ("Held", "Held", "Held")
+    assert {one["action"] for one in told["restarts"]["last"]["alternatives"]} >= {"Ignore", "FailJob"}
+
+
+def test_a_real_gang_that_runs_says_so_and_a_suspended_one_how_it_goes_on(folder: Here) -> None:
+    folder.write(manifest())
+    folder.run()
+    folder.runs_attempt(1)
+    until("the controller hears of it", folder.is_seen_running)
+    out = folder.gangctl("why", "g").stdout
+    assert "g: Running for" in out
+    assert "It runs, and has had no incident." in out
+    folder.gangctl("suspend", "g", "--wait", "20")
+    out = folder.gangctl("why", "g").stdout
+    assert "1. spec.suspend is true" in out
+    assert "do: gangctl resume g goes on" in out
+
+
+def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(folder: Here) -> None:
+    stubborn = 'trap "" TERM; while :; do sleep 0.05; done'
+    script = f'if [ "$RANK" = 2 ]; then {stubborn}; fi; while :; do sleep 0.05; done'
+    folder.write(manifest(["sh", "-c", script], recovery={"plannedStopGracePeriodSeconds": 20}))
+    folder.run()
+    until("it runs", folder.is_seen_running, 30)
+    folder.gangctl("restart", "g")
+    told: dict[str, Any] = {}
+
+    def stops() -> bool:
+        told.update(json.loads(folder.gangctl("why", "g", "-o", "json").stdout))
+        return any(one["kind"] == "Stopping" for one in told["findings"])
+
+    until("it says who stops", stops, 20)
+    finding = next(one for one in told["findings"] if one["kind"] == "Stopping")
+    assert finding["members"] == ["worker-2"]

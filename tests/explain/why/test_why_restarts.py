@@ -1,0 +1,142 @@
+"""Why a gang restarted: cause, decision, cost, what the restarts of a night have in common, and other rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangctl.api.gangjob import GangJob
+from gangctl.explain.why.restarts import Pattern, restarts
+from tests.cli.here import manifest
+from tests.cli.tracecases import BEGAN, cause, incident
+
+NOW = BEGAN + 3600
+
+
+def gang(*incidents: dict[str, Any], rules: list[dict[str, Any]] | None = None) -> GangJob:
+    made = manifest(podFailurePolicy={"rules": rules or []})
+    made["metadata"] = {"name": "demo", "namespace": "research", "uid": "u"}
+    status = {"phase": "Running", "attempt": 9, "incidents": list(incidents), "restarts": {"inWindow": 3}}
+    return GangJob.model_validate({**made, "status": status})
+
+
+def failure(at: int, **more: Any) -> dict[str, Any]:
+    """An incident ``at`` minutes after the first, of exit code 1."""
+    found = {"reason": "ExitCode", "exitCode": 1, "signal": None, "message": "exit code 1", "node": f"node-{at}"}
+    told = cause(**{**found, **more, "time": BEGAN + 60 * at})
+    return incident(
+        at + 2, cause={key: value for key, value in told.items() if value is not None}, time=BEGAN + 60 * at
+    )
+
+
+def patterns(*found: dict[str, Any]) -> dict[str, Pattern]:
+    told = restarts(gang(*found), NOW)
+    assert told is not None
+    return {one.what: one for one in told.patterns}
+
+
+def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
+    told = restarts(gang(incident()), NOW)
+    assert told is not None
+    last = told.last
+    assert (last.attempt, last.reason, last.level, last.charged) == (2, "Signal", "Process", True)
+    assert last.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"
+    assert last.level_because == "the default of Signal"
+    assert [(one.phase, one.milliseconds) for one in last.phases][1:3] == [("stop", 111), ("barrier", 8)]
+    assert last.milliseconds == 2460
+    assert (last.restored_step, last.lost_steps, last.lost_seconds) == (50, 5, 1.25)
+    assert told.budget == "3 of 10 charged restarts in 3600 s"
+
+
+def test_a_gang_without_incidents_has_nothing_to_tell() -> None:
+    assert restarts(gang(), NOW) is None
+
+
+def test_five_restarts_of_one_member_on_several_nodes_suspect_the_member_and_not_a_node() -> None:
+    found = patterns(*(failure(at) for at in reversed(range(5))))
+    assert (found["member"].value, found["member"].count, found["member"].of) == ("worker-1", 5, 5)
+    assert found["cause"].value == "ExitCode, exit code 1"
+    assert "node" not in found
+
+
+def test_several_members_on_one_node_suspect_the_node() -> None:
+    found = patterns(*(failure(at, member=f"worker-{at}", node="node-bad") for at in reversed(range(3))))
+    assert found["node"].value == "node-bad"
+    assert "kubectl cordon" in found["node"].means
+    assert "differentMembers" in found
+
+
+def test_restarts_that_have_nothing_in_common_have_no_pattern_but_the_bug_of_a_script() -> None:
+    found = patterns(failure(1, member="worker-0", exitCode=7), failure(0, member="worker-2", exitCode=1))
+    assert list(found) == ["differentMembers"]
+    assert "a bug of the script" in found["differentMembers"].means
+
+
+def test_restarts_without_a_step_at_the_same_restore_point_are_told() -> None:
+    again = [{**failure(at), "lostSteps": 0, "linkedTraceID": "1" * 32} for at in (2, 1, 0)]
+    found = patterns(*again)
+    assert found["step"].value == "50"
+    assert "noStep" in found
+
+
+def test_restarts_of_yesterday_and_those_by_hand_are_not_counted_with_those_of_tonight() -> None:
+    old = {**failure(0), "time": BEGAN - 50_000}
+    told = restarts(gang(failure(2), failure(1), old), NOW)
+    assert told is not None
+    assert (told.count, told.charged, told.lost_steps, told.milliseconds) == (2, 2, 10, 4920)
+    by_hand = failure(1, reason="RestartRequested", member="", exitCode=None, message="restartToken was changed")
+    assert patterns(by_hand, failure(0)) == {}
+
+
+def test_other_rules_are_tried_with_the_controller_s_own_policy() -> None:
+    told = restarts(gang(failure(0)), NOW)
+    assert told is not None
+    tried = {(one.action, one.level): one for one in told.last.alternatives}
+    assert set(tried) == {("Count", "Pod"), ("Ignore", "Process"), ("FailJob", "Process")}
+    pod = tried["Count", "Pod"]
+    assert pod.rule == "{action: Count, level: Pod, onExitCodes: {operator: In, values: [1]}}"
+    assert pod.outcome == "the pod of worker-1 would have been replaced, charged"
+    assert tried["FailJob", "Process"].outcome == "the gang would have failed"
+
+
+def test_what_the_rule_that_matched_has_done_is_no_alternative() -> None:
+    rule = {"name": "mine", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}
+    failed = {**failure(0, rule="mine", action="FailJob", why="exit code 1 is in [1]"), "outcome": "Failed"}
+    told = restarts(gang(failed, rules=[rule]), NOW)
+    assert told is not None
+    assert told.last.rule == "mine: exit code 1 is in [1]"
+    assert "FailJob" not in {one.action for one in told.last.alternatives}
+    assert ("Count", "Process") in {(one.action, one.level) for one in told.last.alternatives}
+
+
+@pytest.mark.parametrize(
+    ("found", "matcher"),
+    [
+        ({"reason": "NodeLost", "exitCode": None, "message": "gone"}, "onReasons: [NodeLost]"),
+        ({"reason": "Signal", "exitCode": None, "signal": "SIGBUS"}, "onSignals: [SIGBUS]"),
+        ({"reason": "OOMKilled", "exitCode": None, "signal": "SIGKILL"}, "onReasons: [OOMKilled]"),
+    ],
+)
+def test_a_rule_matches_by_what_the_cause_is(found: dict[str, Any], matcher: str) -> None:
+    told = restarts(gang(failure(0, **found)), NOW)
+    assert told is not None
+    assert all(matcher in one.rule for one in told.last.alternatives)
+    assert told.last.alternatives
+
+
+@pytest.mark.parametrize("reason", ["RestartRequested", "RestorePointMissing", "FromTheFuture"])
+def test_a_cause_that_no_rule_can_match_has_no_alternatives(reason: str) -> None:
+    told = restarts(gang(failure(0, reason=reason, exitCode=None)), NOW)
+    assert told is not None
+    assert told.last.alternatives == ()
+
+
+def test_a_level_that_repeated_faults_raised_is_told_as_that() -> None:
+    told = restarts(gang({**failure(0), "level": "Pod"}), NOW)
+    assert told is not None
+    assert told.last.level_because.startswith("repeated faults raised it")
+    asked = {**failure(0, rule="mine", level="Pod"), "level": "Pod"}
+    told = restarts(gang(asked), NOW)
+    assert told is not None
+    assert told.last.level_because == "rule mine asks for it"
