@@ -24,12 +24,13 @@ from typing import Any
 
 from bench.steps import wait_until
 from e2e import clusters, installation
+from e2e.accelerators import RESOURCE
 from e2e.cluster.device_plugin import Devices, devices
 from e2e.cluster.lab import Lab
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, sleepers
-from e2e.test_devices import RESOURCE, at_work, device
+from e2e.test_devices import at_work, device
 from e2e.test_node_signals import NODE, on, show
 
 NODES, MEMBERS, EACH = 3, 6, 4

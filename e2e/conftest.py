@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from e2e import clusters, controllers, installation
+from e2e.accelerators import plugged_in
 from e2e.api_proxy import ApiProxy, proxy
 from e2e.artifacts import keep
 from e2e.cluster import addresses
+from e2e.cluster.device_plugin import Devices
 from e2e.cluster.lab import Lab
 from e2e.cluster.toolchain import Missing
 from e2e.clusters import NODES, Cluster
@@ -142,6 +144,13 @@ def third_node(lab: Any) -> Any:
     lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
     lab.wait_ready(3)
     return node
+
+
+@pytest.fixture
+def plugged(lab: Lab, cluster: Cluster) -> Iterator[dict[str, Devices]]:
+    """Both nodes with devices of a fake plugin: the name of each, and where to set its health."""
+    with plugged_in(lab, cluster) as found:
+        yield found
 
 
 @pytest.fixture

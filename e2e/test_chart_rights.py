@@ -135,10 +135,22 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
     assert {name: _aggregated(one) for name, one in people.items()} == {
         "gangctl-editor": {"admin", "edit"},
         "gangctl-viewer": {"view"},
+        "gangctl-explainer": set(),
         "gangctl-metrics-reader": set(),
     }
     rights = {name: {right for rule in one["rules"] for right in granted(rule)} for name, one in people.items()}
     assert rights["gangctl-metrics-reader"] == {"/metrics get"}
+    assert rights["gangctl-explainer"] == _listed(
+        {
+            "gangctl.io/gangjobs": "get list",
+            "nodes": "list",
+            "pods": "list",
+            "events": "list",
+            "persistentvolumeclaims": "get",
+            "persistentvolumes": "get",
+            "storage.k8s.io/storageclasses": "get",
+        }
+    )
     assert rights["gangctl-viewer"] == _listed(
         {"gangctl.io/gangjobs": "get list watch", "gangctl.io/gangjobs/status": "get list watch"}
     )

@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.cluster.device_plugin import Devices, devices
-from e2e.cluster.lab import Lab
+from e2e.accelerators import gang_of
+from e2e.cluster.device_plugin import Devices
 from e2e.clusters import Cluster
-from e2e.gangs import Gang, sleepers
+from e2e.gangs import Gang
+from e2e.whys import why
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
-RESOURCE = "example.com/accelerator"
-EACH = 4
-"""Devices of each of the two nodes."""
-
-
-@pytest.fixture
-def plugged(lab: Lab, cluster: Cluster) -> Iterator[dict[str, Devices]]:
-    """Both nodes with their devices: the name of each, and where to set its health."""
-    with ExitStack() as stack:
-        found: dict[str, Devices] = {}
-        for number in (1, 2):
-            names = [f"accelerator-{number}-{at}" for at in range(EACH)]
-            found |= dict.fromkeys(names, stack.enter_context(devices(lab.node(number), RESOURCE, names)))
-            path = rf"{{.status.allocatable.{RESOURCE.replace('.', chr(92) + '.')}}}"
-            cluster.kubectl("wait", f"--for=jsonpath={path}={EACH}", f"node/node-{number}", "--timeout=60s")
-        yield found
-
-
-def gang_of(name: str, directory: Path, replicas: int, **role: Any) -> dict[str, Any]:
-    """Workers with a device each."""
-    document = sleepers(name, replicas=replicas, directory=str(directory), steps=True)
-    document["spec"]["roles"][0] |= role
-    container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
-    container["resources"] = {"limits": {RESOURCE: 1}}
-    return document
 
 
 def device(gang: Gang, member: str) -> str:
@@ -68,7 +43,12 @@ def running(gang: Gang) -> int:
 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_device_that_fails_costs_one_pod(
-    spares: int, plugged: dict[str, Devices], submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+    spares: int,
+    plugged: dict[str, Devices],
+    cluster: Cluster,
+    submit: Submit,
+    shared_dir: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     gang = submit(gang_of("sick", shared_dir, 3, spares=spares))
     gang.runs(1)
@@ -85,6 +65,9 @@ def test_a_device_that_fails_costs_one_pod(
     until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]}, 60)
     after = gang.uids()
     assert {name for name in before if after.get(name) != before[name]} == {member}
+    last = why(cluster, gang)["restarts"]["last"]
+    assert (last["reason"], last["level"], last["charged"]) == ("DeviceLost", "Pod", True)
+    assert {f"device {broken}", f"node {node}"} <= set(last["evidence"])
     until("the node has an Event of it", lambda: f"device {broken}" in handed_over(gang, node), 30)
     with capsys.disabled():
         print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")

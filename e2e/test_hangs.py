@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from e2e import process_faults
+from e2e.clusters import Cluster
 from e2e.gangs import Gang, plain, trainers
 from e2e.jaeger import Jaeger
+from e2e.whys import why
 
 Submit = Callable[[dict[str, Any]], Gang]
 LIMIT = 4
@@ -19,7 +21,7 @@ KEPT = 3
 
 
 def test_a_rank_that_is_stopped_while_the_others_go_on_hangs_and_is_blamed(
-    jaeger: Jaeger, submit: Submit, shared_dir: Path
+    cluster: Cluster, jaeger: Jaeger, submit: Submit, shared_dir: Path
 ) -> None:
     progress = {"timeoutSeconds": LIMIT, "onHang": "Restart"}
     gang = submit(trainers("behind", replicas=3, directory=shared_dir, traces=jaeger.endpoint, progress=progress))
@@ -36,11 +38,14 @@ def test_a_rank_that_is_stopped_while_the_others_go_on_hangs_and_is_blamed(
     assert incident["stacks"]["member"] == "worker-2"
     assert "stopped" in incident["stacks"]["text"]
     assert incident["restoredStep"] >= 2
+    last = why(cluster, gang)["restarts"]["last"]
+    assert (last["reason"], last["cause"].split(" ")[0]) == ("Hang", "worker-2")
+    assert any(each.startswith("worker-2 was in ") for each in last["evidence"])
     assert incident["milliseconds"]["stop"] < 2000 + 3000 + 1000, "of the stacks, the grace, and what the rest takes"
 
 
 def test_a_newest_checkpoint_that_no_attempt_can_load_is_given_up_for_the_one_before(
-    submit: Submit, shared_dir: Path
+    cluster: Cluster, submit: Submit, shared_dir: Path
 ) -> None:
     document = plain("corrupt", replicas=2, directory=str(shared_dir), steps=400, recovery={"replaceAfter": 100})
     document["spec"]["checkpoint"]["fallbackAfter"] = 2
@@ -57,6 +62,10 @@ def test_a_newest_checkpoint_that_no_attempt_can_load_is_given_up_for_the_one_be
     assert restored == [older, newest, newest], "newest first; a step gets as many attempts as fallbackAfter says"
     rejected = gang.kubectl("get", "events", "-n", gang.namespace, "-o", "jsonpath={.items[*].reason}")
     assert "StepRejected" in rejected.split()
+    told = why(cluster, gang)["restarts"]
+    assert told["last"]["rejectedSteps"] == [f"step {newest} of tier shared"]
+    assert told["last"]["restoredStep"] == older
+    assert told["count"] == 3
 
 
 def saved(directory: Path) -> list[int]:

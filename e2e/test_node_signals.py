@@ -14,6 +14,7 @@ from e2e import process_faults
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, Kubectl, sleepers
 from e2e.installation import NAMESPACE, RELEASE
+from e2e.whys import why
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -106,7 +107,7 @@ def test_a_taint_that_evicts_replaces_each_member_once(submit: Submit, shared_di
 
 @pytest.mark.usefixtures("third_node")
 def test_a_drain_of_a_node_with_several_members_is_one_restart(
-    submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gang = submit(spread("emptied", shared_dir))
     gang.runs(1)
@@ -118,6 +119,15 @@ def test_a_drain_of_a_node_with_several_members_is_one_restart(
     with capsys.disabled():
         print(f"\n  drain of {len(left)} members: one restart, {time.monotonic() - began:.1f} s ", end="")
     assert status["incidents"][0]["planned"]
+    told = why(cluster, gang)
+    last = told["restarts"]["last"]
+    assert (told["runs"], last["reason"], last["charged"], last["default"]["evidence"]) == (
+        True,
+        "Evicted",
+        False,
+        "Disruption",
+    )
+    assert f"node {NODE}" in last["evidence"]
 
 
 def test_a_node_that_shuts_down_is_left_in_one_planned_restart(

@@ -174,6 +174,9 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
         parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
         yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
     yield from page.text(f"cost: {_cost(last)}", 2, 2)
+    if last.rejected_steps:
+        steps = ", ".join(last.rejected_steps)
+        yield from page.text(f"checkpoints that are not used until they are written again: {steps}", 2, 2)
     if last.alternatives:
         yield from page.text("with another rule of podFailurePolicy:", 2, 2)
         for one in last.alternatives:

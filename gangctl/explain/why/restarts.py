@@ -18,11 +18,14 @@ from gangctl.core.facts.defaults import default
 from gangctl.core.facts.text import counted
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.ladder import highest
+from gangctl.core.record.stacks import innermost
 from gangctl.explain.why.other_rules import Alternative, alternatives
 
 NIGHT_SECONDS: Final = 12 * 3600.0
 """Restarts are compared with others of the last twelve hours."""
 _REPEATED: Final = 2
+_REJECTED: Final = 4
+"""So many rejected steps are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Restart:
     phases: tuple[Took, ...]
     milliseconds: int
     restored_step: int | None
+    rejected_steps: tuple[str, ...]
+    """Steps that are not used until they are written again."""
     lost_steps: int | None
     lost_seconds: float | None
     alternatives: tuple[Alternative, ...]
@@ -151,6 +156,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
         phases=took,
         milliseconds=sum(each.milliseconds for each in took),
         restored_step=incident.restored_step,
+        rejected_steps=tuple(f"step {one.step} of tier {one.tier}" for one in job.status.rejected_steps[-_REJECTED:]),
         lost_steps=incident.lost_steps,
         lost_seconds=incident.lost_seconds,
         alternatives=alternatives(job, incident),
@@ -170,7 +176,8 @@ def _evidence(incident: Incident) -> Iterator[str]:
     if incident.kept_signal is not None:
         yield f"{incident.kept_signal.member} did not end on SIGTERM"
     if incident.stacks is not None:
-        yield f"stacks of {incident.stacks.member} were taken"
+        where = innermost(incident.stacks)
+        yield f"{incident.stacks.member} was in {where}" if where else f"stacks of {incident.stacks.member} were taken"
 
 
 def _level_because(incident: Incident) -> str:

@@ -49,6 +49,22 @@ def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
     assert told.budget == "3 of 10 charged restarts in 3600 s"
 
 
+def test_where_a_member_hung_and_which_checkpoints_were_given_up_are_told() -> None:
+    stacks = {"member": "worker-1", "text": "process 7 (python3)\n  Python:\n    all_reduce (dist.py:12)"}
+    made = gang({**failure(0, reason="Hang", exitCode=None, message="no step for 60 s"), "stacks": stacks})
+    rejected = ({"tier": "shared", "step": 30, "marker": "m"},)
+    job = GangJob.model_validate(
+        {
+            **made.model_dump(by_alias=True),
+            "status": {**made.status.model_dump(by_alias=True), "rejectedSteps": rejected},
+        }
+    )
+    told = restarts(job, NOW)
+    assert told is not None
+    assert "worker-1 was in all_reduce (dist.py:12)" in told.last.evidence
+    assert told.last.rejected_steps == ("step 30 of tier shared",)
+
+
 def test_a_gang_without_incidents_has_nothing_to_tell() -> None:
     assert restarts(gang(), NOW) is None
 
