@@ -34,7 +34,7 @@ example output:
      10 nvidia.com/gpu free in total, at most 3 on one node
      next: the gang waits, without limit and without charge
      do: make room on node-a, and then again for 1 more: move lab/notebook-0 (to node-b), ...
-     scheduler: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu
+     as the scheduler counts: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu
      - node-a: needs 4 nvidia.com/gpu, 3 free of 8 (lab/bert-0 (4), lab/notebook-0 (1))
      ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -105,24 +106,29 @@ def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator
     mark = f"{number}. "
     since = "" if finding.since is None or not finding.members else f" (for {duration(now - finding.since)})"
     yield from page.text(f"{mark}{finding.seen}{since}", 0, len(mark))
-    labelled = (("next", finding.next), ("do", finding.do), ("scheduler", finding.told))
+    labelled = (("next", finding.next), ("do", _as_called(finding.do)), ("as the scheduler counts", finding.told))
     for label, text in labelled:
         if text:
             yield from page.text(f"{label}: {text}", len(mark), 2)
     resource = finding.rooms[0].resource if finding.rooms else ""
-    for row in _rows(finding.nodes):
+    for row in _rows(finding.nodes, resource):
         yield from page.text(f"- {_node(row, resource)}", len(mark), 2)
     if finding.unread:
         yield from page.text(f"not looked at: {', '.join(finding.unread)} of the pods", len(mark), 2)
 
 
-def _rows(rows: Sequence[NodeRow]) -> Sequence[NodeRow]:
-    """The nodes that would do first; many that refuse for one reason as one line."""
-    able = [row for row in rows if row.free]
+def _as_called(text: str) -> str:
+    """The text with the command name that the user typed."""
+    return re.sub(r"\bgangctl (?=restart |resume |logs )", f"{command_name()} ", text)
+
+
+def _rows(rows: Sequence[NodeRow], resource: str) -> Sequence[NodeRow]:
+    """The nodes that would do first; many that refuse for one reason, or have none of the resource, as one line."""
+    able = [row for row in rows if row.free and row.of != "0"]
     shown, groups = able[:MOST_NODES], dict[str, list[str]]()
     for row in rows:
-        if not row.free:
-            groups.setdefault(row.why, []).append(row.node)
+        if row.of in {"", "0"}:
+            groups.setdefault(f"no {resource} is allocatable" if row.of else row.why, []).append(row.node)
     left = len(able) - len(shown)
     more = [NodeRow(f"{left} more nodes", why="as these")] if left else []
     return [*shown, *more, *(NodeRow(_nodes(names), why=why) for why, names in groups.items())]

@@ -66,18 +66,22 @@ async def forbidden(_: web.Request) -> web.Response:
 
 async def test_a_pod_that_no_one_node_has_room_for_is_told_with_figures_of_each_node(cluster: Shell) -> None:
     await fragmented(cluster)
-    done = await cluster.gangctl("why", "demo", COLUMNS="100")
+    await cluster.api.put("nodes", node("cpu-1", 0))
+    await cluster.api.put("nodes", node("cpu-2", 0))
+    done = await cluster.gangctl("why", "demo", COLUMNS="150")
     assert (done.code, done.err) == (0, "")
     assert "demo: Pending for" in done.out
     assert "enough in total, not on one node" in done.out
     assert f"- node-a: needs 4 {GPU}, 2 free of 8 (lab/bert-a (4), lab/notebook (2))" in done.out
     assert f"- node-b: needs 4 {GPU}, 2 free of 8 (lab/bert-b (4), lab/eval (2))" in done.out
-    assert f"scheduler: 0/2 nodes are available: 2 Insufficient {GPU}" in done.out
+    assert f"as the scheduler counts: 0/4 nodes are available: 4 Insufficient {GPU}" in done.out
+    assert f"- cpu-1, cpu-2: no {GPU} is allocatable" in done.out
     told = json.loads((await cluster.gangctl("why", "demo", "-o", "json")).out)
     finding = told["findings"][0]
     assert finding["kind"] == "Fragmented"
     assert finding["rooms"] == [{"resource": GPU, "needs": "4", "free": "4", "most": "2", "of": "16", "largest": "8"}]
-    assert [(one["node"], one["free"]) for one in finding["nodes"]] == [("node-a", "2"), ("node-b", "2")]
+    free = {one["node"]: one["free"] for one in finding["nodes"]}
+    assert free == {"cpu-1": "0", "cpu-2": "0", "node-a": "2", "node-b": "2"}
 
 
 async def test_the_text_reads_well_at_80_and_at_50_columns(cluster: Shell, request: pytest.FixtureRequest) -> None:
@@ -126,6 +130,13 @@ async def test_nodes_are_not_read_for_a_gang_that_runs(cluster: Shell) -> None:
     done = await cluster.gangctl("why", "demo")
     assert (done.code, cluster.api.count("GET", "nodes")) == (0, 0)
     assert "It runs, and has had no incident." in done.out
+
+
+async def test_kubectl_s_plugin_names_itself_in_what_to_do(cluster: Shell) -> None:
+    suspended = job(phase="Suspended")
+    suspended["spec"]["suspend"] = True
+    await cluster.api.put("gangjobs", suspended)
+    assert "do: kubectl gang resume demo goes on" in (await cluster.gangctl("why", "demo", plugin=True)).out
 
 
 async def test_volumes_of_pods_that_wait_are_read_with_their_class(cluster: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Why a gang does not run: suspended, queued, held, refused, or waiting for pods, members or a restore point.
+"""Why a gang does not run: it rests (``resting.py``), or waits for pods, members or a restore point.
 
 The rule: what the status says comes first, because it is what the controller acts on; pods and nodes say the rest. A
 cause that keeps everything else from mattering (suspended, held, refused) stands alone.
@@ -10,18 +10,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, Condition, GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.starts import advice, told
 from gangctl.core.facts.text import clock_time, counted
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.policy.scheduling import gives_up_at
 from gangctl.core.record.conditions import warning
+from gangctl.explain.why import resting
 from gangctl.explain.why.findings import Finding, Kind, many
 from gangctl.explain.why.pending import unscheduled
 from gangctl.explain.why.world import Surroundings
@@ -42,7 +41,7 @@ def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, .
     if around.is_led or job.status.phase in ENDED:
         return found
     rests = job.status.phase in {GangPhase.SUSPENDED, GangPhase.HELD}  # Nothing is to be done but what a person asks.
-    return (*found, _not_led(job)) if rests else (_not_led(job), *found)
+    return (*found, resting.not_led(job)) if rests else (resting.not_led(job), *found)
 
 
 def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
@@ -51,16 +50,16 @@ def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
         case phase if phase in ENDED:
             return (Finding(kind=Kind.ENDED, seen=status.message, since=status.completion_time),)
         case _ if job.metadata.deletion_timestamp is not None:
-            return (_deleting(gang),)
+            return (resting.deleting(gang),)
         case GangPhase.NEW:
-            return (_not_seen(job),) if around.is_led else ()
+            return (resting.not_seen(job),) if around.is_led else ()
         case GangPhase.SUSPENDED:
-            return (_suspended(gang),)
+            return (resting.suspended(gang),)
         case GangPhase.HELD:
-            return (_held(gang),)
+            return (resting.held(gang),)
         case GangPhase.RUNNING:
             return tuple(_degraded(gang))
-        case _ if refused := _refused(job):
+        case _ if refused := resting.refused(job):
             return (refused,)
         case _:
             return tuple(_waits(gang, around))
@@ -78,89 +77,6 @@ def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     yield from _stopping(gang, around)
     yield from _back_off(gang)
     yield from _barrier(gang, around)
-
-
-def _deleting(gang: Gang) -> Finding:
-    pods = len(gang.observed.pods)
-    return Finding(
-        kind=Kind.DELETING,
-        seen=f"the gang is being deleted; {counted(pods, 'pod')} {'is' if pods == 1 else 'are'} left",
-        next="it is gone when its pods have ended, and what keeps them (finalizers) lets go",
-        do="kubectl get gangjob, pods -o yaml shows finalizers and the end of grace periods, if it takes long",
-        since=gang.job.metadata.deletion_timestamp,
-    )
-
-
-def _not_seen(job: GangJob) -> Finding:
-    return Finding(
-        kind=Kind.NOT_SEEN,
-        seen="no controller has seen the gang yet",
-        next="nothing happens until one does",
-        do="check that gangctl's controller runs, is the leader, and watches this namespace (watchNamespaces)",
-        since=job.metadata.creation_timestamp,
-    )
-
-
-def _not_led(job: GangJob) -> Finding:
-    return Finding(
-        kind=Kind.NOT_LED,
-        seen="no controller answers for the gang: what is told here was stored last",
-        next="its workers train on, and a fault is not noticed",
-        do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
-        since=job.status.observed_time or job.metadata.creation_timestamp,
-    )
-
-
-def _suspended(gang: Gang) -> Finding:
-    job, status, name = gang.job, gang.status, gang.job.metadata.name
-    left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
-    still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
-    condition = _condition(job, ConditionType.SUSPENDED)
-    if job.spec.suspend:
-        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", Kind.SUSPENDED
-        then = "the gang has no pods until that changes; attempt and restore point are kept"
-    elif status.given_back:
-        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", Kind.SUSPENDED
-        then = "the gang has no pods until then; attempt and restore point are kept"
-    elif condition is not None and condition.reason == Reason.QUEUED:
-        seen, kind = f"{status.message}{still}", Kind.QUEUED
-        then = "its pods are created when the queue admits it; nothing is charged"
-        do = (
-            f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
-            "name another queue (label kueue.x-k8s.io/queue-name)"
-        )
-    else:
-        seen, kind, do = f"{status.message}{still}", Kind.SUSPENDED, ""
-        then = "the gang resumes by itself when its old pods are gone"
-    return Finding(kind=kind, seen=seen, next=then, do=do, since=status.phase_time)
-
-
-def _held(gang: Gang) -> Finding:
-    status, name = gang.status, gang.job.metadata.name
-    condition = _condition(gang.job, ConditionType.READY)
-    end = hold_timeout(gang)
-    then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
-    then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
-    if condition is not None and condition.reason == Reason.NO_RESTORE_POINT:
-        do = f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
-        return Finding(kind=Kind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
-    member = status.incidents[0].cause.member if status.incidents else ""
-    look = f"gangctl logs {name} {member}" if member else f"gangctl logs {name}"
-    do = f"look at the pods ({look}); then gangctl restart {name} goes on from the restore point"
-    return Finding(kind=Kind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
-
-
-def _refused(job: GangJob) -> Finding | None:
-    accepted = _condition(job, ConditionType.ACCEPTED)
-    if accepted is None or accepted.status != "False":
-        return None
-    return Finding(
-        kind=Kind.REFUSED,
-        seen=accepted.message,
-        next="the controller tries again now and then; no deadline counts meanwhile",
-        do="correct the template, the quota or the admission webhook that the message names",
-        since=accepted.last_transition_time,
-    )
 
 
 def _while_pending(gang: Gang) -> str:
@@ -319,7 +235,3 @@ def _degraded(gang: Gang) -> Iterator[Finding]:
             seen=f"{found.reason}: {found.message}",
             since=found.last_transition_time,
         )
-
-
-def _condition(job: GangJob, kind: ConditionType) -> Condition | None:
-    return next((one for one in job.status.conditions if one.type == kind), None)
