@@ -48,9 +48,5 @@ def holder(name: str, node: str, count: int) -> dict[str, Any]:
         "command": ["sleep", "1000000"],
         "resources": {"limits": {RESOURCE: count}},
     }
-    spec = {
-        "containers": [container],
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "terminationGracePeriodSeconds": 0,
-    }
+    spec = {"containers": [container], "nodeName": node, "terminationGracePeriodSeconds": 0}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

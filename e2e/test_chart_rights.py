@@ -143,11 +143,11 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
     assert rights["gangctl-explainer"] == _listed(
         {
             "gangctl.io/gangjobs": "get list",
-            "nodes": "list",
-            "pods": "list",
-            "events": "list",
-            "persistentvolumeclaims": "get",
-            "persistentvolumes": "get",
+            "/nodes": "list",
+            "/pods": "list",
+            "/events": "list",
+            "/persistentvolumeclaims": "get",
+            "/persistentvolumes": "get",
             "storage.k8s.io/storageclasses": "get",
         }
     )

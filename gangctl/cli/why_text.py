@@ -176,7 +176,7 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     yield from page.text(f"level: {level} ({_LEVELS[level]}): {last.level_because}", 2, 2)
     charged = "charged" if last.charged else "not charged"
     yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
-    if last.phases:
+    if last.milliseconds:
         parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
         yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
     yield from page.text(f"cost: {_cost(last)}", 2, 2)

@@ -105,12 +105,14 @@ class Finding:
 
 
 def amount(resource: str, value: Decimal) -> str:
-    """An amount as people write it: ``4``, ``1500m``, ``12.5Gi``."""
+    """An amount as people write it: ``4``, ``500m``, ``1.5``, ``12.5Gi``."""
     if resource in _BYTES or resource.startswith("hugepages-"):
         return _bytes(value)
     if value == value.to_integral_value():
         return str(int(value))
-    return f"{int((value * 1000).to_integral_value(ROUND_HALF_UP))}m"
+    if value < 1:
+        return f"{int((value * 1000).to_integral_value(ROUND_HALF_UP))}m"
+    return f"{value.quantize(Decimal('0.01'), ROUND_HALF_UP).normalize():f}"
 
 
 def many(members: Sequence[str]) -> str:
