@@ -50,6 +50,7 @@ examples:
   gangctl run examples/demo.yaml              run a gang on this machine; Ctrl-C ends it
   gangctl inject demo worker-1 --signal KILL  in another terminal: kill a worker, watch the restart
   gangctl status demo                         why it restarted, what was lost, what happens next
+  gangctl why demo                            why it does not run or restarted, and what to do
   gangctl trace demo                          where the time of the last restart went
   gangctl classify job.yaml --exit-code 78    what your failure policy would do
   gangctl convert jobset.yaml                 the same training as a GangJob
@@ -60,6 +61,7 @@ _PLUGIN_EXAMPLES: Final = """\
 examples:
   gangctl status -A                               all gangs of the cluster
   gangctl status demo -n research                 why it restarted, what was lost, what happens next
+  gangctl why demo -n research                    why it does not run or restarted, and what to do
   gangctl trace demo -n research                  where the time of the last restart went
   gangctl logs demo --rank 3 -f                   follow the log of one rank
   gangctl inject demo worker-1 --signal KILL      kill a worker, watch the restart

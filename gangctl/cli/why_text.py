@@ -11,8 +11,9 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.command_name import command_name
-from gangctl.cli.text import clean, duration, took
+from gangctl.cli.text import clean, duration
 from gangctl.core.facts.text import counted
+from gangctl.explain.durations import took
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts

@@ -21,8 +21,8 @@ from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
-from gangctl.explain.doctor.survey import Survey
 from gangctl.cluster.local.pod_record import projection
+from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 POLL_SECONDS: Final = 0.1
