@@ -16,7 +16,7 @@ from gangctl import __version__
 from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.kube import client as requests
 from gangctl.cluster.kube import credentials
-from gangctl.cluster.kube.client import AlreadyExists, Client, NoAnswer, NotFound, Rejected, ResourceExpired
+from gangctl.cluster.kube.client import AlreadyExists, Client, Forbidden, NoAnswer, NotFound, Rejected, ResourceExpired
 from gangctl.cluster.kube.credentials import Credentials, load
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.wait import until_async
@@ -28,7 +28,7 @@ POD = "/api/v1/namespaces/default/pods/p"
     ("code", "reason", "kind"),
     [
         (400, "BadRequest", Rejected),
-        (403, "Forbidden", Rejected),
+        (403, "Forbidden", Forbidden),
         (404, "NotFound", NotFound),
         (409, "AlreadyExists", AlreadyExists),
         (409, "Conflict", Conflict),
