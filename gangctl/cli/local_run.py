@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import suppress
-from typing import Any, Final, TextIO
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.controller_process import ControllerFailedError, ControllerProcess
@@ -21,6 +21,9 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
+
+if TYPE_CHECKING:
+    from gangctl.cli.page.proxy import PageProxy
 
 REDRAW_SECONDS: Final = 0.2
 ENDING_SECONDS: Final = 30.0
@@ -38,12 +41,24 @@ class LocalRun:
         store: GangStore,
         display: Display,
         stream: TextIO,
+        page: PageProxy | None,
         *,
         logs: bool,
         keep: bool,
     ) -> None:
-        """``stream``: where the display writes; ``logs``: show workers' output; ``keep``: Ctrl-C leaves it running."""
+        """Prepare the run.
+
+        Args:
+            state: where the gang is stored.
+            store: the gang.
+            display: shows it.
+            stream: where the display writes.
+            page: brings the page to a browser meanwhile.
+            logs: show workers' output.
+            keep: Ctrl-C leaves the gang running.
+        """
         self._state = state
+        self._page = page
         self._stream = stream
         self._store = store
         self._display = display
@@ -70,7 +85,7 @@ class LocalRun:
         for number in _SIGNALS:
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._signalled, number)
-        async with asyncio.TaskGroup() as tasks:
+        async with nullcontext() if self._page is None else self._page.serving(), asyncio.TaskGroup() as tasks:
             controller = tasks.create_task(_run_controller(ControllerProcess(self._state, self._note)))
             watcher = tasks.create_task(self._watch())
             await asyncio.wait((controller, watcher), return_when=asyncio.FIRST_COMPLETED)

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli import local_gangs
@@ -23,6 +23,9 @@ from gangctl.cli.submission import submit
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
+if TYPE_CHECKING:
+    from gangctl.cli.page.proxy import PageProxy
+
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
 command returns when the gang has ended. If a gang of this name exists, it is taken over without touching its workers;
@@ -34,6 +37,7 @@ examples:
   gangctl run job.yaml --plain | tee run.log  one line for each change
   gangctl run job.yaml --logs                 with the workers' output: worker-0 | step 12
   gangctl run job.yaml --set spec.roles[0].replicas=2
+  gangctl run job.yaml --ui                   with its live page for a browser of this machine
   gangctl run job.yaml -o json 2>/dev/null    one JSON object at the end: {"status": ..., "members": [...]}
 
 in another terminal:
@@ -69,6 +73,7 @@ def configure_display(parser: argparse.ArgumentParser) -> None:
         "--plain", action="store_true", help="print one line for each change (the default without a terminal)"
     )
     parser.add_argument("--logs", action="store_true", help="print the workers' output")
+    parser.add_argument("--ui", action="store_true", help="print the address of the gang's page, for a browser")
     parser.add_argument("--keep", action="store_true", help="leave the gang's processes running when interrupted")
     parser.add_argument(
         "-o", "--output", choices=["json"], help="print one JSON object at the end; progress goes to stderr"
@@ -88,19 +93,33 @@ def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob,
         for text in submitted.notes:
             print_err(f"note: {text}")
         stream = sys.stderr if arguments.output == "json" else sys.stdout
+        page = _page(state) if arguments.ui else None
         footer = f"logs: {submitted.store.folder.pods}/*/worker.log"
+        if page is not None:
+            metadata = submitted.store.read().metadata
+            footer = f"page: {page.address(metadata.namespace, metadata.name)}   {footer}"
         display = _display(stream, footer, plain=arguments.plain)
         display.note(submitted.message)
-        local_run = LocalRun(state, submitted.store, display, stream, logs=arguments.logs, keep=arguments.keep)
+        local_run = LocalRun(state, submitted.store, display, stream, page, logs=arguments.logs, keep=arguments.keep)
         try:
             code = asyncio.run(local_run.run())
         except ClusterError as error:
             raise UserError(str(error)) from None
         finally:
             local_run.close()
+            if page is not None:
+                page.close()
     if arguments.output == "json":
         print_out(as_json(local_run.document()))
     return code
+
+
+def _page(state: StateDirectory) -> PageProxy:
+    # imported only here, because aiohttp takes longer than a start
+    from gangctl.cli.page.local import LocalController  # noqa: PLC0415
+    from gangctl.cli.page.proxy import PageProxy  # noqa: PLC0415
+
+    return PageProxy(LocalController(state))
 
 
 def _display(stream: TextIO, footer: str, *, plain: bool) -> Display:

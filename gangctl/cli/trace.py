@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from typing import Any, Final, TextIO
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from rich.text import Text
 
@@ -22,10 +22,9 @@ from gangctl.cli.targets import selection
 from gangctl.cli.text import clean
 from gangctl.cli.waterfall import BLOCKS, Canvas, waterfall
 from gangctl.core.facts.trace_context import trace_of
+from gangctl.explain.page.traces import VARIABLE, is_address
 from gangctl.explain.spans import Span, incident_spans, is_complete
 
-UI_URL: Final = "OTEL_UI_URL"
-"""The environment variable with the address of Jaeger."""
 _LEAST_COLUMNS: Final = 40
 _EPILOG: Final = """\
 examples:
@@ -65,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--incident", metavar="N", type=_attempt, help="the incident that led to attempt N (default: the last one)"
     )
-    parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${UI_URL})")
+    parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${VARIABLE})")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print incident and spans, for programs")
     selection.configure(parser)
 
@@ -190,15 +189,10 @@ def _base(flag: str | None) -> str:
     Raises:
         UserError: it is no valid address.
     """
-    source, text = ("--ui-url", flag) if flag is not None else (f"${UI_URL}", os.environ.get(UI_URL, ""))
+    source, text = ("--ui-url", flag) if flag is not None else (f"${VARIABLE}", os.environ.get(VARIABLE, ""))
     if not text and flag is None:
         return ""
-    try:
-        parts = urlsplit(text)
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url or not text.isascii() or not text.isprintable() or set(text) & set(' <>"?#'):
+    if not is_address(text):
         example = "https://jaeger.example.com"
         raise UserError(f"{source} is {text!r}, which is no http or https address: use one such as {example}")
     return text.rstrip("/")

@@ -1,4 +1,4 @@
-"""The live endpoint of the local controller: a snapshot of a gang at ``/v1/gangs/NAME``, without a status write.
+"""The live endpoint of the local controller: the page, and a snapshot of a gang at ``/v1/gangs/NAME``.
 
 The rule: only the user who runs the controller has access. The random token is in a file that only this user can read.
 """
@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Endpoint
 from gangctl.cluster import clock
+from gangctl.controller.page.routes import Page
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
 
@@ -27,7 +29,7 @@ Look = Callable[[str], tuple[GangJob, Observed] | None]
 
 
 @asynccontextmanager
-async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
+async def serve(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
     """Serve on a free port of ``host`` until the end.
 
     Raises:
@@ -36,10 +38,14 @@ async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
     token = secrets.token_urlsafe(32)
     expected = f"Bearer {token}".encode()
 
-    async def answer(request: web.Request) -> web.Response:
+    @web.middleware
+    async def authorized(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode(errors="replace")
         if not hmac.compare_digest(given, expected):
             raise web.HTTPUnauthorized(text="the request needs the token from the state directory\n")
+        return await handler(request)
+
+    async def answer(request: web.Request) -> web.Response:
         name = request.match_info["name"]
         found = look(name)
         if found is None:
@@ -47,8 +53,9 @@ async def serve(host: str, look: Look) -> AsyncIterator[Endpoint]:
         text = snapshot(clock.now(), *found).model_dump_json(by_alias=True, exclude_none=True)
         return web.Response(text=text, content_type="application/json")
 
-    application = web.Application()
+    application = web.Application(middlewares=[authorized])
     application.router.add_get(PATH + "{name}", answer)
+    page.add_to(application)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:

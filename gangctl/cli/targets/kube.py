@@ -17,11 +17,13 @@ from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.output import print_err
+from gangctl.cli.page.leader import LeadingController
+from gangctl.cli.page.proxy import Upstream
 from gangctl.cli.targets import device_reader, kube_ending, pod_faults, pod_logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
 from gangctl.cli.targets.leader import kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
-from gangctl.cli.targets.port import InjectedFault, LogOptions, RunHere, Say, Sink
+from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
@@ -152,6 +154,10 @@ class ClusterTarget:
         if fault.signal is None or fault.signal[0] != "SIGKILL":
             raise UserError("on a cluster, only --kill-controller works for the controller: it deletes its pod")
         self._run(kill_leader(self._client, lease))
+
+    def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
+        """The leader has it; a connection is forwarded to its pod."""
+        self._run(serve(LeadingController(self._client, access)))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:

@@ -27,21 +27,31 @@ async def kill_leader(client: Client, lease: str) -> None:
         ClusterError: the user lacks permissions.
     """
     namespace, _, name = lease.partition("/")
-    spec = await _lease(client, namespace, name)
-    if spec is None:
-        raise UserError(
-            f"there is no Lease {name} in namespace {namespace}: select the right one with --controller NAMESPACE/NAME"
-        )
-    holder = str(spec.get("holderIdentity") or "")
-    pod = holder.partition("_")[0]
-    if not pod:
-        raise UserError(f"the Lease {lease} has no holder: no controller leads now")
+    pod = await leading_pod(client, namespace, name)
     print_out(clean(f"controller: deleting the leading pod {pod} in namespace {namespace}, without a grace period"))
     try:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         await client.request("DELETE", path, body=json.dumps({"gracePeriodSeconds": 0}).encode())
     except NotFound:
         raise UserError(f"pod {pod}, which holds the Lease, is already gone: another controller leads soon") from None
+
+
+async def leading_pod(client: Client, namespace: str, name: str) -> str:
+    """The pod that holds this Lease.
+
+    Raises:
+        UserError: there is no such Lease, or it has no holder.
+        ClusterError: the user lacks permissions.
+    """
+    spec = await _lease(client, namespace, name)
+    if spec is None:
+        raise UserError(
+            f"there is no Lease {name} in namespace {namespace}: select the right one with --controller NAMESPACE/NAME"
+        )
+    pod = str(spec.get("holderIdentity") or "").partition("_")[0]
+    if not pod:
+        raise UserError(f"the Lease {namespace}/{name} has no holder: no controller leads now")
+    return pod
 
 
 async def warn_without_leader(client: Client) -> None:

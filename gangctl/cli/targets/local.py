@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
@@ -15,7 +16,7 @@ from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.output import print_err, print_out
 from gangctl.cli.targets import local_ending, local_faults, local_logs
 from gangctl.cli.targets.anew import anew
-from gangctl.cli.targets.port import InjectedFault, LogOptions, RunHere, Say, Sink
+from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
@@ -24,6 +25,9 @@ from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.cluster.local.pod_record import projection
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
+
+if TYPE_CHECKING:
+    from gangctl.cli.page.proxy import Upstream
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -150,3 +154,11 @@ class LocalTarget:
         if found is None or not process.send(found, number):
             raise UserError(f"no controller runs for {self._state.path}")
         print_out(f"controller: process {found.pid} was sent {name}")
+
+    def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
+        """The controller's live endpoint has it."""
+        # imported only here, because aiohttp takes longer than a status
+        from gangctl.cli.page.local import LocalController  # noqa: PLC0415
+
+        del access
+        asyncio.run(serve(LocalController(self._state)))

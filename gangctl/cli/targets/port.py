@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
@@ -15,6 +15,9 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
+
+if TYPE_CHECKING:
+    from gangctl.cli.page.proxy import Upstream  # it imports aiohttp, which takes longer than a status
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
@@ -57,6 +60,16 @@ class LogOptions:
     """Number of lines from the end."""
     since: int | None = None
     """Maximum age of a line in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAccess:
+    """How the page of a cluster's controller is reached."""
+
+    lease: str = DEFAULT_LEASE
+    """NAMESPACE/NAME of the Lease that the controller holds."""
+    service_account: str = ""
+    """NAMESPACE/NAME of the account whose token the page gets; empty: the user's own token."""
 
 
 Sink = Callable[[str, bytes], None]
@@ -135,3 +148,6 @@ class Target(Protocol):
 
         ``execute``: run a program in the pod's container, which looks at its devices.
         """
+
+    def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
+        """Call ``serve`` with the controller that has the page."""

@@ -114,6 +114,11 @@ class Client:
         """URL of the API server."""
         return self._access.server
 
+    @property
+    def authorization(self) -> str:
+        """The Authorization header of this user; empty if the user has no token, but a certificate."""
+        return self._access.authorization()
+
     async def request(
         self,
         method: str,
@@ -213,7 +218,7 @@ class Client:
         return status_error(status, b"", f"GET {path}")
 
     def _authorization(self) -> Mapping[str, str]:
-        header = self._access.authorization()
+        header = self.authorization
         return {"Authorization": header} if header else NOTHING
 
     @contextlib.asynccontextmanager

@@ -1,0 +1,1 @@
+"""The controller's page in a browser of this machine."""

@@ -1,0 +1,80 @@
+"""``gangctl ui``: the controller's page in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import webbrowser
+from typing import Final
+
+from gangctl.cli.errors import ExitCode
+from gangctl.cli.output import print_err, print_out
+from gangctl.cli.page.proxy import PageProxy, Upstream, check
+from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
+
+_EPILOG: Final = """\
+examples:
+  gangctl ui                    print the address of the page of this machine's gangs, or of the cluster's
+  gangctl ui demo               the page of one gang
+  gangctl ui --open             open it in the browser
+  gangctl ui --port 8000        always at the same port, for ssh -L 8000:127.0.0.1:8000 HOST
+  gangctl run job.yaml --ui     run a gang and print the address of its page
+
+The page only reads, and is live until Ctrl-C. The address works once, in one browser of this machine; open it again
+there as often as you like. On this machine a controller must run (gangctl run).
+
+On a cluster, a connection is forwarded to the pod of the leading controller. The page shows the gangs of all
+namespaces, to users who may get the non-resource URL /ui (ClusterRole gangctl-page-reader). Permissions in the
+controller's namespace: get leases and pods, get and create pods/portforward. The page can check tokens only: if your
+kubeconfig has a client certificate, --service-account sends a token of that account, which takes the permission to
+create serviceaccounts/token.
+
+exit codes: 2 bad input, no controller, or not permitted; 130 after Ctrl-C
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="GANG", nargs="?", help="the gang to show first (default: the list)")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument("--port", metavar="N", type=_port, default=0, help="port on 127.0.0.1 (default: a free one)")
+    parser.add_argument(
+        "--controller",
+        metavar="NAMESPACE/NAME",
+        default=DEFAULT_LEASE,
+        help="Lease of the controller on a cluster (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--service-account", metavar="NAMESPACE/NAME", default="", help="on a cluster: whose token the page gets"
+    )
+    selection.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    access = PageAccess(lease=arguments.controller, service_account=arguments.service_account)
+    with selection.open_target(arguments) as target:
+        job = None if arguments.name is None else target.read(arguments.name)
+        place = ("", "") if job is None else (job.metadata.namespace, job.metadata.name)
+
+        async def serve(upstream: Upstream) -> None:
+            await check(upstream)
+            proxy = PageProxy(upstream, arguments.port)
+            async with proxy.serving():
+                address = proxy.address(*place)
+                print_out(address)
+                print_err("the page is live until Ctrl-C; the address works once, in one browser of this machine")
+                if arguments.open and not await asyncio.to_thread(webbrowser.open, address):
+                    print_err("no browser could be started: open the address yourself")
+                await asyncio.get_running_loop().create_future()
+
+        target.show_page(access, serve)
+    return ExitCode.INTERRUPTED
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 65535:  # noqa: PLR2004 - the largest port
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)

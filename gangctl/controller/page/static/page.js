@@ -1,0 +1,271 @@
+// The page of gangctl's controller: a list of gangs, or one gang, as the last event of the stream has it.
+
+import { h, patch } from "./tree.js";
+
+const RETRY_MILLISECONDS = 2000;
+const STATES = {
+  Running: "run", Ready: "ready", Starting: "wait", Idle: "wait", Stopping: "stop", Ended: "over", Done: "over",
+  Stuck: "bad", "Not connected": "bad", "No pod": "bad",
+};
+const KINDS = ["list", "gang", "missing", "standby", "broken"];
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+const news = document.getElementById("news");
+
+let stream = null; // the EventSource of what is shown
+let shown = null; // the last document and its kind
+let ahead = 0; // the controller's clock before this one, in seconds
+let again = 0; // the timer of the next try
+
+// Where the page is: { } for the list, or { namespace, name }.
+function place() {
+  const [, namespace, name] = location.hash.split("/").map(decoded);
+  return namespace && name ? { namespace, name } : {};
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function follow() {
+  stream?.close();
+  clearTimeout(again);
+  if (document.hidden) return; // a tab in the background costs the controller nothing
+  const { namespace, name } = place();
+  const path = name ? `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "gangs";
+  const source = new EventSource(path);
+  stream = source;
+  source.addEventListener("open", () => connected(true, "Live"));
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) retry(path);
+    else connected(false, "The controller does not answer. Trying again ...");
+  });
+  source.addEventListener("time", (event) => { ahead = Number(event.data) - Date.now() / 1000; });
+  for (const kind of KINDS) {
+    source.addEventListener(kind, (event) => {
+      shown = { kind, ...JSON.parse(event.data), kind };
+      render();
+    });
+  }
+}
+
+async function retry(path) {
+  let said = "";
+  try {
+    const control = new AbortController();
+    const answer = await fetch(path, { signal: control.signal });
+    said = answer.ok ? "" : (await answer.text()).trim();
+    control.abort();
+  } catch {
+    // no answer at all
+  }
+  connected(false, `${said || "The controller does not answer"}. Trying again ...`);
+  again = setTimeout(follow, RETRY_MILLISECONDS);
+}
+
+function connected(live, text) {
+  connection.className = live ? "live" : "away";
+  if (connection.textContent !== text) connection.textContent = text;
+}
+
+const VIEWS = { list: viewList, gang: viewGang, missing: viewMissing, standby: viewStandby, broken: viewBroken };
+
+function render() {
+  if (shown === null) return;
+  const view = VIEWS[shown.kind](shown);
+  document.title = `${view.title} - gangctl`;
+  patch(main, [h("h1", { tabindex: "-1" }, view.title), ...view.parts]);
+  if (view.news !== undefined && news.textContent !== view.news) news.textContent = view.news;
+}
+
+function viewList({ total = 0, rows = [] }) {
+  if (rows.length === 0) return { title: "Gangs", parts: [h("p", {}, "There are no gangs.")] };
+  const heads = ["Gang", "Phase", "Ready", "Attempt", "Restarts", "Step", "Age", "Last incident"];
+  const body = rows.map((row) => h("tr", { key: `${row.namespace}/${row.name}` },
+    h("th", { scope: "row" }, h("a", { href: hash(row) }, `${row.namespace}/${row.name}`)),
+    h("td", {}, phaseOf(row.phase)),
+    h("td", {}, row.ready || "-"),
+    h("td", {}, `${row.attempt}`),
+    h("td", {}, `${row.restarts}`),
+    h("td", {}, number(row.step)),
+    h("td", {}, age((row.over ?? now()) - row.created)),
+    h("td", {}, row.reason || "-")));
+  return {
+    title: "Gangs",
+    parts: [
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of gangs" },
+        h("table", {},
+          h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+          h("tbody", {}, body))),
+      total > rows.length ? h("p", {}, `${rows.length} of ${total} gangs. Those that ended first are not shown.`) : null,
+    ].filter(Boolean),
+  };
+}
+
+function viewGang(gang) {
+  const over = gang.over !== undefined;
+  const facts = [
+    ["Phase", [phaseOf(gang.phase), ` for ${age((gang.over ?? now()) - gang.since)}`].slice(0, over ? 1 : 2)],
+    ["Attempt", `${gang.attempt}`],
+    ["Ready", gang.ready || "-"],
+    ["Step", number(gang.step)],
+    ["Restore point", gang.restore || "none"],
+    ["Restarts", `${gang.counted} charged to the budget, ${gang.uncounted} not`],
+    ["Goodput", gang.goodput === undefined ? "unknown" : `${gang.goodput} %`],
+    ["Time", [`${age((gang.over ?? now()) - gang.created)}`, spent(gang.spent)].filter(Boolean).join(": ")],
+  ];
+  return {
+    title: `${gang.namespace}/${gang.name}`,
+    news: `${gang.name}: ${gang.phase}, attempt ${gang.attempt}`,
+    parts: [
+      h("p", { class: "because", key: "because" }, gang.message),
+      h("dl", { class: "facts", key: "facts" }, facts.map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
+      section("Members", memberParts(gang)),
+      section("Incidents", incidentParts(gang)),
+      section("Conditions", conditionParts(gang)),
+    ],
+  };
+}
+
+function memberParts({ counts = [], cells = [], hidden = 0, interest = [] }) {
+  const parts = [h("ul", { class: "counts", key: "counts" }, counts.map((count) =>
+    h("li", { key: `${count.role} ${count.state}`, class: state(count.state) },
+      h("strong", {}, `${count.members}`), ` ${count.role} ${count.state}`)))];
+  if (interest.length > 0) {
+    const heads = ["Member", "Why", "State", "Rank", "Step", "Node", "Pod"];
+    parts.push(h("div", { class: "scroll", key: "interest", tabindex: "0", role: "region", "aria-label": "Members to look at" },
+      h("table", {},
+        h("caption", {}, "Members to look at"),
+        h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+        h("tbody", {}, interest.map((one) => h("tr", { key: one.name },
+          h("th", { scope: "row" }, one.name), h("td", {}, one.why), h("td", {}, one.state), h("td", {}, number(one.rank)),
+          h("td", {}, number(one.step)), h("td", {}, one.node || "-"), h("td", {}, one.pod || "-")))))));
+  }
+  parts.push(h("ul", { class: "cells", key: "cells", "aria-label": "All members" }, cells.map((cell) =>
+    h("li", { key: cell.name, class: state(cell.state) },
+      h("strong", {}, cell.last ? `${cell.name} to ${cell.last}` : cell.name), ` ${cell.state}`,
+      cell.members > 1 ? ` (${cell.members})` : "",
+      cell.spare ? " spare" : "",
+      cell.step === undefined ? "" : ` step ${cell.step}`,
+      cell.restarts ? `, supervisor restarted ${cell.restarts} times` : ""))));
+  if (hidden > 0) parts.push(h("p", { key: "hidden" }, `${hidden} more are only counted.`));
+  return parts;
+}
+
+function incidentParts({ incidents = [] }) {
+  if (incidents.length === 0) return [h("p", {}, "There was none.")];
+  const longest = Math.max(1, ...incidents.map(lasted));
+  return incidents.map((one) => {
+    const whole = lasted(one);
+    const open = one.phases.some((phase) => phase.milliseconds === undefined);
+    const bars = one.phases.map((phase) => ({ name: phase.name, ms: phase.milliseconds ?? growing(one) }));
+    const said = bars.map((bar) => `${bar.name} ${took(bar.ms)}`).join(", ");
+    return h("article", { key: `${one.attempt}` },
+      h("h3", {}, `Attempt ${one.attempt - 1} to ${one.attempt}: ${open ? "not over yet" : one.outcome.toLowerCase()}, ${took(whole)}${open ? " so far" : ""}, `,
+        h("time", { datetime: new Date(one.began * 1000).toISOString() }, new Date(one.began * 1000).toLocaleString())),
+      h("p", { class: "cause" }, one.cause),
+      h("div", { class: "bar", role: "img", "aria-label": `Phases: ${said || "none is over"}` },
+        bars.map((bar) => h("span", { key: bar.name, class: `phase ${bar.name.replace(" ", "-")}`, grow: bar.ms, title: `${bar.name}: ${took(bar.ms)}` })),
+        h("span", { key: "rest", grow: longest - whole })),
+      h("ul", { class: "legend" }, bars.map((bar) => h("li", { key: bar.name },
+        h("span", { class: `swatch ${bar.name.replace(" ", "-")}`, "aria-hidden": "true" }), `${bar.name} ${took(bar.ms)}`))),
+      h("p", {}, `${one.why}.`, one.cost ? ` The gang ${one.cost}.` : ""),
+      one.waits?.length ? h("ul", { class: "waits" }, one.waits.map((wait) => h("li", {},
+        `${wait.member}${wait.node ? ` on ${wait.node}` : ""} ${wait.what} ${took(wait.milliseconds)}`))) : null,
+      h("p", { class: "trace" }, "Trace: ", one.url
+        ? h("a", { href: safe(one.url), rel: "noreferrer", target: "_blank" }, one.trace) : one.trace));
+  });
+}
+
+function conditionParts({ conditions = [] }) {
+  return [h("dl", { class: "conditions" }, conditions.map((one) => h("div", { key: one.type },
+    h("dt", {}, `${one.type}: ${one.reason}`), h("dd", {}, one.message || ""))))];
+}
+
+function viewMissing({ namespace, name }) {
+  const title = `${namespace}/${name}`;
+  return { title, news: `${title} does not exist`, parts: [h("p", {}, "There is no such gang, or it was deleted.")] };
+}
+
+function viewStandby({ leader }) {
+  const where = leader ? h("p", {}, "The leader's page: ", h("a", { href: safe(leader) }, leader))
+    : h("p", {}, "No leader is known at the moment. This page asks again every second.");
+  return { title: "This controller does not lead", news: "This controller does not lead", parts: [where] };
+}
+
+function viewBroken() {
+  return { title: "This can't be shown", parts: [h("p", {}, "That is a bug in gangctl. The log of the controller has the reason.")] };
+}
+
+function section(title, parts) {
+  const id = title.toLowerCase();
+  return h("section", { key: id, "aria-labelledby": id }, h("h2", { id }, title), parts);
+}
+
+function phaseOf(phase) {
+  return h("span", { class: `state ${phase.toLowerCase()}` }, phase);
+}
+
+function state(name) {
+  return STATES[name] ?? "wait";
+}
+
+function spent(shares = []) {
+  return shares.map((one) => `${one.percent} % ${one.what}`).join(", ");
+}
+
+// Milliseconds of an incident, until now if a phase goes on.
+function lasted(incident) {
+  return incident.phases.reduce((sum, phase) => sum + (phase.milliseconds ?? growing(incident)), 0);
+}
+
+function growing(incident) {
+  const known = incident.phases.reduce((sum, phase) => sum + (phase.milliseconds ?? 0), 0);
+  return Math.max(0, Math.round((now() - incident.began) * 1000) - known);
+}
+
+function safe(url) {
+  return /^https?:\/\//.test(url) ? url : "";
+}
+
+function hash({ namespace, name }) {
+  return `#/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+}
+
+function now() {
+  return Date.now() / 1000 + ahead;
+}
+
+function number(value) {
+  return value === undefined ? "-" : String(value);
+}
+
+function took(milliseconds) {
+  if (milliseconds < 1000) return `${milliseconds} ms`;
+  if (milliseconds < 60000) return `${(milliseconds / 1000).toFixed(milliseconds < 9995 ? 2 : 1)} s`;
+  return age(milliseconds / 1000);
+}
+
+function age(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const two = (value) => String(value).padStart(2, "0");
+  if (whole < 120) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+  return `${Math.floor(whole / 86400)} d ${two(Math.floor((whole % 86400) / 3600))} h`;
+}
+
+window.addEventListener("hashchange", () => {
+  shown = null;
+  follow();
+  patch(main, [h("h1", { tabindex: "-1" }, place().name ?? "Gangs")]);
+  main.firstChild.focus();
+});
+document.addEventListener("visibilitychange", follow);
+setInterval(render, 1000); // ages and durations grow
+follow();

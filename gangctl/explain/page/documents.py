@@ -1,0 +1,198 @@
+"""The documents that the page gets, as JSON. Times are seconds since the epoch; what is absent has no value.
+
+The rule: a document has fewer than :data:`LARGEST_BYTES`, however large the gang is and however many gangs there are.
+Every list is bounded where it is made, and every text is cut and escaped here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator
+
+from gangctl.api.escaping import escaped
+from gangctl.api.model import Label, Model, Name
+
+LARGEST_BYTES: Final = 50_000
+LONGEST_TEXT: Final = 400
+"""Characters of a sentence on the page; the whole one is in the status."""
+
+
+def _shown(value: str) -> str:
+    text = escaped(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+
+
+Told = Annotated[str, BeforeValidator(_shown)]
+"""A sentence for people, escaped and cut."""
+
+
+class Row(Model):
+    """One gang in the list."""
+
+    namespace: Label
+    name: Label
+    phase: str
+    ready: Label
+    attempt: int
+    restarts: int
+    """Attempts after the first, charged to the budget or not."""
+    step: int | None = None
+    """The highest step of this attempt that was stored."""
+    created: float
+    over: float | None = None
+    """When it ended."""
+    reason: Label = ""
+    """Of the last incident."""
+
+
+class GangList(Model):
+    """The gangs of this controller."""
+
+    kind: Literal["list"] = "list"
+    total: int
+    rows: tuple[Row, ...]
+    """At most some hundreds: those that have not ended come first."""
+
+
+class Count(Model):
+    """So many members of a role are in this state."""
+
+    role: str
+    state: str
+    members: int
+
+
+class Cell(Model):
+    """One member, or several in a row that are in the same state."""
+
+    name: str
+    last: str = ""
+    """The last one of several; ``name`` is the first."""
+    members: int = 1
+    state: str
+    rank: int | None = None
+    """The first of its ranks."""
+    spare: bool = False
+    step: int | None = None
+    restarts: int = 0
+    """Of its supervisor."""
+
+
+class Interest(Model):
+    """A member that the last incident was about, or that is not in the state of the others."""
+
+    name: str
+    why: str
+    state: str
+    rank: int | None = None
+    step: int | None = None
+    node: Name = ""
+    pod: Name = ""
+
+
+class PhaseBar(Model):
+    """One phase of an incident."""
+
+    name: str
+    milliseconds: int | None = None
+    """Absent while it goes on."""
+
+
+class Waited(Model):
+    """A member that an incident waited for, or was about."""
+
+    member: Label
+    what: str
+    milliseconds: int
+    node: Label = ""
+
+
+class IncidentShown(Model):
+    """One incident."""
+
+    attempt: int
+    """The attempt that it led to."""
+    began: float
+    outcome: str
+    cause: Told
+    why: Told
+    """Which rule matched, the level and the charge."""
+    cost: str = ""
+    """The restore point, and what has to be repeated."""
+    phases: tuple[PhaseBar, ...]
+    waits: tuple[Waited, ...] = ()
+    trace: str
+    url: str = ""
+    """Of the trace in Jaeger, if its address is known."""
+
+
+class ConditionShown(Model):
+    """A condition that is true."""
+
+    type: Label
+    reason: Label
+    message: Told
+
+
+class Spending(Model):
+    """What a part of the gang's time went to."""
+
+    what: str
+    percent: int
+
+
+class GangPage(Model):
+    """One gang."""
+
+    kind: Literal["gang"] = "gang"
+    namespace: Label
+    name: Label
+    phase: str
+    since: float
+    """Time of the last change of the phase or the attempt."""
+    created: float
+    over: float | None = None
+    """When it ended."""
+    message: Told
+    ready: Label
+    attempt: int
+    counted: int
+    uncounted: int
+    step: int | None = None
+    restore: str = ""
+    """The restore point of this attempt."""
+    goodput: float | None = None
+    """The part of the time that went to training which counts, in percent; absent without steps."""
+    spent: tuple[Spending, ...] = ()
+    conditions: tuple[ConditionShown, ...] = ()
+    counts: tuple[Count, ...]
+    cells: tuple[Cell, ...]
+    hidden: int = 0
+    """Members that no cell shows: only their counts are known."""
+    interest: tuple[Interest, ...] = ()
+    incidents: tuple[IncidentShown, ...] = ()
+
+
+class Missing(Model):
+    """There is no such gang."""
+
+    kind: Literal["missing"] = "missing"
+    namespace: Label
+    name: Label
+
+
+class Standby(Model):
+    """This controller does not lead."""
+
+    kind: Literal["standby"] = "standby"
+    leader: str
+    """URL of the leader's page; empty if no leader is known."""
+
+
+Document = GangList | GangPage | Missing | Standby
+
+
+def encoded(document: Document) -> bytes:
+    """The document as JSON. A field with its default is absent, and so is ``kind``: the event's type says it."""
+    return document.model_dump_json(by_alias=True, exclude_defaults=True).encode()
