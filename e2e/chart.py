@@ -66,6 +66,7 @@ FULL: dict[str, Any] = {
         "enabled": True,
         "hubFrom": [{"ipBlock": {"cidr": "10.0.0.0/16"}}],
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+        "pageFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}], "ports": [{"port": 443, "protocol": "TCP"}]}],
     },
     "flowSchema": {"enabled": True},
@@ -80,7 +81,9 @@ FULL: dict[str, Any] = {
         "prometheusRule": {"enabled": True, "labels": {"release": "monitoring"}},
         "dashboard": {"enabled": True, "labels": {"grafana_dashboard": "yes"}, "annotations": {"folder": "training"}},
     },
+    "page": {"port": 9445, "service": {"enabled": True}},
     "tracing": {
+        "uiUrl": "https://jaeger.example/ui",
         "endpoint": "https://collector.example:4318/otlp",
         "headersSecret": {"name": "collector", "key": "otlp"},
         "sampler": "traceidratio",

@@ -96,11 +96,12 @@ def test_ports_and_probes_agree(rendered: Rendered) -> None:
     assert f"--hub-port={ports['hub']}" in rendered.controller["args"]
     assert f"--health-port={ports['health']}" in rendered.controller["args"]
     assert f"--metrics-port={ports['metrics']}" in rendered.controller["args"]
-    assert len(set(ports.values())) == 3
-    hub, *_ = (one["spec"]["ports"] for one in rendered.all("Service") if one["spec"].get("clusterIP") != "None")
-    (port,) = hub
-    assert (port["port"], port["targetPort"]) == (ports["hub"], "hub")
-    assert f":{port['port']}/" in rendered.environment["GANGCTL_URL"]
+    assert f"--page-port={ports['page']}" in rendered.controller["args"]
+    assert len(set(ports.values())) == 4
+    services = {port["name"]: port for one in rendered.all("Service") for port in one["spec"]["ports"]}
+    for name, port in services.items():
+        assert (port["port"], port["targetPort"]) == (ports[name], name)
+    assert f":{services['hub']['port']}/" in rendered.environment["GANGCTL_URL"]
     probes = {name: rendered.controller[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert probes["liveness"] == probes["startup"] == {"path": "/healthz", "port": "health"}
     assert probes["readiness"] == {"path": "/readyz", "port": "health"}
@@ -138,6 +139,8 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "--health-port=8080",
         "--metrics-port=8444",
         "--metrics-secure=true",
+        "--page=true",
+        "--page-port=8445",
         "--log-format=json",
         "--log-level=info",
         "--lease-duration=15",
@@ -235,7 +238,10 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
             [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["research", "training"]}],
         ),
     ):
-        hub, health, metrics = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
+        hub, health, metrics, *page = helm.rendered(values).one("NetworkPolicy")["spec"]["ingress"]
+        admitted = values["networkPolicy"].get("pageFrom")
+        port = {"port": "page", "protocol": "TCP"}
+        assert page == ([{"ports": [port], "from": admitted}] if admitted else []), "gangctl ui forwards a port"
         peer, *more = hub["from"]
         assert more == values["networkPolicy"].get("hubFrom", [])
         assert metrics.get("from", []) == values["networkPolicy"].get("metricsFrom", [])

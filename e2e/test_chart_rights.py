@@ -80,8 +80,9 @@ def test_the_controller_may_read_logs_only_if_it_is_to_tell_what_workers_printed
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"/pods/log get"}
 
 
-def test_the_controller_reviews_the_access_of_scrapers_only_if_it_asks_them_for_a_token(helm: Helm) -> None:
-    rights = _rights(helm.rendered({"metrics": {"secure": False}}))
+def test_the_controller_reviews_the_access_of_scrapers_and_viewers_only_if_it_asks_for_a_token(helm: Helm) -> None:
+    assert _rights(helm.rendered({"metrics": {"secure": False}}))[EVERYWHERE] == _listed(GANGS | CLUSTER), "viewers"
+    rights = _rights(helm.rendered({"metrics": {"secure": False}, "page": {"enabled": False}}))
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"authorization.k8s.io/subjectaccessreviews create"}
 
 
@@ -137,6 +138,7 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
         "gangctl-viewer": {"view"},
         "gangctl-explainer": set(),
         "gangctl-metrics-reader": set(),
+        "gangctl-page-reader": set(),
     }
     rights = {name: {right for rule in one["rules"] for right in granted(rule)} for name, one in people.items()}
     assert rights["gangctl-metrics-reader"] == {"/metrics get"}
@@ -151,6 +153,7 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
             "storage.k8s.io/storageclasses": "get",
         }
     )
+    assert rights["gangctl-page-reader"] == {"/ui get"}
     assert rights["gangctl-viewer"] == _listed(
         {"gangctl.io/gangjobs": "get list watch", "gangctl.io/gangjobs/status": "get list watch"}
     )

@@ -65,6 +65,9 @@ class Options:
     metrics_port: int
     metrics_secure: bool
     """Whether scrapes go over TLS, and the API server says who may scrape."""
+    page_port: int
+    page: bool
+    """Whether the page is served."""
     kubeconfig: Path | None
     log_format: str
     log_level: str
@@ -127,6 +130,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         health_port=found.health_port,
         metrics_port=found.metrics_port,
         metrics_secure=found.metrics_secure == "true",
+        page_port=found.page_port,
+        page=found.page == "true",
         kubeconfig=found.kubeconfig,
         log_format=found.log_format,
         log_level=found.log_level,
@@ -195,6 +200,10 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     process.add_argument("--metrics-port", type=_port, default=8444, metavar="PORT", help=scraped)
     secure = "whether /metrics needs HTTPS and the token of a user who may get this URL"
     add(process, "--metrics-secure", "GANGCTL_METRICS_SECURE", "true", secure, choices=("true", "false"))
+    seen = "for the page of gangs, TLS"
+    process.add_argument("--page-port", type=_port, default=8445, metavar="PORT", help=f"{seen} {plain}")
+    shown = "whether that page is served, to users who may get the URL /ui"
+    add(process, "--page", "GANGCTL_PAGE", "false", shown, choices=("true", "false"))
     process.add_argument("--log-format", choices=logs.FORMATS, default="text", help=plain)
     process.add_argument("--log-level", choices=LEVELS, default="info", help=plain)
 

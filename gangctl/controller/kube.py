@@ -11,8 +11,11 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -34,6 +37,9 @@ from gangctl.controller.health import Health
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
 from gangctl.controller.metrics import MetricsServer, Security
+from gangctl.controller.page.routes import PATH, Page
+from gangctl.controller.page.server import RIGHT, serve_page
+from gangctl.controller.page.source import Source, traces_from_environment
 from gangctl.controller.wakes import Wakes
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import Directives
@@ -140,9 +146,13 @@ class Controller:
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems)
-        authorizer = RequestAuthorizer(client, metrics.PATH)
-        security = Security(self._certificates.context, authorizer.refusal) if options.metrics_secure else None
-        self._metrics_server = MetricsServer(self._metrics.exposition, security)
+        scraped, seen = (
+            Security(self._certificates.context, RequestAuthorizer(client, url).refusal)
+            for url in (metrics.PATH, RIGHT)
+        )
+        self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
+        source = Source(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
+        self._serve_page = partial(serve_page, Page(source), seen, options.host, options.page_port)
 
     def problems(self) -> tuple[str, ...]:
         """Why this replica is not ready, a sentence each."""
@@ -159,6 +169,7 @@ class Controller:
         async with (
             self._health.serve(host, self._options.health_port),
             self._metrics_server.serve(host, self._options.metrics_port),
+            self._serve_page() if self._options.page else nullcontext(),
             asyncio.TaskGroup() as tasks,
         ):
             watching = self._cluster.watch(self._wake)
@@ -246,6 +257,12 @@ class Controller:
     def _leader(self) -> str | None:
         """None = this process leads; else the leader's address, or empty if no leader is known."""
         return None if self._election.may_write() else self._election.leader_address() or ""
+
+    def _leaders_page(self) -> str:
+        """URL of the page of the replica that leads; empty if none is known. All replicas have the same port."""
+        address = self._election.leader_address() or ""
+        host = "" if address == self._options.address else urlsplit(address).hostname
+        return f"https://{f'[{host}]' if ':' in host else host}:{self._options.page_port}{PATH}" if host else ""
 
     def _log_certificate_problem(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()

@@ -13,7 +13,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,8 @@ from gangctl.cluster.local.rotation import rotate_logs
 from gangctl.controller import live
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import Page, Source, traces_from_environment
+from gangctl.controller.page.routes import Page
+from gangctl.controller.page.source import Source, traces_from_environment
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
@@ -85,14 +86,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
         job = cluster.named(name)
         return None if job is None else (job, loop.observed(job.metadata.uid))
 
-    def jobs() -> Iterator[GangJob]:
-        return (job for uid in cluster.uids() if (job := cluster.gang(uid)) is not None)
-
-    def found(namespace: str, name: str) -> tuple[GangJob, Observed] | None:
-        seen = look(name)
-        return seen if seen is not None and seen[0].metadata.namespace == namespace else None
-
-    page = Page(Source(jobs, found, traces=traces_from_environment()))
+    page = Page(Source(cluster, lambda: loop, traces=traces_from_environment()))
     async with hub.serve(HOST, 0) as url, live.serve(HOST, look, page) as endpoint:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)

@@ -169,6 +169,10 @@ honorLabels: true
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ $tracing.endpoint | quote }}
 {{- end }}
+{{- if and $tracing.uiUrl (not (has "OTEL_UI_URL" $named)) }}
+- name: OTEL_UI_URL
+  value: {{ $tracing.uiUrl | quote }}
+{{- end }}
 {{- if and $tracing.headersSecret.name (not (has "OTEL_EXPORTER_OTLP_HEADERS" $named)) }}
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:

@@ -8,34 +8,30 @@ viewer that doesn't take an event within ten seconds loses its connection.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-from collections.abc import Callable, Hashable, Iterable
+import time
+from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.controller.page.feeds import Feeds, Make, Observe, frame_of
-from gangctl.core.facts.world import Observed
+from gangctl.controller.page.source import Source
 from gangctl.explain.page.documents import Missing, Standby
 from gangctl.explain.page.gang import gang
 from gangctl.explain.page.gangs import listed
-from gangctl.explain.page.traces import VARIABLE, is_address
-
-log = logging.getLogger(__name__)
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
 HEARTBEAT_SECONDS: Final = 10.0
 SLOW_SECONDS: Final = 10.0
+STREAM_SECONDS: Final = 60.0
+"""A stream ends after this time, and the browser asks again: a right that was taken away must not outlast it."""
 RETRY_MILLISECONDS: Final = 1000
-"""A browser whose stream has ended asks again after this time."""
+"""When it asks again."""
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -58,29 +54,6 @@ _FILES: Final = {
 }
 
 
-def traces_from_environment() -> str:
-    """Address of Jaeger's pages; empty if it is not set, or can't be used, which the log tells."""
-    text = os.environ.get(VARIABLE, "")
-    if text and not is_address(text):
-        log.warning("the page has no links to traces: $%s is %r, which is no http or https address", VARIABLE, text)
-        return ""
-    return text.rstrip("/")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the page's contents come from."""
-
-    jobs: Callable[[], Iterable[GangJob]]
-    """All gangs."""
-    look: Callable[[str, str], tuple[GangJob, Observed] | None]
-    """A gang by namespace and name, with what is observed of it now."""
-    leader: Callable[[], str | None] = lambda: None
-    """None = this controller leads; else the URL of the leader's page, or empty if no leader is known."""
-    traces: str = ""
-    """Address of Jaeger's pages; empty if it is not known."""
-
-
 class Page:
     """The page of one controller."""
 
@@ -99,7 +72,7 @@ class Page:
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
         def observe() -> Make:
-            return partial(listed, tuple(self._source.jobs()))
+            return partial(listed, tuple(self._source.jobs()), self._source.unreadable())
 
         return await self._stream(request, "", observe)
 
@@ -127,20 +100,22 @@ class Page:
     async def _send(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
+        end = time.monotonic() + STREAM_SECONDS
         with suppress(ConnectionError):  # the viewer has left
             await _write(
                 request, response, b"retry: %d\nevent: time\ndata: %.3f\n\n" % (RETRY_MILLISECONDS, clock.now())
             )
             async with self._feeds.watching(key, observe) as feed:
                 version = 0
-                while (leader := self._source.leader()) is None:
+                while self._source.loop() is not None and time.monotonic() < end:
                     frame = b": \n\n"
                     with suppress(TimeoutError):
                         async with asyncio.timeout(HEARTBEAT_SECONDS):
                             version, frame = await feed.after(version)
-                    if self._source.leader() is None:  # What a standby sees is not what the leader sees.
+                    if self._source.loop() is not None:  # What a standby sees is not what the leader sees.
                         await _write(request, response, frame)
-            await _write(request, response, frame_of(Standby(leader=leader)))
+            if self._source.loop() is None:
+                await _write(request, response, frame_of(Standby(leader=self._source.leader())))
         return response
 
 

@@ -51,6 +51,8 @@ class GangList(Model):
 
     kind: Literal["list"] = "list"
     total: int
+    unreadable: int = 0
+    """Gangs that this release can't read; they are not in the total."""
     rows: tuple[Row, ...]
     """At most some hundreds: those that have not ended come first."""
 
@@ -162,7 +164,7 @@ class GangPage(Model):
     step: int | None = None
     restore: str = ""
     """The restore point of this attempt."""
-    goodput: float | None = None
+    goodput: int | None = None
     """The part of the time that went to training which counts, in percent; absent without steps."""
     spent: tuple[Spending, ...] = ()
     conditions: tuple[ConditionShown, ...] = ()

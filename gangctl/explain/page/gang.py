@@ -56,7 +56,7 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         uncounted=status.restarts.uncounted,
         step=current_step(status),
         restore=_restore(status),
-        goodput=None if kept is None else round(100 * kept, 1),
+        goodput=None if kept is None else round(100 * kept),
         spent=() if kept is None else _spent(spent),
         conditions=_conditions(status),
         counts=members.counts(seen.members),

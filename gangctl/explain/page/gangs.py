@@ -13,11 +13,11 @@ from gangctl.explain.page.documents import GangList, Row
 MOST_ROWS: Final = 150
 
 
-def listed(jobs: Iterable[GangJob]) -> GangList:
-    """The list of these gangs, at most :data:`MOST_ROWS` of them."""
+def listed(jobs: Iterable[GangJob], unreadable: int = 0) -> GangList:
+    """The list of these gangs, at most :data:`MOST_ROWS` of them. ``unreadable``: how many others can't be read."""
     found = tuple(jobs)
     shown = nsmallest(MOST_ROWS, found, key=_order)
-    return GangList(total=len(found), rows=tuple(map(_row, shown)))
+    return GangList(total=len(found), unreadable=unreadable, rows=tuple(map(_row, shown)))
 
 
 def current_step(status: Status) -> int | None:

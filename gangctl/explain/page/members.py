@@ -18,7 +18,6 @@ from gangctl.explain.page.documents import Cell, Count, Interest
 MOST_CELLS: Final = 200
 MOST_INTEREST: Final = 16
 MOST_COUNTS: Final = 64
-_PARTS: Final = {"Replaced": "its pod was replaced", "Slowest": "the others waited for it"}
 
 
 def state(one: MemberSnapshot) -> str:
@@ -79,8 +78,8 @@ def _reasons(members: Sequence[MemberSnapshot], incident: Incident | None) -> di
         for name in incident.cause.tied:
             found.setdefault(name, ["ended at the same moment"])
         for one in incident.members:
-            if one.part in _PARTS:
-                found.setdefault(one.member, []).append(_PARTS[one.part])
+            if one.part == "Replaced":
+                found.setdefault(one.member, []).append("its pod was replaced")
     if len(members) > MOST_CELLS:
         common = Counter(map(state, members)).most_common(1)[0][0]
         for other in islice((one for one in members if state(one) != common), MOST_INTEREST):

@@ -3,6 +3,7 @@
 import { h, patch } from "./tree.js";
 
 const RETRY_MILLISECONDS = 2000;
+const PATIENCE_MILLISECONDS = 4000; // each stream ends after a minute and begins again, which is no news
 const STATES = {
   Running: "run", Ready: "ready", Starting: "wait", Idle: "wait", Stopping: "stop", Ended: "over", Done: "over",
   Stuck: "bad", "Not connected": "bad", "No pod": "bad",
@@ -17,6 +18,7 @@ let stream = null; // the EventSource of what is shown
 let shown = null; // the last document and its kind
 let ahead = 0; // the controller's clock before this one, in seconds
 let again = 0; // the timer of the next try
+let doubt = 0; // the timer after which a connection counts as lost
 
 // Where the page is: { } for the list, or { namespace, name }.
 function place() {
@@ -43,7 +45,7 @@ function follow() {
   source.addEventListener("open", () => connected(true, "Live"));
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED) retry(path);
-    else connected(false, "The controller does not answer. Trying again ...");
+    else doubt ||= setTimeout(connected, PATIENCE_MILLISECONDS, false, "The controller does not answer. Trying again ...");
   });
   source.addEventListener("time", (event) => { ahead = Number(event.data) - Date.now() / 1000; });
   for (const kind of KINDS) {
@@ -69,6 +71,8 @@ async function retry(path) {
 }
 
 function connected(live, text) {
+  clearTimeout(doubt);
+  doubt = 0;
   connection.className = live ? "live" : "away";
   if (connection.textContent !== text) connection.textContent = text;
 }
@@ -83,8 +87,13 @@ function render() {
   if (view.news !== undefined && news.textContent !== view.news) news.textContent = view.news;
 }
 
-function viewList({ total = 0, rows = [] }) {
-  if (rows.length === 0) return { title: "Gangs", parts: [h("p", {}, "There are no gangs.")] };
+function viewList({ total = 0, unreadable = 0, rows = [] }) {
+  const notes = [
+    rows.length === 0 ? "There are no gangs." : "",
+    total > rows.length ? `${rows.length} of ${total} gangs. Those that ended first are not shown.` : "",
+    unreadable > 0 ? `This release can't read ${unreadable} more: kubectl describe shows why.` : "",
+  ].filter(Boolean).map((note) => h("p", { key: note }, note));
+  if (rows.length === 0) return { title: "Gangs", parts: notes };
   const heads = ["Gang", "Phase", "Ready", "Attempt", "Restarts", "Step", "Age", "Last incident"];
   const body = rows.map((row) => h("tr", { key: `${row.namespace}/${row.name}` },
     h("th", { scope: "row" }, h("a", { href: hash(row) }, `${row.namespace}/${row.name}`)),
@@ -102,8 +111,8 @@ function viewList({ total = 0, rows = [] }) {
         h("table", {},
           h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
           h("tbody", {}, body))),
-      total > rows.length ? h("p", {}, `${rows.length} of ${total} gangs. Those that ended first are not shown.`) : null,
-    ].filter(Boolean),
+      ...notes,
+    ],
   };
 }
 
@@ -151,7 +160,7 @@ function memberParts({ counts = [], cells = [], hidden = 0, interest = [] }) {
       h("strong", {}, cell.last ? `${cell.name} to ${cell.last}` : cell.name), ` ${cell.state}`,
       cell.members > 1 ? ` (${cell.members})` : "",
       cell.spare ? " spare" : "",
-      cell.step === undefined ? "" : ` step ${cell.step}`,
+      cell.step === undefined ? "" : h("span", {}, ` step\u00a0${cell.step}`),
       cell.restarts ? `, supervisor restarted ${cell.restarts} times` : ""))));
   if (hidden > 0) parts.push(h("p", { key: "hidden" }, `${hidden} more are only counted.`));
   return parts;
@@ -189,7 +198,7 @@ function conditionParts({ conditions = [] }) {
 
 function viewMissing({ namespace, name }) {
   const title = `${namespace}/${name}`;
-  return { title, news: `${title} does not exist`, parts: [h("p", {}, "There is no such gang, or it was deleted.")] };
+  return { title, news: `${title} does not exist`, parts: [h("p", {}, "There is no such gang: it was deleted, its name is another one, or this release can't read it.")] };
 }
 
 function viewStandby({ leader }) {
