@@ -121,9 +121,12 @@ async def _bridge(far: aiohttp.ClientWebSocketResponse) -> AsyncIterator[int]:
 
     async def carry() -> None:
         reader, writer = await accepted
-        async with asyncio.TaskGroup() as both:
-            both.create_task(_send(reader, far))
-            both.create_task(_receive(far, writer))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_send(reader, far))
+                both.create_task(_receive(far, writer))
+        finally:
+            writer.transport.abort()
 
     server = await asyncio.start_server(accept, HOST, 0)
     carrying = asyncio.create_task(carry())

@@ -124,7 +124,7 @@ class PageProxy:
             self._codes.remove(code)
         elif not self._is_known(request):
             raise web.HTTPForbidden(text="this address has been used: run gangctl ui for another one\n")
-        response = web.HTTPSeeOther(PAGE)
+        response = await _to_page(request)
         response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Strict", path="/")
         return response
 
@@ -171,7 +171,7 @@ async def _passed(request: web.Request, answer: aiohttp.ClientResponse) -> web.S
 
 
 async def _to_page(_request: web.Request) -> web.Response:
-    return web.HTTPSeeOther(PAGE)
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": PAGE})
 
 
 async def _protect(_request: web.Request, response: web.StreamResponse) -> None:

@@ -15,12 +15,13 @@ from gangctl.api.model import Label, Model, Name
 
 LARGEST_BYTES: Final = 50_000
 LONGEST_TEXT: Final = 400
-"""Characters of a sentence on the page; the whole one is in the status."""
+"""Bytes of a sentence on the page; the whole one is in the status."""
 
 
 def _shown(value: str) -> str:
     text = escaped(value)
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    whole = text.encode()
+    return text if len(whole) <= LONGEST_TEXT else f"{whole[: LONGEST_TEXT - 3].decode(errors='ignore')}…"
 
 
 Told = Annotated[str, BeforeValidator(_shown)]

@@ -15,7 +15,7 @@ from gangctl.api.incident import Incident
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.explain.page.documents import Cell, Count, Interest
 
-MOST_CELLS: Final = 200
+MOST_CELLS: Final = 160
 MOST_INTEREST: Final = 16
 MOST_COUNTS: Final = 64
 

@@ -1,0 +1,400 @@
+"""`gangctl ui` lets only the browser of its user see the page, and reaches the controller that leads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gangctl.api.snapshot import Endpoint
+from gangctl.cli.errors import UserError
+from gangctl.cli.page.leader import LeadingController
+from gangctl.cli.page.local import LocalController
+from gangctl.cli.page.proxy import PageProxy, check
+from gangctl.cli.targets.port import PageAccess
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube.client import Client
+from gangctl.cluster.local.layout import StateDirectory
+from tests.cli.here import Here, manifest
+from tests.cluster.kube.fakeapi import FakeApi, serving
+from tests.controller.replicas import Replica, replica
+from tests.controller.test_metrics import Reviewer
+from tests.ports import free_port
+from tests.wait import until_async
+
+SECONDS = 20.0
+
+
+@dataclass
+class Controller:
+    """Stands for a controller: it answers each path with the path, if it gets the token."""
+
+    port: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}{path}") as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        async def answer(request: web.Request) -> web.Response:
+            self.asked.append(request.rel_url.raw_path)
+            return web.Response(text="page", headers={"Content-Security-Policy": "own", "Set-Cookie": "a=b"})
+
+        application = web.Application()
+        application.router.add_get("/ui/{path:.*}", answer)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.port = runner.addresses[0][1]
+            yield
+        finally:
+            await runner.cleanup()
+
+
+@dataclass
+class Browser:
+    """A browser that keeps cookies."""
+
+    session: aiohttp.ClientSession
+    base: str
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        url = path if path.startswith("http") else f"{self.base}{path}"
+        async with self.session.get(url, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def browser(address: str) -> AsyncIterator[Browser]:
+    jar = aiohttp.CookieJar(unsafe=True)  # for an address without a name
+    async with aiohttp.ClientSession(cookie_jar=jar) as session:
+        yield Browser(session, address.partition("/enter/")[0])
+
+
+@asynccontextmanager
+async def proxied(upstream: Any = None) -> AsyncIterator[tuple[PageProxy, Controller]]:
+    controller = Controller()
+    proxy = PageProxy(upstream or controller)
+    async with controller.serving(), proxy.serving():
+        yield proxy, controller
+
+
+async def test_a_browser_is_known_after_it_opened_the_address_once() -> None:
+    async with proxied() as (proxy, controller):
+        address = proxy.address("default", "demo")
+        assert address.endswith("#/default/demo")
+        async with browser(address) as one:
+            assert (await one.get("/ui/"))[0] == 403
+            assert controller.asked == []
+            assert await one.get(address) == (200, "page")
+            assert await one.get("/ui/gangs/a%2Fb/c%20d") == (200, "page")
+            assert await one.get("/") == (200, "page")
+            assert await one.get(address) == (200, "page"), "the same browser may come again"
+        assert controller.asked == ["/ui/", "/ui/gangs/a%2Fb/c%20d", "/ui/", "/ui/"]
+
+
+async def test_an_address_that_was_used_lets_no_other_browser_in() -> None:
+    async with proxied() as (proxy, controller):
+        address = proxy.address()
+        async with browser(address) as first, browser(address) as second:
+            assert (await first.get(address))[0] == 200
+            code, text = await second.get(address)
+            assert (code, "has been used" in text) == (403, True)
+            assert (await second.get("/ui/"))[0] == 403
+            assert (await second.get("/enter/guess"))[0] == 403
+            assert (await second.get("/ui/", Cookie=f"gangctl-{first.base.rpartition(':')[2]}=guess"))[0] == 403
+        assert controller.asked == ["/ui/"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1", "127.0.0.1.evil.example", ""])
+async def test_a_request_with_another_host_name_is_refused_even_with_the_cookie(host: str) -> None:
+    async with proxied() as (proxy, controller):
+        address = proxy.address()
+        async with browser(address) as one:
+            await one.get(address)
+            assert (await one.get("/ui/", Host=host))[0] == 400
+            assert (await one.get("/ui/", Host="localhost:8000"))[0] == 200, "through ssh -L"
+        assert len(controller.asked) == 2
+
+
+async def test_headers_of_the_controller_are_passed_on_and_its_cookies_are_not() -> None:
+    async with proxied() as (proxy, _):
+        address = proxy.address()
+        async with browser(address) as one:
+            await one.get(address)
+            async with one.session.get(f"{one.base}/ui/") as answer:
+                assert answer.headers["Content-Security-Policy"] == "own"
+                assert "Set-Cookie" not in answer.headers
+            async with one.session.get(f"{one.base}/elsewhere") as answer:
+                assert answer.status == 404
+                assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            async with one.session.post(f"{one.base}/ui/") as answer:
+                assert answer.status == 405
+
+
+async def test_the_cookie_is_closed_to_scripts_and_to_other_sites() -> None:
+    async with proxied() as (proxy, _):
+        address = proxy.address()
+        async with browser(address) as one, one.session.get(address, allow_redirects=False) as answer:
+            cookie = answer.headers["Set-Cookie"]
+            assert answer.status == 303
+            assert {"HttpOnly", "SameSite=Strict"} < set(cookie.split("; "))
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    async with proxied() as (proxy, _):
+        port = int(proxy.address().split(":")[2].partition("/")[0])
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 can't be used: .*; choose another --port"):
+            PageProxy(Controller(), port)
+
+
+async def test_without_a_controller_the_browser_is_told_and_the_page_comes_back_with_it(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    upstream = LocalController(state)
+    with pytest.raises(UserError, match=r"no controller runs for .*: gangctl run FILE starts one"):
+        await check(upstream)
+    state.live.write_text(Endpoint(url=f"http://127.0.0.1:{free_port()}/v1/gangs/", token="t").model_dump_json())
+    with pytest.raises(UserError, match="the controller does not answer"):
+        await check(upstream)
+    async with proxied(upstream) as (proxy, controller):
+        address = proxy.address()
+        async with browser(address) as one:
+            assert await one.get(address) == (502, "the controller does not answer\n")
+            url = f"http://127.0.0.1:{controller.port}/v1/gangs/"
+            state.live.write_text(Endpoint(url=url, token="t").model_dump_json())
+            assert await one.get("/ui/") == (200, "page")
+
+
+async def test_gangctl_ui_prints_an_address_that_shows_the_gang_until_ctrl_c(folder: Here) -> None:
+    folder.write(manifest())
+    assert "no controller runs" in folder.gangctl("ui").stderr
+    run = folder.run("--ui", "--plain")
+    await until_async("the gang runs", folder.is_seen_running, every=0.1)
+    printed = next(word for word in run.said.split() if "/enter/" in word)
+    async with browser(printed) as one:
+        assert (await one.get(printed))[0] == 200
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gangctl", "ui", "g"),
+        cwd=folder.path,
+        env=folder.env(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        address = (await child.stdout.readline()).decode().strip()
+        assert address.endswith("#/default/g")
+        async with browser(address) as one:
+            assert (await one.get(address))[0] == 200
+            async with one.session.get(f"{one.base}/ui/gangs/default/g") as stream:
+                assert b'"name":"worker-2"' in await stream.content.readuntil(b'"worker-2"')
+        child.send_signal(signal.SIGINT)
+        assert await child.wait() == 130
+    unknown = folder.gangctl("ui", "h")
+    assert (unknown.returncode, "there is no gang 'h'" in unknown.stderr) == (2, True)
+    os.kill(run.child.pid, signal.SIGINT)
+    assert run.wait() == 130
+
+
+# On a cluster: a fake API server that forwards ports, and real replicas of the controller.
+
+
+@dataclass
+class PortForwarding:
+    """The API server's port-forward, to a port of this machine."""
+
+    pods: list[str] = field(default_factory=list)
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse | None:
+        if not request.path.endswith("/portforward"):
+            return None
+        self.pods.append(request.path.split("/")[-2])
+        port = int(request.query["ports"])
+        far = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await far.prepare(request)
+        for channel in (0, 1):
+            await far.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            await far.send_bytes(b"\x01" + str(error).encode())
+            await far.close()
+            return far
+
+        async def back() -> None:
+            while data := await reader.read(4096):
+                await far.send_bytes(b"\x00" + data)
+            await far.close()
+
+        carrying = asyncio.create_task(back())
+        try:
+            async for message in far:
+                writer.write(message.data[1:])
+        finally:
+            writer.transport.abort()
+            carrying.cancel()
+        return far
+
+
+async def pod_of(api: FakeApi, found: Replica, port: int, name: str = "page") -> None:
+    """Store the pod of a replica."""
+    container = {"name": "controller", "ports": [{"name": "hub"}, {"name": name, "containerPort": port}]}
+    metadata = {"name": found.name, "namespace": "default"}
+    await api.put("pods", {"metadata": metadata, "spec": {"containers": [container]}})
+
+
+@asynccontextmanager
+async def leading(api: FakeApi, name: str) -> AsyncIterator[tuple[Replica, int]]:
+    port = free_port()
+    async with replica(api, name, "--page", "true", "--page-port", str(port)) as found:
+        await pod_of(api, found, port)
+        await found.until_ready()
+        yield found, port
+
+
+def with_token(api: FakeApi, token: str) -> Client:
+    access = api.credentials()
+    access.authorization = lambda: f"Bearer {token}" if token else ""
+    return Client(access)
+
+
+ACCESS = PageAccess(lease="default/gangctl")
+
+
+async def test_on_a_cluster_the_page_needs_a_token_of_a_user_who_may_get_it() -> None:
+    async with serving() as (api, _), aiohttp.ClientSession() as session:
+        reviewer = Reviewer()
+        api.faults += [reviewer, PortForwarding()]
+        async with leading(api, "first") as (first, port):
+            await first.until_it_leads()
+            for path in ("", "page.js", "gangs", "gangs/default/g"):
+                url = f"https://127.0.0.1:{port}/ui/{path}"
+                async with session.get(url, ssl=False) as answer:
+                    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+                    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert reviewer.asked == []
+            async with with_token(api, "other") as client:
+                with pytest.raises(UserError, match="the controller refuses: user jane may not get /ui: bind a"):
+                    await check(LeadingController(client, ACCESS))
+            async with with_token(api, "good") as client:
+                upstream = LeadingController(client, ACCESS)
+                await check(upstream)
+
+                async def shows_a_list() -> bool:
+                    async with upstream.get("/ui/gangs") as stream:
+                        return b"event: list" in await stream.content.readuntil(b"data: {")
+
+                await until_async("it has caught up", shows_a_list, every=0.05)
+            paths = [one["nonResourceAttributes"] for one in reviewer.asked if "nonResourceAttributes" in one]
+            assert {one["path"] for one in paths} == {"/ui"}
+
+
+async def test_on_a_cluster_the_page_follows_the_leader_to_another_pod() -> None:
+    async with serving() as (api, _):
+        forwarding = PortForwarding()
+        api.faults += [Reviewer(), forwarding]
+        async with leading(api, "first") as (first, _), leading(api, "second") as (second, _):
+            await first.until_it_leads()
+            async with with_token(api, "good") as client:
+                upstream = LeadingController(client, ACCESS)
+                await check(upstream)
+                async with upstream.get("/ui/gangs") as watched:
+                    first.ended.set()
+                    await second.until_it_leads()
+                    await _ends(watched)
+                await check(upstream)
+            assert forwarding.pods == ["first", "first", "second"]
+
+
+async def _ends(stream: aiohttp.ClientResponse) -> None:
+    """Wait for the end of a stream, however it ends."""
+    with suppress(aiohttp.ClientError):
+        async with asyncio.timeout(SECONDS):
+            await stream.content.read()
+
+
+async def test_on_a_cluster_a_standby_names_the_page_of_the_leader() -> None:
+    async with serving() as (api, _), aiohttp.ClientSession(headers={"Authorization": "Bearer good"}) as session:
+        api.faults.append(Reviewer())
+        async with leading(api, "first") as (first, _):
+            await first.until_it_leads()
+            port = free_port()
+            async with replica(api, "second", "--page", "true", "--page-port", str(port), "--pod-ip", "127.0.0.1"):
+
+                async def told() -> str:
+                    async with session.get(f"https://127.0.0.1:{port}/ui/gangs", ssl=False) as stream:
+                        return (await stream.content.read()).decode() if stream.status == 200 else ""
+
+                url = f"https://127.0.0.1:{port}/ui/"  # All replicas have the same port.
+                await until_async(
+                    "it knows the leader", lambda: _contains(told, f'event: standby\ndata: {{"leader":"{url}"}}')
+                )
+
+
+async def _contains(ask: Any, text: str) -> bool:
+    try:
+        return text in await ask()
+    except aiohttp.ClientConnectionError:
+        return False
+
+
+async def test_on_a_cluster_each_reason_why_there_is_no_page_is_told() -> None:
+    async with serving() as (api, client):
+        with pytest.raises(UserError, match="use NAMESPACE/NAME"):
+            LeadingController(client, PageAccess(lease="gangctl"))
+        with pytest.raises(UserError, match="--service-account is 'x/': use NAMESPACE/NAME"):
+            LeadingController(client, PageAccess(service_account="x/"))
+        with pytest.raises(UserError, match=r"checks tokens, and the kubeconfig has none: .* --service-account"):
+            await check(LeadingController(client, ACCESS))
+        api.faults += [Reviewer(), PortForwarding()]
+        async with with_token(api, "good") as known:
+            upstream = LeadingController(known, ACCESS)
+            with pytest.raises(UserError, match="there is no Lease gangctl in namespace default"):
+                await check(upstream)
+            async with replica(api, "first") as first:
+                await first.until_ready()
+                await first.until_it_leads()
+                with pytest.raises(UserError, match="pod first, which holds the Lease, is gone"):
+                    await check(upstream)
+                await pod_of(api, first, 1, name="metrics")
+                with pytest.raises(UserError, match=r"has no port page: set page.enabled"):
+                    await check(upstream)
+                await api.remove("pods", "default", "first")
+                await pod_of(api, first, free_port())
+                with pytest.raises((UserError, ClusterError)):
+                    await check(upstream)
+
+
+async def test_on_a_cluster_a_token_of_a_service_account_is_used_and_renewed() -> None:
+    async with serving() as (api, client):
+        made: list[str] = []
+
+        async def issue(request: web.Request) -> web.StreamResponse | None:
+            if not request.path.endswith("/serviceaccounts/viewer/token"):
+                return None
+            made.append(request.path.split("/")[4])
+            return web.json_response({"status": {"token": "expired" if len(made) == 1 else "good"}}, status=201)
+
+        api.faults += [Reviewer(), PortForwarding(), issue]
+        async with leading(api, "first") as (first, _):
+            await first.until_it_leads()
+            upstream = LeadingController(client, PageAccess(lease=ACCESS.lease, service_account="research/viewer"))
+            with pytest.raises(UserError, match="doesn't accept the token"):
+                await check(upstream)
+            await check(upstream)
+            await check(upstream)
+        assert made == ["research", "research"]

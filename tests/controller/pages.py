@@ -1,0 +1,77 @@
+"""The page of a loop with a cluster in memory, on a real socket, and viewers of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller.loop import Loop
+from gangctl.controller.page.routes import PATH, Page
+from gangctl.controller.page.source import Source
+from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.plan import Plan
+from tests.controller.fake_cluster import FakeCluster, running
+
+SECONDS = 10.0
+
+
+def nothing(_now: float, _job: GangJob, _observed: Observed) -> Plan:
+    """A core that leaves everything as it is."""
+    return Plan(because="nothing happens")
+
+
+@dataclass
+class Viewer:
+    """A stream that a test reads."""
+
+    content: aiohttp.StreamReader
+
+    async def event(self) -> tuple[str, Any]:
+        """The next event that is no time: its type and its document."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                lines = (await self.content.readuntil(b"\n\n")).decode().splitlines()
+                fields = dict(line.split(": ", 1) for line in lines if ": " in line[1:])
+                if fields.get("event", "time") != "time":
+                    return fields["event"], json.loads(fields["data"])
+
+
+@dataclass
+class Served:
+    """The page."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    @asynccontextmanager
+    async def viewer(self, path: str) -> AsyncIterator[Viewer]:
+        async with self.session.get(self.url + path) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.content_type == "text/event-stream"
+            yield Viewer(answer.content)
+
+
+@asynccontextmanager
+async def page_of(
+    world: FakeCluster, loop: Callable[[Loop], Loop | None] = lambda found: found, leader: str = ""
+) -> AsyncIterator[Served]:
+    """Serve it. ``loop``: what leads; None for a standby."""
+    async with running(world, nothing) as here, aiohttp.ClientSession() as session:
+        page = Page(Source(world, lambda: loop(here.loop), lambda: leader, "https://jaeger.example.com"))
+        application = web.Application()
+        page.add_to(application)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}", session)
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,227 @@
+"""What the page shows: everything that a reader needs of a small gang, and a bounded part of a large one."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from bench.decide import NOW, job, observed
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Cause, Incident, IncidentLevel, IncidentMember, PhaseMilliseconds
+from gangctl.api.snapshot import MemberSnapshot
+from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
+from gangctl.core.facts.world import Observed
+from gangctl.explain.page import members
+from gangctl.explain.page.documents import LARGEST_BYTES, GangPage, IncidentShown, encoded
+from gangctl.explain.page.gang import gang
+from gangctl.explain.page.gangs import MOST_ROWS, listed
+from gangctl.explain.page.traces import is_address
+from gangsidecar.wire import Phase
+
+TRACES = "https://jaeger.example.com/ui"
+
+
+def seen(given: GangJob, world: Observed) -> GangPage:
+    return gang(NOW, given, world, TRACES)
+
+
+def with_status(given: GangJob, **status: Any) -> GangJob:
+    return changed(given, status=given.status.model_copy(update=status))
+
+
+def member(at: int, phase: str = "Running", **more: Any) -> MemberSnapshot:
+    base = {"member": f"worker-{at}", "role": "worker", "pod": f"g-worker-{at}-0", "incarnation": 0, "rank": at}
+    return MemberSnapshot.model_validate({**base, "connected": True, "phase": phase, "step": 100 + at, **more})
+
+
+def incident(attempt: int = 2, **more: Any) -> Incident:
+    cause = Cause(
+        reason="Signal", member="worker-1", rank=1, signal="SIGKILL", time=NOW - 20, message="ended by SIGKILL"
+    )
+    times = PhaseMilliseconds(**more.pop("milliseconds", {"detect": 10, "stop": 100, "barrier": 5, "start": 50}))
+    settled = {"settled": True, "outcome": "Restarted", "charged": True}
+    return Incident(attempt=attempt, time=NOW - 20, cause=cause, milliseconds=times, **{**settled, **more})
+
+
+def shown(one: Incident, **status: Any) -> IncidentShown:
+    given = with_status(job(4, GangPhase.RUNNING, one.attempt), incidents=(one,), **status)
+    (found,) = seen(given, Observed()).incidents
+    return found
+
+
+def test_each_member_of_a_small_gang_has_a_cell_with_its_state_rank_and_step() -> None:
+    given = job(8, replaced=0)
+    found = seen(given, observed(given, Phase.RUNNING, 2))
+    assert [cell.name for cell in found.cells] == [f"worker-{at}" for at in range(8)]
+    assert {(cell.state, cell.step) for cell in found.cells} == {("Running", 250)}
+    assert [cell.rank for cell in found.cells] == list(range(8))
+    assert (found.hidden, found.counts[0].members) == (0, 8)
+
+
+def test_members_without_a_pod_a_connection_or_an_end_are_told_apart() -> None:
+    states = {
+        members.state(member(0)): "Running",
+        members.state(member(1, phase="Stopping")): "Stopping",
+        members.state(member(2, connected=False)): "Not connected",
+        members.state(member(3, phase="", connected=False)): "Starting",
+        members.state(member(4, pod="", connected=False)): "No pod",
+        members.state(member(5, terminated=True)): "Ended",
+    }
+    assert list(states) == list(states.values())
+
+
+def test_ten_thousand_members_make_a_small_document_quickly() -> None:
+    given = job(10_000)
+    world = observed(given, Phase.RUNNING, 2)
+    began = time.process_time()
+    found = seen(given, world)
+    document = encoded(found)
+    assert time.process_time() - began < 2, "about 0.1 s"
+    assert len(document) < 2_000
+    assert [(cell.name, cell.last, cell.members) for cell in found.cells] == [
+        ("worker-0", "worker-9799", 9800),
+        ("worker-9800", "worker-9999", 200),
+    ]
+
+
+def test_of_ten_thousand_members_in_two_states_in_turn_the_rarer_ones_have_cells() -> None:
+    crowd = [member(at, phase="Stopping" if at % 3 == 0 else "Running") for at in range(10_000)]
+    cells, hidden = members.cells(crowd)
+    assert {cell.state for cell in cells} == {"Stopping"}
+    assert len(cells) == members.MOST_CELLS
+    assert hidden == 10_000 - members.MOST_CELLS
+    assert [(one.state, one.members) for one in members.counts(crowd)] == [("Running", 6666), ("Stopping", 3334)]
+
+
+def test_the_member_at_fault_comes_first_and_of_many_members_also_those_that_differ_and_the_one_behind() -> None:
+    crowd = [member(at) for at in range(1000)]
+    crowd[7] = member(7, phase="Stuck")
+    crowd[8] = member(8, step=3)
+    one = incident(members=(IncidentMember(member="worker-4", part="Replaced", phase="Replace"),))
+    found = members.interest(crowd, one, {"worker-1": "node-1"})
+    assert [(each.name, each.why) for each in found] == [
+        ("worker-1", "at fault"),
+        ("worker-4", "its pod was replaced"),
+        ("worker-7", "in another state than most"),
+        ("worker-8", "the lowest step"),
+    ]
+    assert found[0].node == "node-1"
+    assert members.interest(crowd[:4], None, {}) == ()
+
+
+@pytest.mark.parametrize("letter", ["x", "語", '"', "\x1b"])
+@pytest.mark.parametrize("size", [members.MOST_CELLS, 10_000])
+def test_a_status_with_the_longest_texts_still_makes_a_document_within_the_bound(letter: str, size: int) -> None:
+    text, label = letter * 1024, "w" * 63
+    cause = changed(incident().cause, message=text, rule=label, node="n" * 253, tied=(label,) * 8, member="worker-1")
+    part = IncidentMember(member=label, node="n" * 253, part="Slowest", phase="CheckpointLoad", milliseconds=10**6)
+    phases = dict.fromkeys(("detect", "stop", "replace", "back_off", "barrier", "start", "first_step"), 10**6)
+    told = tuple(
+        Condition(type=f"C{at}", status="True", reason=label, message=f"{at} {text}", last_transition_time=NOW)
+        for at in range(16)
+    )
+    one = incident(milliseconds=phases, members=(part,) * 8, restored_step=10**9, lost_steps=10**6, lost_seconds=1e6)
+    given = with_status(
+        job(size), incidents=(changed(one, cause=cause),) * 10, message=text, conditions=told, spent=Spent(training=9e6)
+    )
+    world = observed(given, Phase.RUNNING, 2)
+    document = encoded(seen(given, world))
+    assert len(document) < LARGEST_BYTES
+    json.loads(document)
+
+
+def test_text_from_outside_is_escaped_and_markup_stays_text() -> None:
+    cause = changed(incident().cause, message="<img src=x onerror=alert(1)>\x1b[31m\u202e")
+    found = shown(changed(incident(), cause=cause))
+    assert found.cause == "worker-1 (rank 1): <img src=x onerror=alert(1)>\\x1b[31m\\u202e"
+
+
+def test_an_incident_has_its_phases_its_decision_its_cost_and_its_trace() -> None:
+    found = shown(incident(restored_step=50, lost_steps=5, lost_seconds=2.5))
+    assert [(bar.name, bar.milliseconds) for bar in found.phases] == [
+        ("detect", 10),
+        ("stop", 100),
+        ("barrier", 5),
+        ("start", 50),
+    ]
+    assert found.why == "No rule of podFailurePolicy matched: level Process, charged to the budget"
+    assert found.cost == "restarted from step 50; 5 steps were lost, 2.5 s of training"
+    assert found.url == f"{TRACES}/trace/{found.trace}"
+    assert found.began == pytest.approx(NOW - 20.01)
+
+
+@pytest.mark.parametrize(
+    ("one", "phase"),
+    [
+        (incident(outcome="Open", settled=False, milliseconds={"detect": 1}), "stop"),
+        (incident(outcome="Open", settled=False, milliseconds={"detect": 1, "stop": 2}), "barrier"),
+        (incident(outcome="Open", milliseconds={"stop": 2}, level=IncidentLevel.POD), "replace"),
+        (incident(milliseconds={"detect": 1, "stop": 2, "barrier": 3}), "start"),
+        (incident(), "first step"),
+    ],
+)
+def test_the_phase_that_goes_on_has_no_duration(one: Incident, phase: str) -> None:
+    found = shown(one, first_step=FirstStep(attempt=1, step=1, time=NOW - 400))
+    assert (found.phases[-1].name, found.phases[-1].milliseconds) == (phase, None)
+
+
+def test_an_incident_of_a_gang_without_steps_ends_with_the_start() -> None:
+    assert shown(incident(), first_step=None, progress=None, phase=GangPhase.HELD).phases[-1].name == "start"
+
+
+def test_goodput_is_absent_while_no_step_was_reported() -> None:
+    given = job(4)
+    found = seen(given, Observed())
+    assert (found.goodput, found.spent) == (None, ())
+
+
+def test_a_condition_does_not_repeat_what_the_message_says() -> None:
+    def told(kind: str, message: str, status: str = "True") -> Condition:
+        return Condition.model_validate(
+            {"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": NOW}
+        )
+
+    every = (told("Accepted", "same"), told("Ready", "same"), told("Degraded", "new"), told("Failed", "no", "False"))
+    given = with_status(job(2), message="same", conditions=every)
+    assert [one.type for one in seen(given, Observed()).conditions] == ["Degraded"]
+
+
+def test_the_list_shows_gangs_that_have_not_ended_first_then_the_newest_end() -> None:
+    def one(name: str, phase: GangPhase, over: float | None = None) -> GangJob:
+        made = with_status(job(2), phase=phase, completion_time=over)
+        return changed(made, metadata=made.metadata.model_copy(update={"name": name}))
+
+    done = [one(f"done-{at}", GangPhase.SUCCEEDED, NOW + at) for at in range(1000)]
+    running = [one(name, GangPhase.RUNNING) for name in ("b", "a")]
+    found = listed([*done, *running], unreadable=3)
+    assert [row.name for row in found.rows[:4]] == ["a", "b", "done-999", "done-998"]
+    assert (found.total, len(found.rows), found.unreadable) == (1002, MOST_ROWS, 3)
+
+
+def test_the_longest_list_is_within_the_bound() -> None:
+    made = with_status(job(2), phase=GangPhase.RUNNING, ready="10000/10000", attempt=10**6)
+    cause = changed(incident().cause, reason="r" * 63)
+    made = with_status(made, incidents=(changed(incident(), cause=cause),))
+    long = changed(made, metadata=made.metadata.model_copy(update={"name": "n" * 63, "namespace": "s" * 63}))
+    assert len(encoded(listed([long] * 5000))) < LARGEST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("https://jaeger.example.com", True),
+        ("http://[::1]:16686/ui", True),
+        ("javascript:alert(1)", False),
+        ("https://", False),
+        ("https://a/?q", False),
+        ("https://a b", False),
+        ("http://[", False),
+        ("http://a:0", False),
+    ],
+)
+def test_only_an_http_address_is_linked_to(text: str, *, good: bool) -> None:
+    assert is_address(text) is good
