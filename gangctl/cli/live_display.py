@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -23,7 +24,8 @@ _MEMBERS_OTHER_LINES: Final = 3
 class LiveDisplay:
     """A display that draws the gang at the bottom of the terminal; the workers' output scrolls above it."""
 
-    def __init__(self, out: Console, footer: str) -> None:
+    def __init__(self, out: Console, footer: Sequence[str]) -> None:
+        """``footer``: lines that stay at the bottom."""
         self._out = out
         self._footer = footer
         self._notes: deque[str] = deque(maxlen=NOTES)
@@ -63,7 +65,7 @@ class LiveDisplay:
         below += [Text(), *(Text(note, style="yellow") for note in self._notes)]
         if not look.live and not all(one.terminated for one in look.snapshot.members):
             below.append(Text("the controller does not answer; workers continue to train", style="yellow"))
-        below.append(Text(self._footer, style="dim"))
+        below += [Text(line, style="dim") for line in self._footer]
         others = Group(*above, Text(), *below)
         room = self._out.size.height - len(self._out.render_lines(others, pad=False)) - _MEMBERS_OTHER_LINES
         members = tables.members(look.snapshot.members, max(_LEAST_MEMBERS, room), live=look.live)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -94,10 +95,9 @@ def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob,
             print_err(f"note: {text}")
         stream = sys.stderr if arguments.output == "json" else sys.stdout
         page = _page(state) if arguments.ui else None
-        footer = f"logs: {submitted.store.folder.pods}/*/worker.log"
+        footer = [f"logs: {submitted.store.folder.pods}/*/worker.log"]
         if page is not None:
-            metadata = submitted.store.read().metadata
-            footer = f"page: {page.address(metadata.namespace, metadata.name)}   {footer}"
+            footer.insert(0, f"page: {page.address(job.metadata.namespace, job.metadata.name)}")
         display = _display(stream, footer, plain=arguments.plain)
         display.note(submitted.message)
         local_run = LocalRun(state, submitted.store, display, stream, page, logs=arguments.logs, keep=arguments.keep)
@@ -122,9 +122,10 @@ def _page(state: StateDirectory) -> PageProxy:
     return PageProxy(LocalController(state))
 
 
-def _display(stream: TextIO, footer: str, *, plain: bool) -> Display:
+def _display(stream: TextIO, footer: Sequence[str], *, plain: bool) -> Display:
     if plain or not is_terminal(stream):
         lines = PlainOutput(stream, time.time)
-        lines.note(footer)
+        for line in footer:
+            lines.note(line)
         return lines
-    return LiveDisplay(console(stream), f"{footer}   Ctrl-C: end it")
+    return LiveDisplay(console(stream), [*footer[:-1], f"{footer[-1]}   Ctrl-C: end it"])

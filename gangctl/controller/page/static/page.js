@@ -225,7 +225,7 @@ function state(name) {
 }
 
 function spent(shares = []) {
-  return shares.map((one) => `${one.percent} % ${one.what}`).join(", ");
+  return shares.map((one) => `${one.percent}\u00a0% ${one.what}`).join(", ");
 }
 
 // Milliseconds of an incident, until now if a phase goes on.
