@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace, TracebackType
@@ -19,7 +18,7 @@ import aiohttp
 from gangctl import __version__
 from gangctl.cluster.errors import ClusterError, Conflict, Held, Retryable, Terminal
 from gangctl.cluster.kube import credentials
-from gangctl.cluster.kube.content import lines, read
+from gangctl.cluster.kube.content import lines, read, status_parts
 from gangctl.cluster.kube.credentials import Credentials
 
 USER_AGENT: Final = f"gangctl/{__version__}"
@@ -274,7 +273,7 @@ class Client:
 
 def status_error(status: int, body: bytes, request: str) -> ClusterError:
     """The error for a ``Status`` of the API server; ``request`` names the request, for people."""
-    reason, message, budget = _parts(body)
+    reason, message, budget = status_parts(body)
     message = message or f"HTTP status {status}"
     text = f"the API server refused {request}: {message}"
     match status, reason:
@@ -296,22 +295,6 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
             return Retryable(f"the API server failed at {request}: {message}")
         case _:
             return Rejected(text, message)
-
-
-def _parts(body: bytes) -> tuple[str, str, str]:
-    """Reason, message and disruption budget of a Status; of a proxy's page its beginning as the message."""
-    try:
-        parsed = json.loads(body)
-    except ValueError:
-        return "", " ".join(body[:300].decode(errors="replace").split()), ""
-    if not isinstance(parsed, dict):
-        return "", "", ""
-    details = parsed.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    found = causes if isinstance(causes, list) else []
-    named = [one for one in found if isinstance(one, dict) and one.get("reason") == "DisruptionBudget"]
-    budget = str(named[0].get("message") or named[0]["reason"]) if named else ""
-    return str(parsed.get("reason") or ""), str(parsed.get("message") or ""), budget
 
 
 def _seconds(retry_after: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -41,3 +42,19 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
     if line := b"".join(pending):
         yield line
+
+
+def status_parts(body: bytes) -> tuple[str, str, str]:
+    """Reason, message and disruption budget of a Status; of a proxy's page its beginning as the message."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return "", " ".join(body[:300].decode(errors="replace").split()), ""
+    if not isinstance(parsed, dict):
+        return "", "", ""
+    details = parsed.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = causes if isinstance(causes, list) else []
+    named = [one for one in found if isinstance(one, dict) and one.get("reason") == "DisruptionBudget"]
+    budget = str(named[0].get("message") or named[0]["reason"]) if named else ""
+    return str(parsed.get("reason") or ""), str(parsed.get("message") or ""), budget
