@@ -48,8 +48,8 @@ MUTANTS = (
             ),
             Patch(
                 "sidecar/gangsidecar/supervisor/machine/directives.py",
-                "    if state.phase is not Phase.STOPPING or state.alive or hold is None",
-                "    if state.phase is not Phase.STOPPING or hold is None",
+                "    if state.phase is not Phase.STOPPING or state.alive:",
+                "    if state.phase is not Phase.STOPPING:",
             ),
         ),
     ),
