@@ -14,6 +14,7 @@ from gangctl.cli.command_name import command_name
 from gangctl.cli.text import clean, duration
 from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
+from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts
@@ -208,7 +209,7 @@ def _cost(last: Restart) -> str:
     if last.lost_steps is None:
         return f"it went back to {point}; how many steps were lost is not known"
     spent = "" if last.lost_seconds is None else f", {took(last.lost_seconds)} of training"
-    return f"it went back to {point}; {counted(last.lost_steps, 'step')} lost{spent}"
+    return f"it went back to {point}; {lost_steps(last.lost_steps, last.lost_steps_at_most)} lost{spent}"
 
 
 def _night(page: _Page, found: Restarts) -> Iterator[str]:

@@ -10,6 +10,7 @@ from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import began, trace_of
 from gangctl.core.policy.cause import describe
+from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.page.documents import IncidentShown, PhaseBar, Waited
 
 MOST: Final = 10
@@ -95,11 +96,11 @@ def _why(incident: Incident) -> str:
 def _cost(incident: Incident) -> str:
     if incident.outcome != "Restarted":
         return ""
-    step, lost = incident.restored_step, incident.lost_steps
+    step, lost, most = incident.restored_step, incident.lost_steps, incident.lost_steps_at_most
     point = "restarted from the beginning" if step is None else f"restarted from step {step}"
     if lost is None:
         return f"{point}; the number of lost steps is unknown"
-    if lost == 0:
+    if not (most or lost):
         return f"{point}; no step was lost"
     seconds = "" if incident.lost_seconds is None else f", {incident.lost_seconds:.1f} s of training"
-    return f"{point}; {lost} step{'s were' if lost > 1 else ' was'} lost{seconds}"
+    return f"{point}; {lost_steps(lost, most)} lost{seconds}"

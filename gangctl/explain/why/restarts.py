@@ -81,6 +81,8 @@ class Restart:
     rejected_steps: tuple[str, ...]
     """Steps that are not used until they are written again."""
     lost_steps: int | None
+    lost_steps_at_most: int | None
+    """Where the framework reports only some steps."""
     lost_seconds: float | None
     alternatives: tuple[Alternative, ...]
 
@@ -158,6 +160,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
         restored_step=incident.restored_step,
         rejected_steps=tuple(f"step {one.step} of tier {one.tier}" for one in job.status.rejected_steps[-_REJECTED:]),
         lost_steps=incident.lost_steps,
+        lost_steps_at_most=incident.lost_steps_at_most,
         lost_seconds=incident.lost_seconds,
         alternatives=alternatives(job, incident),
     )
