@@ -99,6 +99,16 @@ async def test_a_name_with_markup_comes_back_as_text_in_json() -> None:
         assert await one.event() == ("missing", {"namespace": "<script>", "name": 'a\\x1b"'})
 
 
+async def test_the_timeline_is_a_picture_that_may_run_nothing() -> None:
+    async with page_of(FakeCluster()) as page:
+        async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?1") as found:
+            assert (found.status, found.content_type) == (200, "image/svg+xml")
+            assert found.headers["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+            assert "Timeline of g" in await found.text()
+        async with page.session.get(f"{page.url}gangs/default/other/timeline.svg") as found:
+            assert found.status == 404
+
+
 async def test_a_standby_says_who_leads_and_ends_the_stream() -> None:
     leader = "https://10.0.0.7:8445/ui/"
     async with page_of(FakeCluster(), lambda _loop: None, leader) as page, page.viewer("gangs") as one:

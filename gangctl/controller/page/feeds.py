@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from gangctl.explain.page.documents import Document, encoded
 
@@ -26,6 +26,7 @@ LEAST_SECONDS: Final = 1.0
 PAUSE: Final = 10.0
 BROKEN: Final = b"event: broken\ndata: {}\n\n"
 
+T = TypeVar("T")
 Make = Callable[[], Document]
 """Makes a document of values that were observed before; it runs in a thread."""
 Observe = Callable[[], Make]
@@ -79,6 +80,10 @@ class Feeds:
     def __init__(self) -> None:
         self._feeds: dict[Hashable, Feed] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+
+    async def made(self, make: Callable[[], T]) -> T:
+        """Make something else for a viewer, where documents are made."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, make)
 
     @asynccontextmanager
     async def watching(self, key: Hashable, observe: Observe) -> AsyncIterator[Feed]:

@@ -17,12 +17,15 @@ from typing import Final
 
 from aiohttp import web
 
+from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.controller.page.feeds import Feeds, Make, Observe, frame_of
 from gangctl.controller.page.source import Source
 from gangctl.explain.page.documents import Missing, Standby
 from gangctl.explain.page.gang import gang
 from gangctl.explain.page.gangs import listed
+from gangctl.explain.timeline.document import svg
+from gangctl.explain.timeline.telling import timeline
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
@@ -44,6 +47,8 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+_OF_A_PICTURE: Final = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+"""A picture runs nothing, and has its own style."""
 _STATIC: Final = Path(__file__).parent / "static"
 _FILES: Final = {
     "": ("index.html", "text/html"),
@@ -69,6 +74,7 @@ class Page:
             application.router.add_get(PATH + path, partial(_file, text, kind))
         application.router.add_get(PATH + "gangs", self._gangs)
         application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang)
+        application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
         def observe() -> Make:
@@ -86,6 +92,14 @@ class Page:
             return partial(gang, clock.now(), *found, self._source.traces)
 
         return await self._stream(request, (namespace, name), observe)
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        """The timeline as a picture, from the status as it is stored."""
+        found = self._source.look(request.match_info["namespace"], request.match_info["name"])
+        if found is None:
+            raise web.HTTPNotFound(text="there is no such gang\n", headers=HEADERS)
+        drawing = await self._feeds.made(partial(_drawing, found[0], clock.now()))
+        return web.Response(text=drawing, content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE})
 
     async def _stream(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
         """Send the newest document after each change. On a standby: who leads, and the end of the stream."""
@@ -117,6 +131,10 @@ class Page:
             if self._source.loop() is None:
                 await _write(request, response, frame_of(Standby(leader=self._source.leader())))
         return response
+
+
+def _drawing(job: GangJob, now: float) -> str:
+    return svg(timeline(job, now))
 
 
 async def _write(request: web.Request, response: web.StreamResponse, frame: bytes) -> None:

@@ -14,8 +14,10 @@ from gangctl.api.escaping import escaped
 from gangctl.api.model import Label, Model, Name
 
 LARGEST_BYTES: Final = 50_000
-LONGEST_TEXT: Final = 400
+LONGEST_TEXT: Final = 320
 """Bytes of a sentence on the page; the whole one is in the status."""
+LONGEST_OUTPUT: Final = 1000
+"""Bytes of a worker's last lines."""
 
 
 def _shown(value: str) -> str:
@@ -24,8 +26,16 @@ def _shown(value: str) -> str:
     return text if len(whole) <= LONGEST_TEXT else f"{whole[: LONGEST_TEXT - 3].decode(errors='ignore')}…"
 
 
+def _lines(value: str) -> str:
+    whole = "\n".join(map(escaped, value.split("\n"))).encode()
+    return whole[-LONGEST_OUTPUT:].decode(errors="ignore")
+
+
 Told = Annotated[str, BeforeValidator(_shown)]
 """A sentence for people, escaped and cut."""
+
+Lines = Annotated[str, BeforeValidator(_lines)]
+"""Lines for people, each escaped; cut at the beginning, since the last one tells most."""
 
 
 class Row(Model):
@@ -119,6 +129,10 @@ class IncidentShown(Model):
     began: float
     outcome: str
     cause: Told
+    printed: Told = ""
+    """The line of the worker's output that tells most."""
+    output: Lines = ""
+    """What the worker at fault printed last, in the last incident only."""
     why: Told
     """Which rule matched, the level and the charge."""
     cost: str = ""

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentLevel
-from gangctl.api.status import GangPhase
-from gangctl.core.facts.trace_context import began, trace_of
+from gangctl.api.incident import Incident, IncidentMember
 from gangctl.core.policy.cause import describe
 from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.page.documents import IncidentShown, PhaseBar, Waited
+from gangctl.explain.spans import Span, incident_spans
 
 MOST: Final = 10
+_PHASES: Final = {
+    "detect": "detect",
+    "stop": "stop",
+    "replace": "replace",
+    "back_off": "back-off",
+    "barrier": "barrier",
+    "start": "start",
+    "first_step": "first step",
+}
+"""Name of the span -> what the page calls it."""
 _WHAT: Final = {
     "Stop": "stopped after",
     "Replace": "had a new pod after",
@@ -29,58 +39,39 @@ def incidents(job: GangJob, traces: str) -> tuple[IncidentShown, ...]:
 
 
 def _shown(job: GangJob, incident: Incident, traces: str, *, newest: bool) -> IncidentShown:
-    trace = trace_of(job, incident)
+    output = incident.output if newest else None
+    root, *below = incident_spans(job, incident)
     return IncidentShown(
         attempt=incident.attempt,
-        began=began(incident),
+        began=root.begin,
         outcome=incident.outcome,
         cause=describe(incident.cause),
+        printed=incident.cause.printed,
+        output="" if output is None else output.text,
         why=_why(incident),
         cost=_cost(incident),
-        phases=(*_phases(incident), *(_open(job, incident) if newest else ())),
-        waits=tuple(
-            Waited(member=one.member, what=_WHAT[one.phase], milliseconds=one.milliseconds, node=one.node)
-            for one in incident.members
-        ),
-        trace=trace,
-        url=f"{traces}/trace/{quote(trace, safe='')}" if traces else "",
+        phases=tuple(_bar(span) for span in below if span.parent_id == root.span_id and span.name in _PHASES),
+        waits=tuple(_waits(incident)),
+        trace=root.trace_id,
+        url=f"{traces}/trace/{quote(root.trace_id, safe='')}" if traces else "",
     )
 
 
-def _phases(incident: Incident) -> tuple[PhaseBar, ...]:
-    took = incident.milliseconds
-    found = {
-        "detect": took.detect,
-        "stop": took.stop,
-        "replace": took.replace,
-        "back-off": took.back_off,
-        "barrier": took.barrier,
-        "start": took.start,
-        "first step": took.first_step,
-    }
-    return tuple(PhaseBar(name=name, milliseconds=lasted) for name, lasted in found.items() if lasted is not None)
+def _waits(incident: Incident) -> Iterator[Waited]:
+    """The member that the others waited for in each phase."""
+    for phase, what in _WHAT.items():
+        last = max((one for one in incident.members if one.phase == phase), key=_end, default=None)
+        if last is not None:
+            yield Waited(member=last.member, what=what, milliseconds=last.milliseconds, node=last.node)
 
 
-def _open(job: GangJob, incident: Incident) -> tuple[PhaseBar, ...]:
-    """The phase of the last incident that goes on, if one does."""
-    status, took = job.status, incident.milliseconds
-    has_steps = status.first_step is not None and status.first_step.attempt < incident.attempt
-    match incident.outcome:
-        case "Open":
-            return (PhaseBar(name="stop" if took.stop is None else _before_barrier(incident)),)
-        case "Restarted" if status.phase is not GangPhase.RUNNING or status.attempt != incident.attempt:
-            return ()
-        case "Restarted" if took.start is None:
-            return (PhaseBar(name="start"),)
-        case "Restarted" if has_steps and took.first_step is None:
-            return (PhaseBar(name="first step"),)
-        case _:
-            return ()
+def _end(one: IncidentMember) -> int:
+    return one.begin_milliseconds + one.milliseconds
 
 
-def _before_barrier(incident: Incident) -> str:
-    replaces = incident.level in {IncidentLevel.POD, IncidentLevel.GANG}
-    return "replace" if replaces and incident.milliseconds.replace is None else "barrier"
+def _bar(span: Span) -> PhaseBar:
+    lasted = None if span.end is None else round((span.end - span.begin) * 1000)
+    return PhaseBar(name=_PHASES[span.name], milliseconds=lasted)
 
 
 def _why(incident: Incident) -> str:

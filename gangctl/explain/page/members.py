@@ -22,6 +22,8 @@ MOST_COUNTS: Final = 64
 
 def state(one: MemberSnapshot) -> str:
     """What the member does, in a word or two."""
+    if one.finished:
+        return "Finished"
     if one.terminated:
         return "Ended"
     if not one.pod:

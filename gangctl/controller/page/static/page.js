@@ -5,10 +5,11 @@ import { h, patch } from "./tree.js";
 const RETRY_MILLISECONDS = 2000;
 const PATIENCE_MILLISECONDS = 4000; // each stream ends after a minute and begins again, which is no news
 const STATES = {
-  Running: "run", Ready: "ready", Starting: "wait", Idle: "wait", Stopping: "stop", Ended: "over", Done: "over",
+  Running: "run", Ready: "ready", Starting: "wait", Idle: "wait", Stopping: "stop", Ended: "over", Finished: "run", Done: "over",
   Stuck: "bad", "Not connected": "bad", "No pod": "bad",
 };
 const KINDS = ["list", "gang", "missing", "standby", "broken"];
+const REDRAW_SECONDS = 15; // the timeline is drawn anew so often, and when the phase or the attempt changes
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
@@ -135,6 +136,7 @@ function viewGang(gang) {
       h("p", { class: "because", key: "because" }, gang.message),
       h("dl", { class: "facts", key: "facts" }, facts.map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
       section("Members", memberParts(gang)),
+      section("Timeline", timelineParts(gang)),
       section("Incidents", incidentParts(gang)),
       section("Conditions", conditionParts(gang)),
     ],
@@ -166,6 +168,14 @@ function memberParts({ counts = [], cells = [], hidden = 0, interest = [] }) {
   return parts;
 }
 
+function timelineParts({ namespace, name, phase, attempt, over }) {
+  const version = `${phase}-${attempt}-${over ?? Math.floor(now() / REDRAW_SECONDS)}`;
+  const path = `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/timeline.svg?${encodeURIComponent(version)}`;
+  const told = `Timeline of ${name}: attempts, incidents and lost work against time. Incidents are told below.`;
+  return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Timeline" },
+    h("img", { class: "timeline", src: path, alt: told }))];
+}
+
 function incidentParts({ incidents = [] }) {
   if (incidents.length === 0) return [h("p", {}, "There was none.")];
   const longest = Math.max(1, ...incidents.map(lasted));
@@ -178,6 +188,7 @@ function incidentParts({ incidents = [] }) {
       h("h3", {}, `Attempt ${one.attempt - 1} to ${one.attempt}: ${open ? "not over yet" : one.outcome.toLowerCase()}, ${took(whole)}${open ? " so far" : ""}, `,
         h("time", { datetime: new Date(one.began * 1000).toISOString() }, new Date(one.began * 1000).toLocaleString())),
       h("p", { class: "cause" }, one.cause),
+      one.printed ? h("p", { class: "printed" }, "It printed: ", h("code", {}, one.printed)) : null,
       h("div", { class: "bar", role: "img", "aria-label": `Phases: ${said || "none is over"}` },
         bars.map((bar) => h("span", { key: bar.name, class: `phase ${bar.name.replace(" ", "-")}`, grow: bar.ms, title: `${bar.name}: ${took(bar.ms)}` })),
         h("span", { key: "rest", grow: longest - whole })),
@@ -186,6 +197,7 @@ function incidentParts({ incidents = [] }) {
       h("p", {}, `${one.why}.`, one.cost ? ` The gang ${one.cost}.` : ""),
       one.waits?.length ? h("ul", { class: "waits" }, one.waits.map((wait) => h("li", {},
         `${wait.member}${wait.node ? ` on ${wait.node}` : ""} ${wait.what} ${took(wait.milliseconds)}`))) : null,
+      one.output ? h("pre", { tabindex: "0", role: "region", "aria-label": "Last lines of the worker at fault" }, one.output) : null,
       h("p", { class: "trace" }, "Trace: ", one.url
         ? h("a", { href: safe(one.url), rel: "noreferrer", target: "_blank" }, one.trace) : one.trace));
   });
