@@ -99,12 +99,20 @@ async def test_a_name_with_markup_comes_back_as_text_in_json() -> None:
         assert await one.event() == ("missing", {"namespace": "<script>", "name": 'a\\x1b"'})
 
 
-async def test_the_timeline_is_a_picture_that_may_run_nothing() -> None:
-    async with page_of(FakeCluster()) as page:
+async def test_the_timeline_is_a_picture_that_may_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = FakeCluster()
+    async with page_of(world) as page:
         async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?1") as found:
             assert (found.status, found.content_type) == (200, "image/svg+xml")
             assert found.headers["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
-            assert "Timeline of g" in await found.text()
+            text = await found.text()
+            assert "Timeline of g" in text
+        world.change("uid-g", job(phase=GangPhase.HELD).status)
+        async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?2") as found:
+            assert await found.text() == text, "viewers share it for some seconds"
+        monkeypatch.setattr(routes, "DRAWN_SECONDS", 0.0)
+        async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?3") as found:
+            assert "Held" in await found.text()
         async with page.session.get(f"{page.url}gangs/default/other/timeline.svg") as found:
             assert found.status == 404
 

@@ -194,7 +194,7 @@ def test_the_last_incident_has_the_words_of_the_worker_line_by_line() -> None:
     one = changed(incident(3), cause=cause, output=Output(member="worker-1", text=words))
     given = with_status(job(4, GangPhase.RUNNING, 3), incidents=(one, changed(one, attempt=2)))
     last, before = seen(given, Observed()).incidents
-    assert (last.printed, before.printed) == ("RuntimeError: no dataset",) * 2
+    assert last.cause == before.cause == 'worker-1 (rank 1): ended by SIGKILL, printed "RuntimeError: no dataset"'
     assert last.output == "Traceback:\n\\x1b[31mRuntimeError: <b>no dataset</b>"
     assert before.output == ""
 

@@ -17,18 +17,17 @@ from typing import Final
 
 from aiohttp import web
 
-from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.controller.page.feeds import Feeds, Make, Observe, frame_of
 from gangctl.controller.page.source import Source
 from gangctl.explain.page.documents import Missing, Standby
-from gangctl.explain.page.gang import gang
+from gangctl.explain.page.gang import drawing, gang
 from gangctl.explain.page.gangs import listed
-from gangctl.explain.timeline.document import svg
-from gangctl.explain.timeline.telling import timeline
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
+DRAWN_SECONDS: Final = 3.0
+"""How old a picture may be."""
 HEARTBEAT_SECONDS: Final = 10.0
 SLOW_SECONDS: Final = 10.0
 STREAM_SECONDS: Final = 60.0
@@ -66,6 +65,8 @@ class Page:
         self._source = source
         self._feeds = Feeds()
         self._streams = 0
+        self._drawings: dict[tuple[str, str], tuple[float, str]] = {}
+        """When each was made, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
         """Add the routes, all below :data:`PATH`."""
@@ -94,12 +95,18 @@ class Page:
         return await self._stream(request, (namespace, name), observe)
 
     async def _timeline(self, request: web.Request) -> web.Response:
-        """The timeline as a picture, from the status as it is stored."""
-        found = self._source.look(request.match_info["namespace"], request.match_info["name"])
-        if found is None:
-            raise web.HTTPNotFound(text="there is no such gang\n", headers=HEADERS)
-        drawing = await self._feeds.made(partial(_drawing, found[0], clock.now()))
-        return web.Response(text=drawing, content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE})
+        """The timeline as a picture, which all viewers share for some seconds."""
+        key, oldest = (request.match_info["namespace"], request.match_info["name"]), time.monotonic() - DRAWN_SECONDS
+        self._drawings = {one: drawn for one, drawn in self._drawings.items() if drawn[0] > oldest}
+        if key not in self._drawings:
+            found = self._source.look(*key)
+            if found is None:
+                raise web.HTTPNotFound(text="there is no such gang\n", headers=HEADERS)
+            text = await self._feeds.made(partial(drawing, clock.now(), *found))
+            self._drawings[key] = time.monotonic(), text
+        return web.Response(
+            text=self._drawings[key][1], content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE}
+        )
 
     async def _stream(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
         """Send the newest document after each change. On a standby: who leads, and the end of the stream."""
@@ -131,10 +138,6 @@ class Page:
             if self._source.loop() is None:
                 await _write(request, response, frame_of(Standby(leader=self._source.leader())))
         return response
-
-
-def _drawing(job: GangJob, now: float) -> str:
-    return svg(timeline(job, now))
 
 
 async def _write(request: web.Request, response: web.StreamResponse, frame: bytes) -> None:

@@ -129,8 +129,6 @@ class IncidentShown(Model):
     began: float
     outcome: str
     cause: Told
-    printed: Told = ""
-    """The line of the worker's output that tells most."""
     output: Lines = ""
     """What the worker at fault printed last, in the last incident only."""
     why: Told

@@ -14,6 +14,8 @@ from gangctl.explain.page import members
 from gangctl.explain.page.documents import ConditionShown, GangPage, Spending
 from gangctl.explain.page.gangs import current_step
 from gangctl.explain.page.incidents import incidents
+from gangctl.explain.timeline.document import svg
+from gangctl.explain.timeline.telling import timeline
 
 MOST_CONDITIONS: Final = 6
 _SPENT: Final = {
@@ -65,6 +67,11 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         interest=members.interest(seen.members, last, nodes),
         incidents=incidents(changed(job, status=status), traces),
     )
+
+
+def drawing(now: float, job: GangJob, observed: Observed) -> str:
+    """The timeline of a gang as an SVG file, with what the controller knows now. ``now``: seconds since the epoch."""
+    return svg(timeline(changed(job, status=snapshot(now, job, observed).status), now))
 
 
 def _conditions(status: Status) -> tuple[ConditionShown, ...]:

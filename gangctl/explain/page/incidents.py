@@ -46,7 +46,6 @@ def _shown(job: GangJob, incident: Incident, traces: str, *, newest: bool) -> In
         began=root.begin,
         outcome=incident.outcome,
         cause=describe(incident.cause),
-        printed=incident.cause.printed,
         output="" if output is None else output.text,
         why=_why(incident),
         cost=_cost(incident),

@@ -9,7 +9,7 @@ const STATES = {
   Stuck: "bad", "Not connected": "bad", "No pod": "bad",
 };
 const KINDS = ["list", "gang", "missing", "standby", "broken"];
-const REDRAW_SECONDS = 15; // the timeline is drawn anew so often, and when the phase or the attempt changes
+const REDRAW_SECONDS = 5; // the timeline is drawn anew so often, and when the phase or the attempt changes
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
@@ -188,7 +188,6 @@ function incidentParts({ incidents = [] }) {
       h("h3", {}, `Attempt ${one.attempt - 1} to ${one.attempt}: ${open ? "not over yet" : one.outcome.toLowerCase()}, ${took(whole)}${open ? " so far" : ""}, `,
         h("time", { datetime: new Date(one.began * 1000).toISOString() }, new Date(one.began * 1000).toLocaleString())),
       h("p", { class: "cause" }, one.cause),
-      one.printed ? h("p", { class: "printed" }, "It printed: ", h("code", {}, one.printed)) : null,
       h("div", { class: "bar", role: "img", "aria-label": `Phases: ${said || "none is over"}` },
         bars.map((bar) => h("span", { key: bar.name, class: `phase ${bar.name.replace(" ", "-")}`, grow: bar.ms, title: `${bar.name}: ${took(bar.ms)}` })),
         h("span", { key: "rest", grow: longest - whole })),
