@@ -183,11 +183,6 @@ def test_an_incident_of_a_gang_without_steps_ends_with_the_start() -> None:
     assert shown(incident(), first_step=None, progress=None, phase=GangPhase.HELD).phases[-1].name == "start"
 
 
-def test_a_number_of_lost_steps_that_is_not_exact_is_a_range() -> None:
-    found = shown(incident(restored_step=50, lost_steps=0, lost_steps_at_most=9))
-    assert found.cost == "restarted from step 50; 0 to 9 steps were lost: the framework reports only some"
-
-
 def test_the_last_incident_has_the_words_of_the_worker_line_by_line() -> None:
     words = "Traceback:\n\x1b[31mRuntimeError: <b>no dataset</b>"
     cause = changed(incident().cause, printed="RuntimeError: no dataset")
