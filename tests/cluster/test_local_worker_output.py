@@ -77,3 +77,13 @@ def test_pods_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     one.output.attempt_starts(one.folder, [], 2)
     one.says("late\n")
     assert one.printed(1) == ()
+
+
+def test_a_gang_of_the_same_name_begins_anew(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    for attempt in (7, 8):
+        one.says("of the gang before\n")
+        one.starts(attempt)
+    one.starts(1)
+    one.says("RuntimeError: no dataset\n")
+    assert one.printed(1) == ("RuntimeError: no dataset",)

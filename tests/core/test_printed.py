@@ -120,3 +120,20 @@ def test_any_bytes_are_read_quickly_and_shown_as_text(content: bytes) -> None:
     assert len(found.lines) <= LINES
     assert sum(len(line.encode()) + 1 for line in found.lines) <= BYTES
     assert all(line.isprintable() for line in (*found.lines, found.line))
+
+
+def test_a_directive_that_is_told_again_hides_nothing_of_its_attempt() -> None:
+    log = phase("Running", 4) + "old\n" + phase("Stopping", 5) + phase("Running", 5) + TRACEBACK + phase("Running", 5)
+    assert printed(log + "teardown\n" + ENDED, 5).line == ERROR
+    assert printed(log + ENDED + phase("Stopping", 6), 5).lines == tuple(TRACEBACK.splitlines())
+
+
+def test_an_empty_line_of_a_traceback_with_a_prefix_is_not_its_error() -> None:
+    lines = "".join(
+        f"[rank0]: {line}\n" for line in ("Traceback (most recent call last):", "  File", "", "KeyError: 1")
+    )
+    assert printed(lines).line == "[rank0]: KeyError: 1"
+
+
+def test_a_line_of_bars_alone_is_told_as_it_is() -> None:
+    assert printed("|||\n").line == "|||"

@@ -69,6 +69,7 @@ def rotate(path: Path, most: int = MOST_BYTES) -> bool:
             _copy(log_file, copy, left)
         finally:
             os.close(copy)
+            temporary.unlink(missing_ok=True)  # It is there if the disk is full: it must not take what is left.
         os.ftruncate(log_file, 0)
     except BlockingIOError:
         return False

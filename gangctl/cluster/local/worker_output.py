@@ -34,6 +34,8 @@ class WorkerOutput:
             del self._begins[log]
         for log in logs:
             known = self._begins.setdefault(log, {})
+            for later in [one for one in known if one > attempt]:
+                del known[later]  # They are of a gang of this name that is gone.
             known[attempt] = _size(log)
             for old in sorted(known)[:-_KEPT]:
                 del known[old]

@@ -49,6 +49,8 @@ class Printed:
     """The one that tells most: that of the last Python exception, or else the last one that has a word."""
     is_complete: bool = False
     """Whether a line of the supervisor shows that no more of it comes."""
+    has_begin: bool = False
+    """Whether the log has a line of the supervisor that tells the begin of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +84,15 @@ def last_lines(log: bytes, attempt: int, *, overtaken: bool) -> Printed:
     if _error(to_first_end) is None:
         lines = _plain(part.lines)
     if not lines:
-        return Printed(is_complete=part.is_complete)
+        return Printed(is_complete=part.is_complete, has_begin=part.has_begin)
     error = _error(lines)
     words = (at for at in reversed(range(len(lines))) if any(map(str.isalnum, lines[at])))
     at = next(words, len(lines) - 1) if error is None else error
     kept = _kept(lines, len(lines))
     if len(lines) - len(kept) > at:
         kept = _kept(lines, at + 1)
-    return Printed(kept, _shown(lines[at].lstrip(" |")), part.is_complete)
+    line = _shown(lines[at].lstrip(" |") or lines[at])
+    return Printed(kept, line, part.is_complete, part.has_begin)
 
 
 class _Mark(NamedTuple):
@@ -102,9 +105,16 @@ class _Mark(NamedTuple):
     runs: bool
 
 
+def _first_in_a_row(places: list[int]) -> int:
+    """The first of those that follow one another up to the last."""
+    return next(at for number, at in enumerate(places) if places[-1] - at == len(places) - 1 - number)
+
+
 class _Part(NamedTuple):
     """The lines of one attempt."""
 
+    has_begin: bool
+    """Whether the log has its begin."""
     lines: list[str]
     first_end: int
     """So many of them came before the first of its processes had failed."""
@@ -116,16 +126,16 @@ def _part(log: bytes, attempt: int, *, overtaken: bool) -> _Part:
     lines, marks, ends = _read(log)
     begins = [at for at, mark in enumerate(marks) if mark.runs and mark.attempt == attempt]
     later = marks[begins[-1] + 1 :] if begins else marks
-    begin = marks[begins[-1]].at if begins else 0
+    begin = marks[_first_in_a_row(begins)].at if begins else 0  # A supervisor says it again with each new directive.
     if not begins:
         is_older = any(mark.attempt < attempt for mark in marks)
         is_later = later[0].runs or later[0].attempt > attempt + 1 if later else overtaken
         if is_older or is_later:
-            return _Part([], 0, is_complete=False)
+            return _Part(has_begin=False, lines=[], first_end=0, is_complete=False)
     end = later[0].at if later else len(lines)
     first_end = next((at for at in ends if begin <= at <= end), None)
     is_complete = bool(later) or first_end is not None
-    return _Part(lines[begin:end], (end if first_end is None else first_end) - begin, is_complete)
+    return _Part(bool(begins), lines[begin:end], (end if first_end is None else first_end) - begin, is_complete)
 
 
 def _read(log: bytes) -> tuple[list[str], list[_Mark], list[int]]:
@@ -182,7 +192,7 @@ def _error(lines: Sequence[str]) -> int | None:
         prefix = lines[head].partition(_TRACEBACK)[0]  # Such as "[rank0]: ".
         for at in range(head + 1, end):
             line = lines[at].removeprefix(prefix)
-            if not line.startswith(" "):
+            if lines[at] != prefix.rstrip() and not line.startswith(" "):
                 if _HIDES not in line:
                     return at
                 found = at if found is None else found

@@ -9,12 +9,15 @@ the secret in part.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 MASK: Final = "***"
-_VALUE: Final = r"""("[^"]*"?|'[^']*'?|[^\s"',;&)\]}]+)"""
+READ: Final = 2_000
+"""Characters of a line that are looked at; what comes behind them is left out."""
+_VALUE: Final = r"""("[^"]*"?|'[^']*'?|(?:[^\s"',;&)\]}]|,(?=[^\s"']))+)"""
 """Of a name: a quoted text, or a word."""
-_NUMBER: Final = r"""(?!["']?\d+(\.\d+)?\b)"""
+_NUMBER: Final = r"""(?!["']?\d+(\.\d+)?(?![\w.:/+-]))"""
 """Not before a number: jobs that train count tokens."""
 
 _FORMS: Final = tuple(
@@ -29,10 +32,10 @@ _FORMS: Final = tuple(
         r"""((?<![\w-])[\w-]*(?:secret|credential|(?:api|access|account|private|signing|encryption)[_-]?key)[\w-]*["']?\s*[=:]\s*)"""
         + _VALUE,
         r"""((?<![\w-])[\w-]*token["']?\s*[=:]\s*)""" + _NUMBER + _VALUE,
-        # A flag and its value: --password TEXT.
-        r"((?<![\w-])--[\w-]{0,60}?(?:passw(?:or)?d|secret|token|api-?key|access-?key)\s+)(?!-)\S+",
+        # A flag and its value: --password TEXT, also as a list of words.
+        r"""((?<![\w-])--[\w-]{0,60}?(?:passw(?:or)?d|secret|token|api-?key|access-?key)["']?[,\s]\s*["']?)(?!-)[^\s"',\]]+""",
         # Credentials and signatures of a URL.
-        r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@:]*:[^\s/@]+(?=@)",
+        r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@:]*:\S+(?=@)",
         r"([?&](?:x-amz-[a-z-]+|x-goog-[a-z-]+|sig|signature|key|code)=)[^\s&\"']+",
         # Keys that are known by their form: AWS, GitHub, GitLab, Hugging Face, OpenAI and others, Slack, Google; JWT.
         r"(\b(?=(?:AKIA|ASIA)[A-Z0-9]{16}\b))\w+",
@@ -45,8 +48,10 @@ _FORMS: Final = tuple(
 )
 
 
+@lru_cache(maxsize=4096)
 def masked(line: str) -> str:
-    """The line, without what looks like a secret."""
+    """The line, without what looks like a secret. A decision asks for the same ones again and again."""
+    line = line[:READ]
     for form, instead in _FORMS:
         line = form.sub(instead, line)
     return line

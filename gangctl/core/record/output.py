@@ -75,7 +75,8 @@ def _query(incident: Incident) -> ReadOutput:
 
 def _is_known(incident: Incident) -> bool:
     """Whether it is stored, of the cause as it is by now."""
-    return bool(incident.cause.printed)
+    told = incident.output
+    return bool(incident.cause.printed) or (told is not None and told.member == incident.cause.member)
 
 
 def _retold(gang: Gang, status: Status, before: Incident) -> Status:

@@ -80,8 +80,10 @@ class FirstContact:
         return self._remember()
 
     def _remember(self) -> bool:
+        new = self._file.with_name(f"{self._file.name}.new")
         with suppress(OSError):
-            self._file.write_text("\n".join(self._told))
+            new.write_text("\n".join(self._told))
+            new.replace(self._file)
             return True
         return False
 

@@ -58,7 +58,7 @@ class WorkerOutput:
         try:
             log = await self._client.request("GET", path, query=wanted, timeout=SECONDS, most=BYTES)
             found = last_lines(log, query.attempt, overtaken=self._is_overtaken(job, query))
-            if found.lines or found.is_complete:
+            if found.lines or found.is_complete or found.has_begin:
                 return found
         except NotFound:
             return Printed()
