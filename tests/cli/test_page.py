@@ -145,7 +145,7 @@ async def test_the_cookie_is_closed_to_scripts_and_to_other_sites() -> None:
         async with browser(address) as one, one.session.get(address, allow_redirects=False) as answer:
             cookie = answer.headers["Set-Cookie"]
             assert answer.status == 303
-            assert {"HttpOnly", "SameSite=Strict"} < set(cookie.split("; "))
+            assert {"HttpOnly", "SameSite=Lax"} < set(cookie.split("; "))
 
 
 async def test_a_port_that_is_taken_is_named() -> None:

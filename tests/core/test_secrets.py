@@ -31,7 +31,7 @@ KEY = "Zm9v" * 16
         ("HF_TOKEN: abc", "HF_TOKEN: ***"),
         ("train.py --hub-token abcdef --steps 3", "train.py --hub-token *** --steps 3"),
         ("train.py --password=abcdef", "train.py --password=***"),
-        ("Command '['mysql', '--password', 'hunter2', 'db']' returned", "Command '['mysql', '--password', '***', 'db']' returned"),
+        ("Command '['mysql', '--password', 'hunter2', 'db']'", "Command '['mysql', '--password', '***', 'db']'"),
         ("['train.py', '--hf-token', 'abc']", "['train.py', '--hf-token', '***']"),
         ("TELEGRAM_TOKEN=8123456789:AAFabc", "TELEGRAM_TOKEN=***"),
         ("password=abc,def user=ann", "password=*** user=ann"),

@@ -94,9 +94,9 @@ class PageProxy:
     async def serving(self) -> AsyncIterator[None]:
         """Answer requests until the end."""
         application = web.Application(middlewares=[self._checked])
-        application.router.add_get(_ENTER + "{code}", self._enter)
-        application.router.add_get(PAGE + "{path:.*}", self._forward)
-        application.router.add_get("/", _to_page)
+        application.router.add_get(_ENTER + "{code}", self._enter, allow_head=False)
+        application.router.add_get(PAGE + "{path:.*}", self._forward, allow_head=False)
+        application.router.add_get("/", _to_page, allow_head=False)
         application.on_response_prepare.append(_protect)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
         await runner.setup()
@@ -125,7 +125,8 @@ class PageProxy:
         elif not self._is_known(request):
             raise web.HTTPForbidden(text="this address has been used: run gangctl ui for another one\n")
         response = await _to_page(request)
-        response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Strict", path="/")
+        # Lax: the address may be a link of another site, such as a terminal in a browser. There is nothing to change here.
+        response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Lax", path="/")
         return response
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:

@@ -65,17 +65,17 @@ class Page:
         self._source = source
         self._feeds = Feeds()
         self._streams = 0
-        self._drawings: dict[tuple[str, str], tuple[float, str]] = {}
-        """When each was made, and the picture."""
+        self._drawings: dict[tuple[str, str], tuple[float, asyncio.Future[str]]] = {}
+        """When each was asked for, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
         """Add the routes, all below :data:`PATH`."""
         for path, (name, kind) in _FILES.items():
             text = (_STATIC / name).read_text(encoding="utf-8")
-            application.router.add_get(PATH + path, partial(_file, text, kind))
-        application.router.add_get(PATH + "gangs", self._gangs)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline)
+            application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
+        application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
+        application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
+        application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
         def observe() -> Make:
@@ -102,11 +102,10 @@ class Page:
             found = self._source.look(*key)
             if found is None:
                 raise web.HTTPNotFound(text="there is no such gang\n", headers=HEADERS)
-            text = await self._feeds.made(partial(drawing, clock.now(), *found))
-            self._drawings[key] = time.monotonic(), text
-        return web.Response(
-            text=self._drawings[key][1], content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE}
-        )
+            drawn = asyncio.ensure_future(self._feeds.made(partial(drawing, clock.now(), *found)))
+            self._drawings[key] = time.monotonic(), drawn
+        text = await asyncio.shield(self._drawings[key][1])  # A viewer that leaves must not end it for the others.
+        return web.Response(text=text, content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE})
 
     async def _stream(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
         """Send the newest document after each change. On a standby: who leads, and the end of the stream."""

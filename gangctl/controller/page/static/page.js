@@ -81,7 +81,7 @@ function connected(live, text) {
 const VIEWS = { list: viewList, gang: viewGang, missing: viewMissing, standby: viewStandby, broken: viewBroken };
 
 function render() {
-  if (shown === null) return;
+  if (shown === null || document.hidden) return; // it would ask for pictures
   const view = VIEWS[shown.kind](shown);
   document.title = `${view.title} - gangctl`;
   patch(main, [h("h1", { tabindex: "-1" }, view.title), ...view.parts]);
