@@ -30,7 +30,11 @@ _LEVELS: Final = {
     IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
     IncidentLevel.GANG: "every pod is replaced",
 }
-_DIFFERENT: Final = {"differentMembers": "another member each time", "noStep": "no step between them"}
+_DIFFERENT: Final = {
+    "everyMember": "every member ended alike",
+    "differentMembers": "another member each time",
+    "noStep": "no step between them",
+}
 _OUTCOMES: Final = {"Open": "not over yet"}
 _EVIDENCE: Final = {
     "Request": "a request",

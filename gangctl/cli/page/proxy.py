@@ -125,7 +125,7 @@ class PageProxy:
         elif not self._is_known(request):
             raise web.HTTPForbidden(text="this address has been used: run gangctl ui for another one\n")
         response = await _to_page(request)
-        # Lax: the address may be a link of another site, such as a terminal in a browser. There is nothing to change here.
+        # Lax: the address may be a link of another site, such as a terminal in a browser. Nothing can be changed here.
         response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Lax", path="/")
         return response
 

@@ -24,6 +24,8 @@ from gangctl.explain.why.other_rules import Alternative, alternatives
 NIGHT_SECONDS: Final = 12 * 3600.0
 """Restarts are compared with others of the last twelve hours."""
 _REPEATED: Final = 2
+_HERE: Final = "localhost"
+"""The node of gangs on this machine: there is no other one."""
 _REJECTED: Final = 4
 """So many rejected steps are named."""
 
@@ -51,7 +53,8 @@ class Pattern:
     """What the restarts of the night have in common."""
 
     what: str
-    """member, node, cause or step: the same each time; differentMembers; noStep: none was made between them."""
+    """member, node, cause or step: the same each time; everyMember: all ended alike; differentMembers; noStep: none was
+    made between them."""
     value: str
     """The one that they have in common, if there is one."""
     count: int
@@ -206,14 +209,18 @@ def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
     count = len(night)
     if count < _REPEATED:
         return
-    member = _most([one.cause.member for one in night])
-    node = _most([one.cause.node or "" for one in night])
+    alike = sum(one.cause.alike for one in night)
+    if alike * 2 > count:
+        means = "no member is to blame: look at the script, its arguments and its data"
+        yield Pattern("everyMember", "", alike, count, means)
+    member = _most(["" if one.cause.alike else one.cause.member for one in night])
+    node = _most(["" if one.cause.alike or one.cause.node == _HERE else one.cause.node or "" for one in night])
     how = _most([_how(one) for one in night])
     step = _most(["" if one.restored_step is None else str(one.restored_step) for one in night])
     if member:
         means = "its pod or node is faulty, or its share of the data: gangctl replaces the pod (recovery.replaceAfter)"
         yield Pattern("member", *member, count, means)
-    elif len({one.cause.member for one in night if one.cause.member}) == count:
+    elif not alike and len({one.cause.member for one in night if one.cause.member}) == count:
         means = "a bug of the script, or what the members share: the network, storage, a registry"
         yield Pattern("differentMembers", "", count, count, means)
     if node and (not member or len({one.cause.member for one in night if one.cause.node == node[0]}) > 1):

@@ -83,6 +83,17 @@ def test_several_members_on_one_node_suspect_the_node() -> None:
     assert "differentMembers" in found
 
 
+def test_a_script_that_fails_everywhere_suspects_neither_member_nor_node() -> None:
+    found = patterns(*(failure(at, alike=True, node="localhost") for at in (2, 1, 0)))
+    assert sorted(found) == ["cause", "everyMember"]
+    assert "look at the script" in found["everyMember"].means
+
+
+def test_the_only_node_there_is_is_not_suspected() -> None:
+    found = patterns(*(failure(at, member=f"worker-{at}", node="localhost") for at in (2, 1, 0)))
+    assert "node" not in found
+
+
 def test_restarts_that_have_nothing_in_common_have_no_pattern_but_the_bug_of_a_script() -> None:
     found = patterns(failure(1, member="worker-0", exitCode=7), failure(0, member="worker-2", exitCode=1))
     assert list(found) == ["differentMembers"]
