@@ -7,16 +7,18 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from e2e.cluster import addresses
 from e2e.gangs import Gang, sleepers
 
-HUB = ("FORWARD", "-p", "tcp", "--dport", "8443", "-j", "REJECT")
-"""What a firewall of the node does to its pods' connections to the controller."""
+NODE = 2
+HUB = ("FORWARD", "-s", addresses.pods(NODE), "-p", "tcp", "--dport", "8443", "-j", "REJECT")
+"""What a firewall of the node does to its pods' connections to the controller, which may be on the same node."""
 
 
 def test_a_member_that_reaches_no_controller_is_named_with_the_reason(
     submit: Callable[[dict[str, Any]], Gang], lab: Any, shared_dir: Path
 ) -> None:
-    node = lab.node(2)
+    node = lab.node(NODE)
     manifest = sleepers("parted", replicas=1, directory=str(shared_dir))
     far = {**deepcopy(manifest["spec"]["roles"][0]), "name": "far"}
     far["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node.name}
