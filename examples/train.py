@@ -110,7 +110,7 @@ def compiled(directory: Path, mesh: Mesh, arguments: tuple[Any, ...]) -> Any:
     return serialize_executable.deserialize_and_load(code, takes, gives, execution_devices=jax.devices())
 
 
-def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -> None:
+def train(seed: int, steps: int, batch: int, save_every: int, pause: float, directory: Path) -> None:
     """Train from the restore point to the last step."""
     gang = gangclient.connect()
     if gang.restore:  # (2)
@@ -146,6 +146,7 @@ def train(seed: int, steps: int, batch: int, save_every: int, directory: Path) -
             print(f"step {step:4} loss {loss:.4f} in {1000 * (time.monotonic() - began):.0f} ms", flush=True)
         if RANK == 0 and (step % save_every == 0 or step == steps):
             save(directory, step, state)
+        time.sleep(pause)
 
     if RANK == 0:
         loss = float(state["loss"])
@@ -162,6 +163,7 @@ def main() -> None:
     flags.add_argument("--steps", type=int, default=200)
     flags.add_argument("--batch", type=int, default=8, help="pieces of text of each rank and step")
     flags.add_argument("--save-every", type=int, default=10, help="steps between two checkpoints")
+    flags.add_argument("--pause", type=float, default=0.0, help="extra seconds for each step, to watch it")
     flags.add_argument("--directory", type=Path, default=os.environ.get("CHECKPOINT_DIR", "checkpoints"))
     options = flags.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ def _cost(incident: Incident) -> str:
     if steps is None:
         return f"{point}; the number of lost steps is unknown."
     if most is not None:
-        return f"{point}; {steps} to {most} steps were lost: the framework reports only some."
+        return f"{point}; {steps} to {most} steps were lost: not every step was reported."
     if steps == 0:
         return f"{point}; no step was lost."
     spent = "" if seconds is None else f", {took(seconds)} of training"
