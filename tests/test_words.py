@@ -12,7 +12,7 @@ INSTEAD = {
     r"(?:^|[.:;] |[#\"] ?)Never (?:is|are|was|does|do|has|have|can|may|must)\b": "'it must never ...'",
     r"\bfor ever\b(?! y)": "'without end', or say until when",
 }
-EXCEPT = (":!LICENSE", ":!*/LICENSE", ":!*requirements*.txt", ":!tests/test_words.py")
+EXCEPT = (":!LICENSE", ":!*/LICENSE", ":!*requirements*.txt", ":!*.png", ":!tests/test_words.py")
 """As git's pathspecs."""
 
 
