@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -11,6 +13,8 @@ settings.register_profile(
     PROFILE, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile(PROFILE)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell starts its background commands with SIGINT ignored, and so would be the programs that the tests interrupt."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
