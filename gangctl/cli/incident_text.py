@@ -12,6 +12,7 @@ from gangctl.cli.text import clean
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
 from gangctl.explain.durations import took
+from gangctl.explain.rule_words import judged_by
 from gangctl.explain.spans import PARENTS, Span
 
 _LEVELS: Final = {
@@ -69,10 +70,7 @@ def _cause(incident: Incident) -> str:
 
 
 def _decision(incident: Incident) -> str:
-    cause, level = incident.cause, f"level {incident.level} ({_LEVELS[incident.level]})"
-    rule = f"Rule {cause.rule} of podFailurePolicy matched" if cause.rule else "No rule of podFailurePolicy matched"
-    if incident.planned:
-        rule = "The stop was planned, with time for a last checkpoint"
+    rule, level = judged_by(incident), f"level {incident.level} ({_LEVELS[incident.level]})"
     if not incident.settled:
         return f"{rule}; so far {level}. The decision follows when every member is ready."
     return f"{rule}: {level}, {'charged' if incident.charged else 'not charged'} to the budget."

@@ -11,6 +11,7 @@ from gangctl.api.incident import Incident, IncidentMember
 from gangctl.core.policy.cause import describe
 from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.page.documents import IncidentShown, PhaseBar, Waited
+from gangctl.explain.rule_words import judged_by
 from gangctl.explain.spans import Span, incident_spans
 
 MOST: Final = 10
@@ -74,10 +75,7 @@ def _bar(span: Span) -> PhaseBar:
 
 
 def _why(incident: Incident) -> str:
-    cause = incident.cause
-    rule = f"Rule {cause.rule} of podFailurePolicy matched" if cause.rule else "No rule of podFailurePolicy matched"
-    if incident.planned:
-        rule = "The stop was planned, with time for a last checkpoint"
+    rule = judged_by(incident)
     if not incident.settled:
         return f"{rule}; so far level {incident.level}"
     return f"{rule}: level {incident.level}, {'charged' if incident.charged else 'not charged'} to the budget"
