@@ -21,7 +21,12 @@ $(VENV)/.ready: requirements.txt VERSION $(PROJECTS)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e client -e sidecar -e .
 	@touch $@
 
-$(VENV)/.lint: $(VENV)/.ready requirements-lint.txt
+$(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r e2e/requirements.txt
+	@touch $@
+
+# With what e2e imports, so that mypy reads the same types everywhere.
+$(VENV)/.lint: $(VENV)/.e2e requirements-lint.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lint.txt
 	@touch $@
 
@@ -54,10 +59,6 @@ docs: $(VENV)/.lint ## Build the documentation site into build/site; a broken li
 wheels: $(VENV)/.ready ## Build the wheels of all distributions into build/wheels
 	@rm -rf build/wheels
 	@$(BIN)/pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation --wheel-dir build/wheels $(patsubst %,./%,$(dir $(PROJECTS)))
-
-$(VENV)/.e2e: $(VENV)/.ready e2e/requirements.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r e2e/requirements.txt
-	@touch $@
 
 e2e: $(VENV)/.e2e ## Tests on real Kubernetes (root; or any cluster: KUBECONFIG=...): make e2e E2E="-k name"
 	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions --timeout 300 $(or $(E2E),-m "not slow")
