@@ -106,10 +106,13 @@ def _report(at: int, pod: Pod, phase: Phase, attempt: int, *, trained: bool) -> 
     )
 
 
-def _ending(world: Observed, members: int) -> Observed:
-    """The first of the members have ended with an exit code, all in one moment."""
+def _ending(world: Observed, members: int, message: str = "") -> Observed:
+    """The first of the members have ended with an exit code, all in one moment; each message names its rank."""
     broken = tuple(
-        replace(heard, report=replace(heard.report, ends=(End(2, 0, 5, rank=at, exit_code=1),)))
+        replace(
+            heard,
+            report=replace(heard.report, ends=(End(2, 0, 5, rank=at, exit_code=1, message=message.format(rank=at)),)),
+        )
         for at, heard in enumerate(world.heard[:members])
     )
     return replace(world, heard=(*broken, *world.heard[members:]))
@@ -153,6 +156,13 @@ def _fault(members: int) -> Case:
 def _faults(members: int) -> Case:
     given, world = _running(members)
     return given, _ending(world, FAULTS)
+
+
+def _telling(members: int) -> Case:
+    given, world = _running(members)
+    return given, _ending(
+        world, FAULTS, "RuntimeError: rank {rank} reads no batch from https://data/train?token=t{rank}"
+    )
 
 
 def _silent(members: int) -> Case:
@@ -202,6 +212,7 @@ CASES: dict[str, Callable[[int], Case]] = {
     "Running": _running,
     "Running: one worker has failed": _fault,
     f"Running: {FAULTS} workers have failed at once": _faults,
+    f"Running: {FAULTS} workers have failed at once, each with a message": _telling,
     "Running: every member is silent": _silent,
     "Running: the user suspends": _suspended,
     "Gathering: all still stop": _stopping,
