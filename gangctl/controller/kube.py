@@ -23,6 +23,7 @@ from gangctl import __version__
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.auth.certificates import CertificateRotator
+from gangctl.cluster.kube.auth.gang_authorizer import GangAuthorizer
 from gangctl.cluster.kube.auth.request_authorizer import RequestAuthorizer
 from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client
@@ -146,13 +147,12 @@ class Controller:
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems)
-        scraped, seen = (
-            Security(self._certificates.context, RequestAuthorizer(client, url).refusal)
-            for url in (metrics.PATH, RIGHT)
-        )
+        scrapers, viewers = (RequestAuthorizer(client, url) for url in (metrics.PATH, RIGHT))
+        scraped, seen = (Security(self._certificates.context, one.refusal) for one in (scrapers, viewers))
         self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
         source = Source(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
-        self._serve_page = partial(serve_page, Page(source), seen, options.host, options.page_port)
+        page = Page(source, GangAuthorizer(client, viewers).refusal)
+        self._serve_page = partial(serve_page, page, seen, options.host, options.page_port)
 
     def problems(self) -> tuple[str, ...]:
         """Why this replica is not ready, a sentence each."""

@@ -56,7 +56,12 @@ async def serve(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
     application = web.Application(middlewares=[authorized])
     application.router.add_get(PATH + "{name}", answer)
     page.add_to(application)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+        handler_cancellation=True,  # A viewer that has left makes room at once.
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, 0).start()

@@ -26,6 +26,15 @@ from tests.ports import free_port
 from tests.wait import until_async
 
 SECONDS = 20.0
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+"""Of every answer that is not the controller's."""
 
 
 @dataclass
@@ -34,6 +43,9 @@ class Controller:
 
     port: int = 0
     asked: list[str] = field(default_factory=list)
+    refused: bool = False
+    watching: int = 0
+    """Streams of ``/ui/gangs`` that are open. Nothing is sent in them."""
 
     @asynccontextmanager
     async def get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -44,11 +56,25 @@ class Controller:
     async def serving(self) -> AsyncIterator[None]:
         async def answer(request: web.Request) -> web.Response:
             self.asked.append(request.rel_url.raw_path)
+            if self.refused:
+                return web.Response(status=503, text="it stands by", headers={"Retry-After": "2"})
             return web.Response(text="page", headers={"Content-Security-Policy": "own", "Set-Cookie": "a=b"})
 
+        async def stream(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(b"event")
+            self.watching += 1
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.watching -= 1
+            return response
+
         application = web.Application()
+        application.router.add_get("/ui/gangs", stream)
         application.router.add_get("/ui/{path:.*}", answer)
-        runner = web.AppRunner(application)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -132,11 +158,39 @@ async def test_headers_of_the_controller_are_passed_on_and_its_cookies_are_not()
             async with one.session.get(f"{one.base}/ui/") as answer:
                 assert answer.headers["Content-Security-Policy"] == "own"
                 assert "Set-Cookie" not in answer.headers
-            async with one.session.get(f"{one.base}/elsewhere") as answer:
-                assert answer.status == 404
-                assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
-            async with one.session.post(f"{one.base}/ui/") as answer:
-                assert answer.status == 405
+            for method, path, status in (
+                ("GET", "/elsewhere", 404),
+                ("POST", "/ui/", 405),
+                ("GET", "/enter/guess", 200),
+            ):
+                async with one.session.request(method, one.base + path) as answer:
+                    assert answer.status == status
+                    for name, value in HEADERS.items():
+                        own = name == "Content-Security-Policy" and status == 200
+                        assert answer.headers.getall(name) == ["own" if own else value]
+
+
+async def test_a_refusal_of_the_controller_comes_with_the_time_to_try_again() -> None:
+    async with proxied() as (proxy, controller):
+        controller.refused = True
+        address = proxy.address()
+        async with browser(address) as one:
+            await one.get(address)
+            async with one.session.get(f"{one.base}/ui/") as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+                assert await answer.text() == "it stands by"
+
+
+async def test_the_controller_hears_at_once_that_the_browser_has_left() -> None:
+    async with proxied() as (proxy, controller):
+        address = proxy.address()
+        async with browser(address) as one:
+            await one.get(address)
+            stream = await one.session.get(f"{one.base}/ui/gangs")
+            assert await stream.content.readany() == b"event"
+            assert controller.watching == 1
+            stream.close()
+            await until_async("the stream has ended", lambda: controller.watching == 0)
 
 
 async def test_the_cookie_is_closed_to_scripts_and_to_other_sites() -> None:

@@ -18,8 +18,11 @@ from gangctl.cli.page.proxy import check
 from gangctl.cli.targets.port import PageAccess
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
+from gangctl.controller.page import routes
+from tests.cli.here import manifest
 from tests.cluster.kube.fakeapi import FakeApi, serving
 from tests.controller.replicas import Replica, replica
+from tests.controller.test_metrics import ACCESS as ACCESS_REVIEWS
 from tests.controller.test_metrics import Reviewer
 from tests.ports import free_port
 from tests.wait import until_async
@@ -71,10 +74,14 @@ async def pod_of(api: FakeApi, found: Replica, port: int, name: str = "page") ->
     await api.put("pods", {"metadata": metadata, "spec": {"containers": [container]}})
 
 
+PATIENT = ("--lease-duration", "300", "--renew-deadline", "200")
+"""A leader keeps its Lease on a busy machine. The next one need not wait: a replica that ends releases it."""
+
+
 @asynccontextmanager
 async def leading(api: FakeApi, name: str) -> AsyncIterator[tuple[Replica, int]]:
     port = free_port()
-    async with replica(api, name, "--page", "true", "--page-port", str(port)) as found:
+    async with replica(api, name, "--page", "true", "--page-port", str(port), *PATIENT) as found:
         await pod_of(api, found, port)
         await found.until_ready()
         yield found, port
@@ -134,6 +141,76 @@ async def test_on_a_cluster_the_page_follows_the_leader_to_another_pod() -> None
             assert forwarding.pods == ["first", "first", "second"]
 
 
+@dataclass
+class Rights:
+    """The API server's answers to who may list gangs where; a fault of a FakeApi."""
+
+    namespaces: set[str] = field(default_factory=set)
+    """Of the user prometheus; "" = all."""
+    asked: list[str] = field(default_factory=list)
+    away: bool = False
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse | None:
+        if request.path != ACCESS_REVIEWS:
+            return None
+        spec = (await request.json())["spec"]
+        if "resourceAttributes" not in spec:
+            return None
+        if self.away:
+            return web.Response(status=503)
+        attributes = spec["resourceAttributes"]
+        namespace = attributes.pop("namespace")
+        assert attributes == {"group": "gangctl.io", "resource": "gangjobs", "verb": "list"}
+        assert (spec["user"], spec["groups"], spec["extra"]) == ("prometheus", ["monitoring"], {"key": ["value"]})
+        self.asked.append(namespace)
+        return web.json_response({"status": {"allowed": namespace in self.namespaces}}, status=201)
+
+
+async def test_on_a_cluster_a_viewer_sees_gangs_of_namespaces_in_which_it_may_list_them() -> None:
+    async with serving() as (api, _), aiohttp.ClientSession(headers={"Authorization": "Bearer good"}) as session:
+        rights = Rights({"team"}, away=True)
+        api.faults += [rights, Reviewer()]
+        for namespace in ("other", "team"):
+            await api.put("gangjobs", {**manifest(), "metadata": {"name": "g", "namespace": namespace}})
+        async with leading(api, "first") as (first, port):
+            await first.until_it_leads()
+
+            async def answer(path: str) -> tuple[int, str]:
+                async with session.get(f"https://127.0.0.1:{port}/ui/{path}", ssl=False) as found:
+                    streams = found.content_type == "text/event-stream"
+                    return found.status, str(await found.content.readuntil(b"}]}") if streams else await found.read())
+
+            code, text = await answer("gangs")
+            assert (code, "what you may see can't be found out now" in text) == (503, True)
+            rights.away = False
+
+            async def shows_the_list() -> bool:
+                code, text = await answer("gangs")
+                assert '"namespace":"other"' not in text
+                return code == 200 and '"isPartial":true' in text and '"namespace":"team"' in text
+
+            await until_async("it shows the gang", shows_the_list, every=0.1)
+            code, text = await answer("gangs/other/g")
+            assert (code, "user prometheus may not list gangjobs.gangctl.io in namespace other" in text) == (403, True)
+            assert sorted(rights.asked) == ["", "other", "team"], "each is asked for once a minute"
+
+
+async def test_on_a_cluster_a_viewer_that_leaves_makes_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_STREAMS", 1)
+    monkeypatch.setattr(routes, "HEARTBEAT_SECONDS", 3600)
+    async with serving() as (api, _), aiohttp.ClientSession(headers={"Authorization": "Bearer good"}) as session:
+        api.faults.append(Reviewer())
+        async with leading(api, "first") as (first, port):
+            await first.until_it_leads()
+
+            async def is_admitted() -> bool:
+                async with session.get(f"https://127.0.0.1:{port}/ui/gangs", ssl=False) as stream:
+                    return stream.status == 200 and bool(await stream.content.readuntil(b"event: list"))
+
+            for _ in range(3):
+                await until_async("there is room for it", is_admitted)
+
+
 async def _ends(stream: aiohttp.ClientResponse) -> None:
     """Wait for the end of a stream, however it ends."""
     with suppress(aiohttp.ClientError):
@@ -147,16 +224,15 @@ async def test_on_a_cluster_a_standby_names_the_page_of_the_leader() -> None:
         async with leading(api, "first") as (first, _):
             await first.until_it_leads()
             port = free_port()
-            async with replica(api, "second", "--page", "true", "--page-port", str(port), "--pod-ip", "127.0.0.1"):
+            second = ("--page", "true", "--page-port", str(port), "--pod-ip", "127.0.0.1", *PATIENT)
+            async with replica(api, "second", *second):
 
                 async def told() -> str:
-                    async with session.get(f"https://127.0.0.1:{port}/ui/gangs", ssl=False) as stream:
-                        return (await stream.content.read()).decode() if stream.status == 200 else ""
+                    async with session.get(f"https://127.0.0.1:{port}/ui/gangs", ssl=False) as answer:
+                        return (await answer.text()) if answer.status == 503 else ""
 
                 url = f"https://127.0.0.1:{port}/ui/"  # All replicas have the same port.
-                await until_async(
-                    "it knows the leader", lambda: _contains(told, f'event: standby\ndata: {{"leader":"{url}"}}')
-                )
+                await until_async("it knows the leader", lambda: _contains(told, f"the page of the leader is {url}"))
 
 
 async def _contains(ask: Any, text: str) -> bool:

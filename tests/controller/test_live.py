@@ -5,15 +5,19 @@ from __future__ import annotations
 from urllib.parse import urljoin
 
 import aiohttp
+import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Endpoint, Snapshot
 from gangctl.controller import live
+from gangctl.controller.page import routes
 from gangctl.controller.page.routes import Page
 from gangctl.controller.page.source import Source
 from gangctl.core.facts.world import Observed
 from tests.cli.here import manifest
-from tests.controller.fake_cluster import FakeCluster
+from tests.controller.fake_cluster import FakeCluster, running
+from tests.controller.pages import nothing
+from tests.wait import until_async
 
 
 def look(name: str) -> tuple[GangJob, Observed] | None:
@@ -48,6 +52,24 @@ async def test_a_request_without_the_token_gets_no_file_and_no_stream_of_the_pag
         for path in ("/ui/", "/ui/page.js", "/ui/gangs", "/ui/gangs/default/g", "/nothing"):
             async with session.get(urljoin(endpoint.url, path)) as found:
                 assert found.status == 401, path
+
+
+async def test_a_viewer_that_leaves_makes_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_STREAMS", 1)
+    monkeypatch.setattr(routes, "HEARTBEAT_SECONDS", 3600)
+    world = FakeCluster()
+    async with (
+        running(world, nothing) as here,
+        live.serve("127.0.0.1", look, Page(Source(world, lambda: here.loop))) as endpoint,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.token}"}) as session,
+    ):
+
+        async def is_admitted() -> bool:
+            async with session.get(urljoin(endpoint.url, "/ui/gangs")) as stream:
+                return stream.status == 200 and bool(await stream.content.readuntil(b"event: list"))
+
+        for _ in range(3):
+            await until_async("there is room for it", is_admitted)
 
 
 async def test_an_unknown_gang_is_not_found() -> None:

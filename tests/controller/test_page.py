@@ -14,7 +14,9 @@ import pytest
 from bench.decide import job as large_job
 from bench.decide import observed as large_world
 from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
+from gangctl.cluster.errors import Retryable
 from gangctl.controller.loop import Loop
 from gangctl.controller.page import feeds, routes
 from gangctl.core.facts.world import Observed
@@ -53,12 +55,33 @@ async def test_every_file_forbids_the_browser_all_content_that_is_not_the_page_s
                 assert set(re.findall(r"https?://[^\s\"]+", text)) <= {"http://www.w3.org/2000/svg"}, path
 
 
-async def test_the_page_answers_nothing_but_get() -> None:
-    async with page_of(FakeCluster()) as page:
-        for method in ("POST", "PUT", "DELETE", "PATCH"):
-            for path in ("", "gangs", "gangs/default/g"):
-                async with page.session.request(method, page.url + path) as found:
-                    assert found.status == 405
+async def test_every_answer_has_the_same_headers_and_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refusal(_authorization: str, namespace: str) -> str:
+        if namespace == "down":
+            raise Retryable("the API server is away")
+        return "" if namespace == "default" else "you may not"
+
+    def crash(*_arguments: object) -> str:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(routes, "drawing", crash)
+    async with page_of(FakeCluster(), refusal=refusal) as page:
+        for method, path, status in (
+            ("GET", "", 200),
+            ("GET", "gangs", 200),
+            ("GET", "gangs/default/g", 200),
+            ("GET", "gangs/default/none/timeline.svg", 404),
+            ("GET", "gangs/default/g/timeline.svg", 500),
+            ("GET", "gangs/other/g", 403),
+            ("GET", "gangs/down/g", 503),
+            ("GET", "nothing", 404),
+            ("GET", "../elsewhere", 404),
+            *((method, path, 405) for method in ("POST", "PUT", "DELETE", "PATCH", "HEAD") for path in ("", "gangs")),
+        ):
+            async with page.session.request(method, page.url + path) as found:
+                assert found.status == status, (method, path)
+                for name, value in routes.HEADERS.items():
+                    assert found.headers.getall(name) == [value], (method, path)
 
 
 async def test_a_viewer_gets_the_list_and_one_gang_and_each_change() -> None:
@@ -104,7 +127,15 @@ async def test_the_timeline_is_a_picture_that_may_run_nothing(monkeypatch: pytes
     async with page_of(world) as page:
         async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?1") as found:
             assert (found.status, found.content_type) == (200, "image/svg+xml")
-            assert found.headers["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+            directives = found.headers["Content-Security-Policy"].split("; ")
+            assert sorted(directives) == [
+                "base-uri 'none'",
+                "default-src 'none'",
+                "form-action 'none'",
+                "frame-ancestors 'none'",
+                "style-src 'unsafe-inline'",
+            ]
+            assert found.headers["X-Content-Type-Options"] == "nosniff"
             text = await found.text()
             assert "Timeline of g" in text
         world.change("uid-g", job(phase=GangPhase.HELD).status)
@@ -117,14 +148,58 @@ async def test_the_timeline_is_a_picture_that_may_run_nothing(monkeypatch: pytes
             assert found.status == 404
 
 
-async def test_a_standby_says_who_leads_and_ends_the_stream() -> None:
+async def test_pictures_of_many_gangs_are_bounded_and_one_that_is_drawn_for_long_is_drawn_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes, "MAX_PICTURES", 2)
+    monkeypatch.setattr(routes, "DRAWN_SECONDS", 0.0)
+    go, drawn = threading.Event(), []
+
+    def slow(_now: float, given: GangJob, _observed: Observed) -> str:
+        go.wait(20)
+        drawn.append(given.metadata.name)
+        return "<svg/>"
+
+    monkeypatch.setattr(routes, "drawing", slow)
+    world = FakeCluster()
+    for name in ("a", "b", "c"):
+        metadata = job().metadata.model_copy(update={"name": name, "uid": name})
+        world.jobs[name] = changed(job(), metadata=metadata)
+    async with page_of(world) as page:
+
+        async def picture(name: str) -> tuple[str, int]:
+            async with page.session.get(f"{page.url}gangs/default/{name}/timeline.svg") as found:
+                if found.status == 503:
+                    assert found.headers["Retry-After"] == "2"
+                    assert await found.text() == "timelines of 2 gangs are drawn already\n"
+                return name, found.status
+
+        asking = [asyncio.create_task(picture(name)) for name in "aabbcc"]
+        try:
+            await until_async("two are refused", lambda: [one for one in asking if one.done()][1:])
+        finally:
+            go.set()
+        found = [await one for one in asking]
+        assert sorted(status for _, status in found) == [200, 200, 200, 200, 503, 503]
+        assert sorted(drawn) == sorted({name for name, status in found if status == 200})
+        assert [status for _, status in [await picture(name) for name in "abc"]] == [200] * 3, "there is room again"
+
+
+async def test_a_standby_answers_nothing_that_only_the_leader_knows_and_names_it() -> None:
     leader = "https://10.0.0.7:8445/ui/"
-    async with page_of(FakeCluster(), lambda _loop: None, leader) as page, page.viewer("gangs") as one:
-        assert await one.event() == ("standby", {"leader": leader})
-        assert await one.content.read() == b""
+    for known, said in ((leader, f"the page of the leader is {leader}"), ("", "no leader is known now")):
+        async with page_of(FakeCluster(), lambda _loop: None, known) as page:
+            for path in ("gangs", "gangs/default/g", "gangs/default/none", "gangs/default/g/timeline.svg"):
+                async with page.session.get(page.url + path) as found:
+                    assert (found.status, found.headers["Retry-After"]) == (503, "2")
+                    assert await found.text() == (
+                        f"this controller stands by, and only the leader knows the gangs; {said}\n"
+                    )
+            async with page.session.get(page.url) as found:
+                assert found.status == 200, "its files are those of the leader"
 
 
-async def test_a_leader_that_stops_leading_tells_its_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leader_that_stops_leading_ends_the_streams_of_its_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "HEARTBEAT_SECONDS", 0.05)
     leads = True
 
@@ -134,7 +209,51 @@ async def test_a_leader_that_stops_leading_tells_its_viewers(monkeypatch: pytest
     async with page_of(FakeCluster(), loop) as page, page.viewer("gangs/default/g") as one:
         assert (await one.event())[0] == "gang"
         leads = False
-        assert await one.event() == ("standby", {"leader": ""})
+        assert b"event: missing" not in await one.content.read()
+        async with page.session.get(f"{page.url}gangs/default/g") as found:
+            assert found.status == 503
+
+
+async def test_a_viewer_sees_the_gangs_of_namespaces_in_which_it_may_list_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_NAMESPACES", 2)
+    monkeypatch.setattr(feeds, "LEAST_SECONDS", 0.01)
+    rights = {"Bearer sre": {""}, "Bearer jane": {"a", "c"}, "Bearer kim": {"b"}}
+    asked: list[tuple[str, str]] = []
+
+    async def refusal(authorization: str, namespace: str) -> str:
+        asked.append((authorization, namespace))
+        may = rights[authorization]
+        return "" if may & {"", namespace} else f"no list in {namespace}"
+
+    world = FakeCluster({})
+    for namespace in ("c", "a", "b"):
+        metadata = job().metadata.model_copy(update={"namespace": namespace, "uid": namespace})
+        world.jobs[namespace] = changed(job(), metadata=metadata)
+    world.broken["broken"] = "it has a field of a later release"
+    async with page_of(world, refusal=refusal) as page:
+
+        async def shown(who: str) -> tuple[list[str], dict[str, Any]]:
+            page.session.headers["Authorization"] = f"Bearer {who}"
+            async with page.viewer("gangs") as one:
+                kind, document = await one.event()
+                assert kind == "list"
+                return [row["namespace"] for row in document.pop("rows", [])], document
+
+        assert await shown("sre") == (["a", "b", "c"], {"total": 3})
+        assert asked == [("Bearer sre", "")]
+        assert await shown("kim") == (["b"], {"total": 1, "isPartial": True, "unseen": 1})
+        assert await shown("jane") == (["a"], {"total": 1, "isPartial": True, "unseen": 1})
+        for path in ("gangs/b/g", "gangs/b/g/timeline.svg", "gangs/b/none"):
+            async with page.session.get(page.url + path) as found:
+                assert (found.status, await found.text()) == (403, "no list in b\n"), "also if it doesn't exist"
+        async with page.viewer("gangs/c/g") as one:
+            assert (await one.event())[0] == "gang"
+        async with page.viewer("gangs") as one:
+            assert (await one.event())[1]["total"] == 1
+            for uid in ("b2", "a2"):
+                metadata = world.jobs[uid[0]].metadata.model_copy(update={"name": uid, "uid": uid})
+                world.jobs[uid] = changed(job(), metadata=metadata)
+            assert [row["name"] for row in (await one.event())[1]["rows"]] == ["a2", "g"]
 
 
 async def test_a_stream_ends_after_a_minute_so_that_a_right_that_was_taken_away_ends_too(
@@ -145,20 +264,20 @@ async def test_a_stream_ends_after_a_minute_so_that_a_right_that_was_taken_away_
     async with page_of(FakeCluster()) as page, page.viewer("gangs") as one:
         rest = await one.content.read()
         assert rest.startswith(b"retry: 1000\n")
-        assert b"event: standby" not in rest
 
 
-async def test_the_number_of_viewers_is_bounded_and_one_that_leaves_makes_room(
+async def test_the_number_of_viewers_is_bounded_and_one_that_leaves_makes_room_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routes, "MAX_STREAMS", 8)
-    monkeypatch.setattr(routes, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(routes, "HEARTBEAT_SECONDS", 3600)
     async with page_of(FakeCluster()) as page:
         answers = [await page.session.get(f"{page.url}gangs/default/g") for _ in range(8)]
         for answer in answers:
             await answer.content.readuntil(b"event: gang")
         async with page.session.get(f"{page.url}gangs") as refused:
-            assert (refused.status, await refused.text()) == (503, "8 viewers watch already\n")
+            assert (refused.status, refused.headers["Retry-After"]) == (503, "2")
+            assert await refused.text() == "8 viewers watch already\n"
         for answer in answers:
             answer.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
 from gangctl.core.facts.world import Observed
 from gangctl.explain.page import members
-from gangctl.explain.page.documents import LARGEST_BYTES, GangPage, IncidentShown, encoded
+from gangctl.explain.page.documents import LARGEST_BYTES, Count, GangPage, IncidentShown, encoded, within
 from gangctl.explain.page.gang import gang
 from gangctl.explain.page.gangs import MOST_ROWS, listed
 from gangctl.explain.page.traces import is_address
@@ -223,12 +224,45 @@ def test_the_list_shows_gangs_that_have_not_ended_first_then_the_newest_end() ->
     assert (found.total, len(found.rows), found.unreadable) == (1002, MOST_ROWS, 3)
 
 
-def test_the_longest_list_is_within_the_bound() -> None:
-    made = with_status(job(2), phase=GangPhase.RUNNING, ready="10000/10000", attempt=10**6)
-    cause = changed(incident().cause, reason="r" * 63)
+@pytest.mark.parametrize("letter", ["n", "語", "🙂", '"', "\\"])
+def test_the_longest_list_is_within_the_bound_and_has_the_gangs_that_have_not_ended(letter: str) -> None:
+    made = with_status(job(2), phase=GangPhase.RUNNING, ready=letter * 63, attempt=10**6)
+    cause = changed(incident().cause, reason=letter * 63)
     made = with_status(made, incidents=(changed(incident(), cause=cause),))
-    long = changed(made, metadata=made.metadata.model_copy(update={"name": "n" * 63, "namespace": "s" * 63}))
-    assert len(encoded(listed([long] * 5000))) < LARGEST_BYTES
+    metadata = made.metadata.model_copy(update={"name": letter * 253, "namespace": letter * 63})
+    over = with_status(made, phase=GangPhase.FAILED, completion_time=NOW)
+    found = listed([changed(one, metadata=metadata) for one in [over] * 5000 + [made] * 5], unseen=9)
+    assert len(encoded(found)) < LARGEST_BYTES
+    assert len(found.rows) > 20
+    assert [row.phase for row in found.rows[:6]] == ["Running"] * 5 + ["Failed"]
+    assert found.total == 5005
+
+
+def test_cells_leave_out_what_does_not_fit_and_those_are_counted() -> None:
+    crowd = tuple(
+        member(at, member=f"{'w' * 15}-{at}", step=10**12, restarts=10**9, rank=at, spare=True)
+        for at in range(members.MOST_CELLS)
+    )
+    cells, _ = members.cells(crowd)
+    full = partial(
+        GangPage,
+        namespace="n",
+        name="n",
+        phase="Running",
+        since=NOW,
+        created=NOW,
+        message="m",
+        ready="r",
+        attempt=1,
+        counted=0,
+        uncounted=0,
+    )
+    counts = tuple(Count(role="r", state="x" * 500, members=1) for _ in range(70))
+    page = full(counts=counts)
+    shown = within(page, cells)
+    assert 0 < len(shown) < len(cells)
+    assert len(encoded(full(counts=counts, cells=shown))) < LARGEST_BYTES
+    assert len(encoded(full(counts=counts, cells=cells[: len(shown) + 2]))) >= LARGEST_BYTES, "no room is wasted"
 
 
 @pytest.mark.parametrize(

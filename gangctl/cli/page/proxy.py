@@ -30,21 +30,16 @@ LIMITS: Final = aiohttp.ClientTimeout(total=None, connect=10, sock_read=45)
 """A stream of the controller has a heartbeat every ten seconds."""
 _ENTER: Final = "/enter/"
 _NAMES: Final = frozenset({HOST, "localhost"})
-_PASSED: Final = (
-    "Cache-Control",
-    "Content-Security-Policy",
-    "Content-Type",
-    "Cross-Origin-Opener-Policy",
-    "Cross-Origin-Resource-Policy",
-    "Referrer-Policy",
-    "X-Content-Type-Options",
-)
-_FALLBACK: Final = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
 }
+"""Of every answer, unless the controller's has its own."""
+_PASSED: Final = (*_HEADERS, "Content-Type", "Retry-After")
 _SHUTDOWN_SECONDS: Final = 0.2
 
 
@@ -98,7 +93,12 @@ class PageProxy:
         application.router.add_get(PAGE + "{path:.*}", self._forward, allow_head=False)
         application.router.add_get("/", _to_page, allow_head=False)
         application.on_response_prepare.append(_protect)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+            handler_cancellation=True,  # The controller must hear at once that the browser has left.
+        )
         await runner.setup()
         try:
             await web.SockSite(runner, self._socket).start()
@@ -176,5 +176,5 @@ async def _to_page(_request: web.Request) -> web.Response:
 
 
 async def _protect(_request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in _FALLBACK.items():
+    for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)

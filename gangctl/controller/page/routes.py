@@ -1,15 +1,16 @@
 """The page's routes: three files, and streams of events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
 The rule: every answer forbids the browser to load, run or embed anything that is not the page's own file, and it only
-answers GET. Who may ask is decided before (the application's middleware). The number of streams is bounded, and a
-viewer that doesn't take an event within ten seconds loses its connection.
+answers GET. Who may ask is decided before (the application's middleware); which gangs a viewer sees, here, once for
+each request. What only the leader knows is never answered by a standby: it names the leader. The numbers of streams and
+of pictures are bounded, and a viewer that doesn't take an event within ten seconds loses its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,14 +19,19 @@ from typing import Final
 from aiohttp import web
 
 from gangctl.cluster import clock
-from gangctl.controller.page.feeds import Feeds, Make, Observe, frame_of
+from gangctl.cluster.errors import ClusterError
+from gangctl.controller.page.feeds import Feeds, Make, Observe
 from gangctl.controller.page.source import Source
-from gangctl.explain.page.documents import Missing, Standby
+from gangctl.explain.page.documents import Missing
 from gangctl.explain.page.gang import drawing, gang
 from gangctl.explain.page.gangs import listed
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
+MAX_PICTURES: Final = 64
+"""Pictures of gangs that are kept or wait to be drawn: one for each stream."""
+MAX_NAMESPACES: Final = 200
+"""Namespaces that are looked through for a viewer who may not see them all."""
 DRAWN_SECONDS: Final = 3.0
 """How old a picture may be."""
 HEARTBEAT_SECONDS: Final = 10.0
@@ -34,11 +40,13 @@ STREAM_SECONDS: Final = 60.0
 """A stream ends after this time, and the browser asks again: a right that was taken away must not outlast it."""
 RETRY_MILLISECONDS: Final = 1000
 """When it asks again."""
+RETRY_SECONDS: Final = 2
+"""When a client asks again that was refused because of the moment."""
+_LEADS_NOWHERE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
-        "trusted-types 'none'"
+        f"{_LEADS_NOWHERE}; require-trusted-types-for 'script'; trusted-types 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -46,7 +54,8 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_OF_A_PICTURE: Final = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+"""Of every answer, errors included."""
+_OF_A_PICTURE: Final = {"Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; {_LEADS_NOWHERE}"}
 """A picture runs nothing, and has its own style."""
 _STATIC: Final = Path(__file__).parent / "static"
 _FILES: Final = {
@@ -58,33 +67,57 @@ _FILES: Final = {
 }
 
 
+Refusal = Callable[[str, str], Awaitable[str]]
+"""Why the viewer with this Authorization header may not list the gangs of a namespace (empty: of all); empty if it may.
+It raises ClusterError if that can't be found out now."""
+
+
+async def allowed(_authorization: str, _namespace: str) -> str:
+    """Each viewer may see each gang."""
+    return ""
+
+
 class Page:
     """The page of one controller."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, refusal: Refusal = allowed) -> None:
+        """``refusal``: which gangs a viewer may see."""
         self._source = source
+        self._refusal = refusal
         self._feeds = Feeds()
         self._streams = 0
-        self._drawings: dict[tuple[str, str], tuple[float, asyncio.Future[str]]] = {}
+        self._pictures: dict[tuple[str, str], tuple[float, asyncio.Future[str]]] = {}
         """When each was asked for, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
-        """Add the routes, all below :data:`PATH`."""
+        """Add the routes, all below :data:`PATH`, and the headers of all answers."""
         for path, (name, kind) in _FILES.items():
             text = (_STATIC / name).read_text(encoding="utf-8")
             application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
         application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
         application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
         application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
+        application.on_response_prepare.append(_protect)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
-        def observe() -> Make:
-            return partial(listed, tuple(self._source.jobs()), self._source.unreadable())
+        if not await self._refused(request, ""):
+            return await self._stream(request, "", self._all)
+        every = sorted({job.metadata.namespace for job in self._source.jobs()})
+        seen = frozenset([one for one in every[:MAX_NAMESPACES] if not await self._refused(request, one)])
+        unseen = len(every[MAX_NAMESPACES:])
 
-        return await self._stream(request, "", observe)
+        def observe() -> Make:
+            return partial(
+                listed, tuple(job for job in self._source.jobs() if job.metadata.namespace in seen), 0, unseen
+            )
+
+        return await self._stream(request, (seen, unseen), observe)
+
+    def _all(self) -> Make:
+        return partial(listed, tuple(self._source.jobs()), self._source.unreadable())
 
     async def _gang(self, request: web.Request) -> web.StreamResponse:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        namespace, name = await self._named(request)
 
         def observe() -> Make:
             found = self._source.look(namespace, name)
@@ -96,21 +129,43 @@ class Page:
 
     async def _timeline(self, request: web.Request) -> web.Response:
         """The timeline as a picture, which all viewers share for some seconds."""
-        key, oldest = (request.match_info["namespace"], request.match_info["name"]), time.monotonic() - DRAWN_SECONDS
-        self._drawings = {one: drawn for one, drawn in self._drawings.items() if drawn[0] > oldest}
-        if key not in self._drawings:
+        key, oldest = await self._named(request), time.monotonic() - DRAWN_SECONDS
+        self._pictures = {one: it for one, it in self._pictures.items() if it[0] > oldest or not it[1].done()}
+        if key not in self._pictures:
             found = self._source.look(*key)
             if found is None:
-                raise web.HTTPNotFound(text="there is no such gang\n", headers=HEADERS)
+                raise web.HTTPNotFound(text="there is no such gang\n")
+            if len(self._pictures) >= MAX_PICTURES:
+                raise _unavailable(f"timelines of {MAX_PICTURES} gangs are drawn already")
             drawn = asyncio.ensure_future(self._feeds.made(partial(drawing, clock.now(), *found)))
-            self._drawings[key] = time.monotonic(), drawn
-        text = await asyncio.shield(self._drawings[key][1])  # A viewer that leaves must not end it for the others.
-        return web.Response(text=text, content_type="image/svg+xml", headers={**HEADERS, **_OF_A_PICTURE})
+            self._pictures[key] = time.monotonic(), drawn
+        text = await asyncio.shield(self._pictures[key][1])  # A viewer that leaves must not end it for the others.
+        return web.Response(text=text, content_type="image/svg+xml", headers=_OF_A_PICTURE)
+
+    async def _named(self, request: web.Request) -> tuple[str, str]:
+        """Namespace and name of the gang that the viewer asks for, and may see."""
+        namespace = request.match_info["namespace"]
+        refusal = await self._refused(request, namespace)
+        if refusal:
+            raise web.HTTPForbidden(text=f"{refusal}\n")
+        return namespace, request.match_info["name"]
+
+    async def _refused(self, request: web.Request, namespace: str) -> str:
+        """Why the viewer may not list the gangs of a namespace; empty if it may, and this controller leads."""
+        try:
+            refusal = await self._refusal(request.headers.get("Authorization", ""), namespace)
+        except ClusterError as error:
+            raise _unavailable(f"what you may see can't be found out now: {error}") from None
+        if self._source.loop() is None:
+            leader = self._source.leader()
+            where = f"the page of the leader is {leader}" if leader else "no leader is known now"
+            raise _unavailable(f"this controller stands by, and only the leader knows the gangs; {where}")
+        return refusal
 
     async def _stream(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
-        """Send the newest document after each change. On a standby: who leads, and the end of the stream."""
+        """Send the newest document after each change, while this controller leads."""
         if self._streams >= MAX_STREAMS:
-            raise web.HTTPServiceUnavailable(text=f"{MAX_STREAMS} viewers watch already\n", headers=HEADERS)
+            raise _unavailable(f"{MAX_STREAMS} viewers watch already")
         self._streams += 1
         try:
             return await self._send(request, key, observe)
@@ -118,7 +173,7 @@ class Page:
             self._streams -= 1
 
     async def _send(self, request: web.Request, key: Hashable, observe: Observe) -> web.StreamResponse:
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         end = time.monotonic() + STREAM_SECONDS
         with suppress(ConnectionError):  # the viewer has left
@@ -134,8 +189,6 @@ class Page:
                             version, frame = await feed.after(version)
                     if self._source.loop() is not None:  # What a standby sees is not what the leader sees.
                         await _write(request, response, frame)
-            if self._source.loop() is None:
-                await _write(request, response, frame_of(Standby(leader=self._source.leader())))
         return response
 
 
@@ -150,4 +203,13 @@ async def _write(request: web.Request, response: web.StreamResponse, frame: byte
 
 
 async def _file(text: str, kind: str, _request: web.Request) -> web.Response:
-    return web.Response(text=text, content_type=kind, charset="utf-8", headers=HEADERS)
+    return web.Response(text=text, content_type=kind, charset="utf-8")
+
+
+async def _protect(_request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _unavailable(text: str) -> web.HTTPServiceUnavailable:
+    return web.HTTPServiceUnavailable(text=f"{text}\n", headers={"Retry-After": str(RETRY_SECONDS)})

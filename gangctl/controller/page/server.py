@@ -1,8 +1,8 @@
 """The page of a controller on a cluster, on a port of its own.
 
 The rule: a client sees the page only if it may ``get`` the non-resource URL ``/ui``; the API server decides that
-(request_authorizer.py), for each request, and TLS keeps the client's token secret. A client that isn't admitted costs
-little (pending.py).
+(request_authorizer.py), for each request, and TLS keeps the client's token secret. Which gangs it sees is another
+question (gang_authorizer.py). A client that isn't admitted costs little (pending.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gangctl.controller.metrics import Security
-from gangctl.controller.page.routes import HEADERS, Page
+from gangctl.controller.page.routes import Page
 from gangctl.controller.pending import ADMISSION_SECONDS, PendingConnections, http_logger, listen_bounded, listener
 from gangctl.controller.refusals import RefusalLog
 
@@ -40,8 +40,8 @@ async def serve_page(page: Page, security: Security, host: str, port: int) -> As
     async def authorized(request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = await security.refusal(request.headers.get("Authorization", ""))
         if refusal is not None:
-            challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == HTTPStatus.UNAUTHORIZED else {}
-            return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers={**HEADERS, **challenge})
+            challenge = {"WWW-Authenticate": "Bearer"} if refusal.status == HTTPStatus.UNAUTHORIZED else None
+            return web.Response(status=refusal.status, text=f"{refusal.text}\n", headers=challenge)
         unknown.remove(request.protocol)
         return await handler(request)
 
@@ -53,6 +53,7 @@ async def serve_page(page: Page, security: Security, host: str, port: int) -> As
         logger=http_logger("page", refusals),
         shutdown_timeout=_SHUTDOWN_SECONDS,
         keepalive_timeout=ADMISSION_SECONDS,
+        handler_cancellation=True,  # A viewer that has left makes room at once.
     )
     await runner.setup()
     try:

@@ -1,12 +1,14 @@
 """The documents that the page gets, as JSON. Times are seconds since the epoch; what is absent has no value.
 
 The rule: a document has fewer than :data:`LARGEST_BYTES`, however large the gang is and however many gangs there are.
-Every list is bounded where it is made, and every text is cut and escaped here.
+Every list is bounded where it is made, every text is cut and escaped here, and the longest list of a document gets the
+bytes that the rest has left.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BeforeValidator
 
@@ -18,6 +20,10 @@ LONGEST_TEXT: Final = 320
 """Bytes of a sentence on the page; the whole one is in the status."""
 LONGEST_OUTPUT: Final = 1000
 """Bytes of a worker's last lines."""
+_LIST: Final = 20
+"""Bytes of a list without values, with its name."""
+
+M = TypeVar("M", bound=Model)
 
 
 def _shown(value: str) -> str:
@@ -64,7 +70,11 @@ class GangList(Model):
     total: int
     unreadable: int = 0
     """Gangs that this release can't read; they are not in the total."""
-    rows: tuple[Row, ...]
+    is_partial: bool = False
+    """Only gangs of the namespaces that the viewer may see are in it."""
+    unseen: int = 0
+    """Namespaces that were not looked through for this viewer."""
+    rows: tuple[Row, ...] = ()
     """At most some hundreds: those that have not ended come first."""
 
 
@@ -182,7 +192,7 @@ class GangPage(Model):
     spent: tuple[Spending, ...] = ()
     conditions: tuple[ConditionShown, ...] = ()
     counts: tuple[Count, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...] = ()
     hidden: int = 0
     """Members that no cell shows: only their counts are known."""
     interest: tuple[Interest, ...] = ()
@@ -197,17 +207,25 @@ class Missing(Model):
     name: Label
 
 
-class Standby(Model):
-    """This controller does not lead."""
-
-    kind: Literal["standby"] = "standby"
-    leader: str
-    """URL of the leader's page; empty if no leader is known."""
+Document = GangList | GangPage | Missing
 
 
-Document = GangList | GangPage | Missing | Standby
+def within(document: Document, values: Iterable[M]) -> tuple[M, ...]:
+    """The first of these values, as many as the document still has room for in one more list."""
+    room = LARGEST_BYTES - len(encoded(document)) - _LIST
+    found = []
+    for one in values:
+        room -= len(_json(one)) + 1
+        if room <= 0:
+            break
+        found.append(one)
+    return tuple(found)
 
 
 def encoded(document: Document) -> bytes:
     """The document as JSON. A field with its default is absent, and so is ``kind``: the event's type says it."""
-    return document.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+    return _json(document)
+
+
+def _json(value: Model) -> bytes:
+    return value.model_dump_json(by_alias=True, exclude_defaults=True).encode()

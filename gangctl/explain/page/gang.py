@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -11,7 +12,7 @@ from gangctl.core.facts.world import Observed
 from gangctl.core.record.goodput import goodput, spent_until, total
 from gangctl.core.record.snapshot import snapshot
 from gangctl.explain.page import members
-from gangctl.explain.page.documents import ConditionShown, GangPage, Spending
+from gangctl.explain.page.documents import ConditionShown, GangPage, Spending, within
 from gangctl.explain.page.gangs import current_step
 from gangctl.explain.page.incidents import incidents
 from gangctl.explain.timeline.document import svg
@@ -43,8 +44,9 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
     kept = goodput(spent)
     last = status.incidents[0] if status.incidents else None
     nodes = {pod.member: pod.node for pod in observed.pods}
-    shown, hidden = members.cells(seen.members)
-    return GangPage(
+    cells, hidden = members.cells(seen.members)
+    page = partial(
+        GangPage,
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         phase=status.phase or "New",
@@ -62,11 +64,11 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         spent=() if kept is None else _spent(spent),
         conditions=_conditions(status),
         counts=members.counts(seen.members),
-        cells=shown,
-        hidden=hidden,
         interest=members.interest(seen.members, last, nodes),
         incidents=incidents(changed(job, status=status), traces),
     )
+    shown = within(page(hidden=len(seen.members)), cells)
+    return page(cells=shown, hidden=hidden + sum(one.members for one in cells[len(shown) :]))
 
 
 def drawing(now: float, job: GangJob, observed: Observed) -> str:

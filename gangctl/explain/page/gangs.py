@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from heapq import nsmallest
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, Status
-from gangctl.explain.page.documents import GangList, Row
+from gangctl.explain.page.documents import GangList, Row, within
 
 MOST_ROWS: Final = 150
 
 
-def listed(jobs: Iterable[GangJob], unreadable: int = 0) -> GangList:
-    """The list of these gangs, at most :data:`MOST_ROWS` of them. ``unreadable``: how many others can't be read."""
+def listed(jobs: Iterable[GangJob], unreadable: int = 0, unseen: int | None = None) -> GangList:
+    """The list of these gangs, at most :data:`MOST_ROWS` of them, and fewer if their names are long.
+
+    Args:
+        jobs: the gangs that the viewer may see.
+        unreadable: how many others can't be read.
+        unseen: in how many namespaces it is not known whether the viewer may see gangs. None = it may see all gangs.
+    """
     found = tuple(jobs)
-    shown = nsmallest(MOST_ROWS, found, key=_order)
-    return GangList(total=len(found), unreadable=unreadable, rows=tuple(map(_row, shown)))
+    rows = map(_row, nsmallest(MOST_ROWS, found, key=_order))
+    shown = partial(
+        GangList, total=len(found), unreadable=unreadable, is_partial=unseen is not None, unseen=unseen or 0
+    )
+    return shown(rows=within(shown(), rows))
 
 
 def current_step(status: Status) -> int | None:

@@ -8,20 +8,16 @@ ends within that time. The token must never be logged.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from pydantic import ValidationError
-
-from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube.auth.access_review import asked, review_access
 from gangctl.cluster.kube.auth.reviews import Reviews
 from gangctl.cluster.kube.auth.token_review import ReviewedUser, review_token
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.watch.decoding import Raw
 
-PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CONCURRENCY: Final = 1
 """Anyone on the network can ask, and the controller's own requests must not wait for theirs."""
 _SCHEME: Final = "bearer "
@@ -36,14 +32,6 @@ class HttpRefusal:
     """A sentence for the client."""
 
 
-class _AccessStatus(Raw):
-    allowed: bool = False
-
-
-class _AccessReview(Raw):
-    status: _AccessStatus = _AccessStatus()
-
-
 class RequestAuthorizer:
     """Decides about requests for one path with one verb."""
 
@@ -52,46 +40,31 @@ class RequestAuthorizer:
         self._client = client
         self._path = path
         self._verb = verb
-        self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, _Allowed))
+        self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, ReviewedUser))
 
     async def refusal(self, authorization: str) -> HttpRefusal | None:
         """Why a request with this Authorization header is refused; None = it is allowed."""
+        found = await self.user(authorization)
+        return found if isinstance(found, HttpRefusal) else None
+
+    async def user(self, authorization: str) -> ReviewedUser | HttpRefusal:
+        """Whose request it is, if it is allowed; else why it is refused."""
         token = authorization[len(_SCHEME) :].strip() if authorization.lower().startswith(_SCHEME) else ""
         if not token or not token.isascii():
             return HttpRefusal(
                 HTTPStatus.UNAUTHORIZED, f"send a bearer token of a user who may {self._verb} {self._path}"
             )
         try:
-            found = await self._reviews.find(token)
+            return await self._reviews.find(token)
         except ClusterError as error:
             return HttpRefusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the token can't be reviewed now: {error}")
-        return None if isinstance(found, _Allowed) else found
 
-    async def _ask(self, token: str) -> HttpRefusal | _Allowed:
+    async def _ask(self, token: str) -> ReviewedUser | HttpRefusal:
         status = await review_token(self._client, token)
         if not status.authenticated:
             return HttpRefusal(HTTPStatus.UNAUTHORIZED, "the API server doesn't accept the token")
-        if await self._may(status.user):
-            return _Allowed()
+        attributes = {"path": self._path, "verb": self._verb}
+        if await review_access(self._client, asked(status.user, nonResourceAttributes=attributes)):
+            return status.user
         text = f"user {status.user.username} may not {self._verb} {self._path}: bind a ClusterRole that grants it"
         return HttpRefusal(HTTPStatus.FORBIDDEN, text)
-
-    async def _may(self, user: ReviewedUser) -> bool:
-        spec = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": list(user.groups),
-            "extra": {key: list(values) for key, values in user.extra.items()},
-            "nonResourceAttributes": {"path": self._path, "verb": self._verb},
-        }
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = await self._client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
-        try:
-            return _AccessReview.model_validate_json(answer).status.allowed
-        except ValidationError as error:
-            raise Retryable("the API server's answer is no SubjectAccessReview") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Allowed:
-    """The token may be used."""

@@ -28,43 +28,43 @@ REFUSED_SECONDS: Final = 10.0
 
 
 class Reviews(Generic[T]):
-    """Answers by token."""
+    """Answers by what is reviewed: a token, or a user's right."""
 
     def __init__(self, concurrency: int, ask: Callable[[str], Awaitable[T]], accepts: Callable[[T], bool]) -> None:
         """A cache of answers that are never None.
 
         Args:
             concurrency: how many reviews run at once.
-            ask: asks the API server about a token; raises ClusterError if there is no answer.
-            accepts: whether an answer accepts the token.
+            ask: asks the API server; raises ClusterError if there is no answer.
+            accepts: whether an answer is cached as long as one that accepts a token.
         """
         self._slots = asyncio.Semaphore(concurrency)
         self._ask = ask
         self._accepts = accepts
         self._waiting = 0
         self._cache: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
-        """By the token's hash: the answer, and until when (monotonic seconds) it is cached."""
+        """By the hash of the question: the answer, and until when (monotonic seconds) it is cached."""
 
-    async def find(self, token: str) -> T:
+    async def find(self, question: str) -> T:
         """The cached answer, else a new one.
 
         Raises:
             Retryable: too many reviews wait.
             ClusterError: there is no answer.
         """
-        key = hashlib.sha256(token.encode()).digest()
+        key = hashlib.sha256(question.encode()).digest()
         cached = self._cached(key)
         if cached is not None:
             return cached
         if self._waiting >= MAX_WAITING:
-            raise Retryable("too many tokens wait for a review")
+            raise Retryable("too many reviews wait")
         self._waiting += 1
         try:
             async with self._slots:
-                cached = self._cached(key)  # Another request with this token may have been answered meanwhile.
+                cached = self._cached(key)  # The same request may have been answered meanwhile.
                 if cached is not None:
                     return cached
-                found = await self._ask(token)
+                found = await self._ask(question)
         finally:
             self._waiting -= 1
         seconds = ACCEPTED_SECONDS if self._accepts(found) else REFUSED_SECONDS

@@ -8,7 +8,7 @@ const STATES = {
   Running: "run", Ready: "ready", Starting: "wait", Idle: "wait", Stopping: "stop", Ended: "over", Finished: "run", Done: "over",
   Stuck: "bad", "Not connected": "bad", "No pod": "bad",
 };
-const KINDS = ["list", "gang", "missing", "standby", "broken"];
+const KINDS = ["list", "gang", "missing", "broken"];
 const REDRAW_SECONDS = 5; // the timeline is drawn anew so often, and when the phase or the attempt changes
 
 const main = document.getElementById("main");
@@ -78,7 +78,7 @@ function connected(live, text) {
   if (connection.textContent !== text) connection.textContent = text;
 }
 
-const VIEWS = { list: viewList, gang: viewGang, missing: viewMissing, standby: viewStandby, broken: viewBroken };
+const VIEWS = { list: viewList, gang: viewGang, missing: viewMissing, broken: viewBroken };
 
 function render() {
   if (shown === null || document.hidden) return; // it would ask for pictures
@@ -88,10 +88,12 @@ function render() {
   if (view.news !== undefined && news.textContent !== view.news) news.textContent = view.news;
 }
 
-function viewList({ total = 0, unreadable = 0, rows = [] }) {
+function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, rows = [] }) {
   const notes = [
-    rows.length === 0 ? "There are no gangs." : "",
-    total > rows.length ? `${rows.length} of ${total} gangs. Those that ended first are not shown.` : "",
+    rows.length > 0 ? "" : isPartial ? "There are no gangs that you may see." : "There are no gangs.",
+    total > rows.length ? `${rows.length} of ${total} gangs. Those that have not ended come first, then the newest.` : "",
+    isPartial ? "These are gangs of namespaces in which you may list GangJobs. The list of namespaces is made once a minute." : "",
+    unseen > 0 ? `${unseen} more namespaces with gangs are not looked through. Open a gang of them by its address.` : "",
     unreadable > 0 ? `This release can't read ${unreadable} more: kubectl describe shows why.` : "",
   ].filter(Boolean).map((note) => h("p", { key: note }, note));
   if (rows.length === 0) return { title: "Gangs", parts: notes };
@@ -210,12 +212,6 @@ function conditionParts({ conditions = [] }) {
 function viewMissing({ namespace, name }) {
   const title = `${namespace}/${name}`;
   return { title, news: `${title} does not exist`, parts: [h("p", {}, "There is no such gang: it was deleted, its name is another one, or this release can't read it.")] };
-}
-
-function viewStandby({ leader }) {
-  const where = leader ? h("p", {}, "The leader's page: ", h("a", { href: safe(leader) }, leader))
-    : h("p", {}, "No leader is known at the moment. This page asks again every second.");
-  return { title: "This controller does not lead", news: "This controller does not lead", parts: [where] };
 }
 
 function viewBroken() {
