@@ -101,10 +101,12 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"logFormat": "xml"}, "/logFormat"),
         ({"logLevel": "loud"}, "/logLevel"),
         ({"hub": {"port": 443}}, "/hub/port"),
-        ({"hub": {"port": 8080}}, "/hub/port"),
-        ({"metrics": {"port": 8080}}, "/metrics/port"),
-        ({"metrics": {"port": 8443}}, "hub.port and metrics.port are the same"),
-        ({"page": {"port": 8444}}, "page.port is the same"),
+        ({"hub": {"port": 8080}}, "hub.port 8080 is also the port of the probes: choose another one"),
+        ({"metrics": {"port": 8080}}, "metrics.port 8080 is also the port of the probes"),
+        ({"page": {"port": 8080}}, "page.port 8080 is also the port of the probes"),
+        ({"metrics": {"port": 8443}}, "metrics.port 8443 is also hub.port"),
+        ({"hub": {"port": 8445}}, "page.port 8445 is also hub.port"),
+        ({"page": {"port": 8444}}, "page.port 8444 is also metrics.port"),
         ({"page": {"port": 80}}, "/page/port"),
         ({"tracing": {"uiUrl": "https://jaeger.example/?q=1"}}, "/tracing/uiUrl"),
         ({"hub": {"service": {"type": "ExternalName"}}}, "/hub/service/type"),
@@ -145,6 +147,11 @@ def test_the_chart_refuses_a_wrong_value_and_names_it(helm: Helm, values: dict[s
     refused = helm.template(values)
     assert refused.code != 0
     assert message in refused.err
+
+
+def test_a_page_that_is_off_takes_no_port(helm: Helm) -> None:
+    rendered = helm.rendered({"page": {"enabled": False, "port": 8443}})
+    assert "page" not in {one["name"] for one in rendered.controller["ports"]}
 
 
 def test_the_reference_lists_every_value_with_its_default() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
 import pytest
@@ -24,8 +24,10 @@ SECONDS = 10
 
 @pytest.fixture
 def viewer(kubectl: Kubectl, namespace: str) -> Iterator[str]:
-    """A service account that may not see the page yet."""
+    """A service account that may list the gangs of its namespace, and may not see the page yet."""
     kubectl("create", "serviceaccount", "viewer", "-n", namespace)
+    account = f"--serviceaccount={namespace}:viewer"
+    kubectl("create", "rolebinding", "viewer", "-n", namespace, "--clusterrole=gangctl-viewer", account)
     yield f"{namespace}/viewer"
     kubectl("delete", "clusterrolebinding", namespace, "--ignore-not-found")
 
@@ -84,6 +86,10 @@ def test_those_who_may_get_it_see_the_page_of_the_leader_and_of_the_next_leader(
 
             found = until("the page shows the gang", runs, every=0.5)
             assert {cell["state"] for cell in found["cells"]} == {"Running"}
+            _, listed = shown(browser, page.url + "gangs")
+            assert ({row["namespace"] for row in listed["rows"]}, listed["isPartial"]) == ({namespace}, True)
+            with pytest.raises(HTTPError, match="403"):
+                browser.open(page.url + "gangs/kube-system/any", timeout=SECONDS)
             killed = gangctl("inject", "shown", "--kill-controller")
             assert "deleting the leading pod" in killed.communicate(timeout=60)[0]
             until("the page of the next leader shows it", runs, seconds=60, every=0.5)

@@ -1,9 +1,8 @@
 """Which gangs a viewer of the page sees: those of the namespaces in which it may list GangJobs, as with kubectl.
 
 The rule: the API server says so (SubjectAccessReview) for the user of the request's token, for all namespaces at once
-or for one. Without an answer a viewer sees nothing. An answer is cached for a minute, a refusal too, so each viewer
-costs one review a namespace and minute at most. One review runs at once: viewers must not delay the controller's own
-requests.
+or for one. Without an answer a viewer sees nothing. Answers are cached (reviews.py), and one review runs at once:
+viewers must not delay the controller's own requests.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class GangAuthorizer:
     def __init__(self, client: Client, requests: RequestAuthorizer) -> None:
         self._client = client
         self._requests = requests
-        self._reviews = Reviews(CONCURRENCY, self._ask, lambda _allowed: True)
+        self._reviews = Reviews(CONCURRENCY, self._ask, bool)
 
     async def refusal(self, authorization: str, namespace: str) -> str:
         """Why this user may not list the gangs of a namespace (empty: of all); empty if it may.
