@@ -65,8 +65,8 @@ class LeadingController:
                 return header
             raise UserError(
                 "the page of a cluster checks tokens, and the kubeconfig has none: name a service account whose token "
-                "it gets, with --service-account NAMESPACE/NAME; the account needs the ClusterRole gangctl-page-reader, and "
-                "gangctl-viewer for the gangs to see"
+                "it gets, with --service-account NAMESPACE/NAME; it needs the ClusterRole gangctl-page-reader, "
+                "and gangctl-viewer for the gangs to see"
             )
         if not self._token:
             namespace, name = self._account
