@@ -118,6 +118,34 @@ def test_the_page_follows_a_restart_without_a_reload_or_a_lost_focus(folder: Her
     window.shows("#connection", "The controller does not answer")
 
 
+async def test_the_page_says_why_it_shows_nothing_and_shows_it_once_it_can(window: Browser) -> None:
+    leads, rights = False, {"default"}
+
+    async def refusal(_authorization: str, namespace: str) -> str:
+        return "" if namespace in rights else f"you may not list gangs in {namespace!r}"
+
+    def loop(found: Loop) -> Loop | None:
+        return found if leads else None
+
+    async def shows(selector: str, text: str) -> None:
+        await asyncio.to_thread(window.shows, selector, text)
+
+    async with page_of(FakeCluster(), loop, "https://10.0.0.7:8445/ui/", refusal) as page:
+        await asyncio.to_thread(window.driver.get, page.url)
+        await asyncio.to_thread(
+            window.shows, "#connection", "the page of the leader is https://10.0.0.7:8445/ui/. Trying"
+        )
+        leads = True
+        await shows("#connection", "Live")
+        await shows("tbody tr", "default/g")
+        await shows("main p", "namespaces in which you may list GangJobs")
+        await asyncio.to_thread(window.driver.get, f"{page.url}#/other/g")
+        await shows("#connection", "you may not list gangs in 'other'. Trying again")
+        rights.add("other")
+        await shows("main p", "There is no such gang")
+        await shows("#connection", "Live")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_ten_thousand_members_are_painted_within_a_second_and_no_text_becomes_markup(
     window: Browser, monkeypatch: pytest.MonkeyPatch, scheme: str
