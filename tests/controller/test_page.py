@@ -197,6 +197,8 @@ async def test_a_viewer_sees_the_gangs_of_namespaces_in_which_it_may_list_them(m
         for path in ("gangs/b/g", "gangs/b/g/timeline.svg", "gangs/b/none"):
             async with page.session.get(page.url + path) as found:
                 assert (found.status, await found.text()) == (403, "no list in b\n"), "also if it doesn't exist"
+        async with page.session.get(f"{page.url}gangs/%0d%0aA:%1b[31m/g") as found:
+            assert await found.text() == "no list in \\x0d\\x0aA:\\x1b[31m\n"
         async with page.viewer("gangs/c/g") as one:
             assert (await one.event())[0] == "gang"
         async with page.viewer("gangs") as one:

@@ -18,6 +18,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gangctl.api.escaping import escaped
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.controller.page.feeds import Feeds, Make, Observe
@@ -147,7 +148,7 @@ class Page:
         namespace = request.match_info["namespace"]
         refusal = await self._refused(request, namespace)
         if refusal:
-            raise web.HTTPForbidden(text=f"{refusal}\n")
+            raise web.HTTPForbidden(text=f"{escaped(refusal)}\n")
         return namespace, request.match_info["name"]
 
     async def _refused(self, request: web.Request, namespace: str) -> str:
