@@ -19,6 +19,7 @@ from gangctl.api.foreign import advice, is_foreign
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, Constraint
 from gangctl.api.overrides import Override, overridden
+from gangctl.api.pod_fields import UnknownField, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
 from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
 from gangctl.api.version import KIND
@@ -112,6 +113,9 @@ class _Check:
             for location in self._wrong:
                 _remove(value, location)
             self._validated(value, only_rules=True)
+        for one in _unknown_fields(self._document.value):
+            if one.meant:
+                self._add(one.location, "an unknown field", why=f"did you mean {one.meant}?")
         return None if self._problems else job
 
     def _validated(self, value: Any, *, only_rules: bool = False) -> GangJob | None:
@@ -213,6 +217,15 @@ def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
         location, parent = (*location, part), node
         node = node.get("items", {}) if isinstance(part, int) else node.get("properties", {}).get(part, {})
     return location, node, parent
+
+
+def _unknown_fields(value: Any) -> Iterator[UnknownField]:
+    """Of all pod templates, as far as they are where they belong."""
+    spec = value.get("spec")
+    roles = spec.get("roles") if isinstance(spec, dict) else None
+    for at, role in enumerate(roles if isinstance(roles, list) else ()):
+        if isinstance(role, dict):
+            yield from unknown_fields(role.get("template"), ("spec", "roles", at, "template"))
 
 
 def _nulls(value: Any, at: Location) -> Iterator[Location]:

@@ -25,6 +25,12 @@ _MARKERS: Final = ("DONE", "COMPLETE", "COMPLETED", "_SUCCESS", "SUCCESS", ".don
 """Files by which scripts mark a step's folder complete."""
 _HINT: Final = re.compile(r"ckpt|checkpoint|step|iter|epoch", re.IGNORECASE)
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".pkl", ".msgpack", ".bin", ".tar")
+_TEXTS: Final = (".json", ".txt")
+"""Files that may be checkpoints of small scripts, or much else."""
+_STATE: Final = re.compile(r"ckpt|checkpoint|state|snapshot", re.IGNORECASE)
+_ELSE: Final = re.compile(r"log|metric|eval|config|result", re.IGNORECASE)
+_ONLY: Final = re.compile(r"(?:.*[-_.])?(?:ckpt|checkpoint|state|snapshot|latest|last)", re.IGNORECASE)
+"""Stem of a file that a script writes again and again."""
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -67,6 +73,19 @@ def recognised(folder: Path) -> list[Recognised]:
     """Folders at or below this one that look like checkpoints, the one that was written last first."""
     found = [one for directory in _folders(folder) if (one := _recognise(directory)) is not None]
     return sorted(found, key=_order)
+
+
+def unnumbered(folder: Path) -> Path | None:
+    """The newest file that looks like a checkpoint without a step in its name; None if there is none."""
+    found: list[tuple[float, Path]] = []
+    for directory in _folders(folder):
+        try:
+            names = sorted(os.listdir(directory))[:MAX_NAMES]  # noqa: PTH208 - names are enough
+            paths = [directory / name for name in names if _is_only(name)]
+            found += [(path.stat().st_mtime, path) for path in paths if path.is_file()]
+        except OSError:
+            continue
+    return max(found)[1] if found else None
 
 
 def _complete(directory: Path, pattern: str, complete: str) -> list[Step]:
@@ -119,11 +138,11 @@ def _by_pattern(directory: Path, names: list[str]) -> Recognised | None:
     patterns: dict[str, list[str]] = {}
     for name in names:
         number = next(reversed(list(_NUMBER.finditer(name))), None)
-        if number is None or not _HINT.search(f"{directory.name}/{name}") or set(name) & set("{}*"):
+        if number is None or not _speaks(f"{directory.name}/{name}") or set(name) & set("{}*"):
             continue
         patterns.setdefault(f"{name[: number.start()]}{{step}}{name[number.end() :]}", []).append(name)
     for pattern, same in sorted(patterns.items(), key=lambda one: -len(one[1])):
-        if pattern.endswith(_SUFFIXES):
+        if pattern.endswith((*_SUFFIXES, *_TEXTS)):
             found = _complete(directory, pattern, "")
             if found:
                 return Recognised(directory, "Pattern", pattern, "", found[0], len(found))
@@ -137,6 +156,18 @@ def _by_pattern(directory: Path, names: list[str]) -> Recognised | None:
         if any(any(path.iterdir()) for path in inside):
             return Recognised(directory, "Pattern", pattern, "", None, len(inside))
     return None
+
+
+def _speaks(path: str) -> bool:
+    """Whether a name speaks of steps or checkpoints. Logs and metrics are texts that have steps, too."""
+    if path.endswith(_TEXTS):
+        return _STATE.search(path) is not None and _ELSE.search(path) is None
+    return _HINT.search(path) is not None
+
+
+def _is_only(name: str) -> bool:
+    stem, _, suffix = name.rpartition(".")
+    return f".{suffix}" in {*_SUFFIXES, *_TEXTS} and _ONLY.fullmatch(stem) is not None and not _NUMBER.search(name)
 
 
 def _order(one: Recognised) -> tuple[bool, float]:

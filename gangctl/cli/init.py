@@ -32,7 +32,8 @@ examples:
 
 Checkpoints are looked for in this folder and three levels below it; hidden folders are left out. Layouts that are
 known: PyTorch DCP, Hugging Face, Lightning, Megatron, Orbax, steps that are numbered files, and numbered folders with a
-file such as DONE. Without a terminal, nothing is asked: give the script, --framework and --members.
+file such as DONE. A file without a number, such as state.json, is named, but makes no tier. Without a terminal,
+nothing is asked: give the script, --framework and --members.
 
 exit codes: 0 written, 2 bad input, or the file exists
 """
@@ -112,6 +113,7 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
         processes=arguments.processes_per_member,
         image=arguments.image,
         checkpoints=found,
+        unnumbered=_unnumbered(found, folder),
         directory=directory,
         filename=arguments.file if arguments.file != "-" else "FILE",
     )
@@ -177,6 +179,11 @@ def _checkpoints(arguments: argparse.Namespace, folder: Path) -> Recognised | No
     return found[0] if found else None
 
 
+def _unnumbered(found: Recognised | None, folder: Path) -> str:
+    only = disk_checkpoints.unnumbered(folder) if found is None else None
+    return "" if only is None else relative(only, folder)
+
+
 def _write(path: Path, text: str, *, force: bool) -> None:
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -189,7 +196,12 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 def _told(starter: Starter, path: Path) -> list[str]:
     found = starter.checkpoints
-    if found is None:
+    if starter.unnumbered:
+        where = (
+            f"{starter.unnumbered} looks like a checkpoint without a step in its name: the script has to load it by "
+            f"itself in each attempt; see the comment in {path}"
+        )
+    elif found is None:
         where = f"no checkpoints are found here: see the comment in {path}"
     elif found.newest is None:
         where = (

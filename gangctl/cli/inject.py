@@ -103,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f"{error}{_why_no_pod(job)}") from None
         for text in done:
             print_out(clean(text))
+        target.warn_without_controller()
     return ExitCode.OK
 
 

@@ -52,9 +52,28 @@ def find(state: StateDirectory, name: str) -> GangStore:
     except Terminal as error:
         raise UserError(str(error)) from None
     if store.stamp() is None:
+        if store.folder.removed.is_file():
+            raise UserError(
+                f"gang {name} of {state.path} was removed: gangctl logs {name} still has its logs; gangctl run FILE "
+                "starts it anew"
+            )
         empty = "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
         raise UserError(f"there is no gang {name!r} in {state.path}: {hint(name, names(state), empty)}")
     return store
+
+
+def read_logged(state: StateDirectory, name: str) -> GangJob:
+    """The gang whose logs are there: as it is stored, or as it was when it was removed.
+
+    Raises:
+        UserError: there is no such gang, or its file can't be read.
+    """
+    try:
+        store = GangStore(state.gang(name))
+        is_removed = store.stamp() is None and store.folder.removed.is_file()
+        return store.read_removed() if is_removed else read(find(state, name))
+    except ClusterError as error:
+        raise UserError(str(error)) from None
 
 
 def read(store: GangStore) -> GangJob:

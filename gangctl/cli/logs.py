@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the logs."""
     with selection.open_target(arguments) as target:
-        job = target.read(arguments.name)
+        job = target.logged(arguments.name)
         chosen = _members(job, arguments)
         options = LogOptions(
             members=tuple(chosen),

@@ -137,7 +137,13 @@ def _dispatch(given: list[str]) -> int:
     )
     verb.configure(parser)
     parser.description, parser.epilog = _as_called(parser.description), _as_called(parser.epilog)
-    return verb.run(parser.parse_args(given[1:]))
+    return verb.run(_parsed(parser, given[1:]))
+
+
+def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """The arguments. An option may stand between two of them, as in ``logs demo -f worker-0``."""
+    found, left = parser.parse_known_args(words)  # it leaves what comes after that option
+    return parser.parse_intermixed_args(words) if left else found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.manifest import ManifestError, load
 from gangctl.api.overrides import Override, parsed
+from gangctl.api.pod_fields import release, unknown_fields
+from gangctl.api.problems import path_of
+from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
+
+_SCRIPTS = (".py", ".sh")
 
 
 def configure_overrides(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +51,14 @@ def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
         raise UserError(str(error)) from None
 
 
+def unfamiliar(job: GangJob) -> Iterator[str]:
+    """Fields of the pod templates that Kubernetes doesn't have, as far as this release knows, as messages."""
+    for at, role in enumerate(job.spec.roles):
+        for one in unknown_fields(role.template.written, ("spec", "roles", at, "template")):
+            path = path_of(one.location)
+            yield f"{path} is no field of Kubernetes {release()}: a cluster that doesn't know it ignores it"
+
+
 def shown_name(name: str) -> str:
     """The name of the file in messages."""
     return "stdin" if name == "-" else name
@@ -55,10 +68,14 @@ def manifest_text(name: str) -> str:
     """The text of a file; ``-`` is stdin.
 
     Raises:
-        UserError: it can't be read.
+        UserError: it can't be read, or is a script.
     """
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name.endswith(_SCRIPTS):
+            raise UserError(
+                f"{name} is a script, and a manifest is needed: {command_name()} init {name} writes one for it"
+            )
         return content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{name} doesn't exist; give the path of a GangJob manifest in YAML") from None

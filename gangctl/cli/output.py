@@ -20,6 +20,8 @@ WIDE: Final = 10_000
 """Width without a terminal: lines are never cut in a pipe."""
 COLUMNS: Final = 100
 """Width of a drawing without a terminal, unless COLUMNS is set."""
+_LOCALE: Final = ("LC_ALL", "LC_CTYPE", "LANG")
+"""In the order in which they apply."""
 _NOT_ASCII: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
@@ -95,7 +97,13 @@ def drawing_console(stream: TextIO, least: int) -> Console:
 
 
 def can_encode(letters: str, stream: TextIO) -> bool:
-    """Whether the encoding of the stream has these characters."""
+    """Whether the encoding of the stream has these characters, and the user's locale isn't C, which is ASCII.
+
+    Python writes UTF-8 in the locale C as well, unless it is told which encoding to use.
+    """
+    locale = next((value for name in _LOCALE if (value := os.environ.get(name))), "")
+    if locale in {"C", "POSIX"} and not os.environ.get("PYTHONIOENCODING"):
+        return False
     try:
         letters.encode(stream.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):

@@ -97,7 +97,9 @@ def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob,
         page = _page(state) if arguments.ui else None
         footer = [f"logs: {submitted.store.folder.pods}/*/worker.log"]
         if page is not None:
-            footer.insert(0, f"page: {page.address(job.metadata.namespace, job.metadata.name)}")
+            footer.insert(
+                0, f"page: {page.address(job.metadata.namespace, job.metadata.name)} (works once, in one browser)"
+            )
         display = _display(stream, footer, plain=arguments.plain)
         display.note(submitted.message)
         local_run = LocalRun(state, submitted.store, display, stream, page, logs=arguments.logs, keep=arguments.keep)

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli import tables
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
@@ -39,6 +39,10 @@ gangjobs; for one gang list pods; with --watch also watch both.
 exit codes: 0 shown, 2 bad input, or the cluster does not answer
 """
 _MOST_MEMBERS: Final = 64
+_UNLED: Final = (
+    "no controller answers: this is what was stored last, and nothing is restarted until one does (gangctl run FILE "
+    "starts one)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +84,8 @@ def _print(target: Target, arguments: argparse.Namespace) -> None:
         return
     if not arguments.name:
         print_err(f"gangs in {target.location}")
+        if any(map(_is_unled, views)):
+            print_err(_UNLED)
     out = console(sys.stdout)
     with out.capture() as captured:
         out.print(_shown(target, arguments, views))
@@ -92,7 +98,9 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
 
             def show(views: Sequence[GangView]) -> None:
                 if views:
-                    live.update(_shown(target, arguments, views), refresh=True)
+                    shown = _shown(target, arguments, views)
+                    unled = not arguments.name and any(map(_is_unled, views))
+                    live.update(Group(shown, Text(_UNLED, style="yellow")) if unled else shown, refresh=True)
                 else:
                     what = f"there is no gang {clean(arguments.name)} in" if arguments.name else "there are no gangs in"
                     live.update(Text(f"{what} {clean(target.location)}"), refresh=True)
@@ -115,6 +123,11 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
     return tables.gangs(views, now, wide=arguments.output == "wide", everywhere=arguments.all_namespaces)
 
 
+def _is_unled(found: GangView) -> bool:
+    """Whether no controller acts for a gang that has not ended."""
+    return not found.live and found.snapshot.status.phase not in ENDED
+
+
 def _details(target: Target, found: GangView, now: float) -> RenderableType:
     status = found.snapshot.status
     parts: list[RenderableType] = [tables.head(found, now)]
@@ -123,8 +136,8 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     next_step = tables.advice(found.job)
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
-    if not found.live:
-        parts.append(Text("the controller does not answer: this is what was stored last", style="yellow"))
+    if _is_unled(found):
+        parts.append(Text(_UNLED, style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
     if status.incidents and status.phase is not GangPhase.RUNNING:
         parts += [Text(line) for line in printed(status.incidents[0])]

@@ -18,6 +18,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import ENDED
 from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
+from gangctl.cli.manifests import unfamiliar
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
@@ -47,53 +48,60 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
     if wrong:
         raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
     store = GangStore(state.gang(job.metadata.name))
-    notes = ignored(job)
+    notes = (*ignored(job), *unfamiliar(job))
     try:
-        if store.stamp() is None:
-            store.create(job, working_directory)
-            return Submission(store, f"gang {job.metadata.name} is created", notes)
-        old = local_gangs.read(store)
-        if old.status.phase in ENDED:
-            discard(state, store)
-            store.create(job, working_directory)
-            what = f"gang {job.metadata.name} is created; it replaces the one that has {old.status.phase.lower()}"
-            return Submission(store, what, notes)
-        return Submission(store, _take_over(store, old, job.spec), notes)
+        old = None if store.stamp() is None else local_gangs.read(store)
+        if old is not None and old.status.phase not in ENDED:
+            return Submission(store, _take_over(store, old, job.spec), notes)
+        has_logs = _put_aside(state, store)
+        store.create(job, working_directory)
+        what = f"gang {job.metadata.name} is created"
+        what += "" if old is None else f"; it replaces the one that has {old.status.phase.lower()}"
+        what += f"; gangctl logs {job.metadata.name} --previous has the logs of the one before" if has_logs else ""
+        return Submission(store, what, notes)
     except ClusterError as error:
         raise UserError(str(error)) from None
 
 
-def discard(state: StateDirectory, store: GangStore) -> None:
-    """End all processes of a gang, then remove it with its pods and logs.
+def remove(store: GangStore) -> None:
+    """Remove the gang with what compilers have kept. Its logs stay, and beside them what their readers need of it.
+
+    Raises:
+        UserError: it can't be removed.
+    """
+    folder = store.folder
+    with suppress(FileNotFoundError):
+        try:
+            folder.job.replace(folder.removed)
+            shutil.rmtree(folder.caches, ignore_errors=True)
+        except PermissionError as error:
+            raise UserError(f"{folder.job} can't be removed: {error.strerror}") from None
+
+
+def _put_aside(state: StateDirectory, store: GangStore) -> bool:
+    """End what is left of an earlier gang of this name, remove it, and put its logs aside; returns whether it had any.
+
+    Only those of the last one are kept.
 
     Raises:
         ClusterError: a file can't be read or written.
         UserError: a file can't be removed.
     """
-    asyncio.run(teardown(state, store.folder.path.name, 0))
+    folder = store.folder
+    if not folder.path.is_dir():
+        return False
+    asyncio.run(teardown(state, folder.path.name, 0))
     remove(store)
     try:
-        shutil.rmtree(store.folder.pods)
-        store.folder.events.unlink(missing_ok=True)
-        rotated(store.folder.events).unlink(missing_ok=True)
-    except FileNotFoundError:
-        return
+        for path in (folder.removed, folder.events, rotated(folder.events)):
+            path.unlink(missing_ok=True)
+        if not folder.pods.is_dir() or not any(folder.pods.iterdir()):
+            return False
+        shutil.rmtree(folder.before, ignore_errors=True)
+        folder.pods.replace(folder.before)
     except OSError as error:
         raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
-
-
-def remove(store: GangStore) -> None:
-    """Remove the stored object, so that the gang no longer exists, and what compilers have kept. Its logs stay.
-
-    Raises:
-        UserError: it can't be removed.
-    """
-    with suppress(FileNotFoundError):
-        try:
-            store.folder.job.unlink()
-            shutil.rmtree(store.folder.caches, ignore_errors=True)
-        except PermissionError as error:
-            raise UserError(f"{store.folder.job} can't be removed: {error.strerror}") from None
+    return True
 
 
 def _take_over(store: GangStore, old: GangJob, spec: Spec) -> str:

@@ -15,6 +15,7 @@ from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
 from gangctl.cli import disk_checkpoints
 from gangctl.cli.disk_checkpoints import Recognised, Step
+from gangctl.cli.manifests import unfamiliar
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.worker_command import Command, command, ignored, refusals
 from gangctl.core.policy.layouts import folder_rule
@@ -185,6 +186,7 @@ def _warnings(job: GangJob, commands: dict[str, Command], tiers: tuple[TierFound
             container = role.template.spec.containers.index(role.worker)
             path = f"spec.roles[{at}].template.spec.containers[{container}]"
             yield from (f"{path}.{text}" for text in _of_command(commands[role.name]))
+    yield from unfamiliar(job)
     yield from (text for one in tiers if (text := _of_tier(one)))
 
 

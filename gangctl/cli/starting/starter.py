@@ -40,6 +40,8 @@ class Starter:
     """In each member."""
     image: str
     checkpoints: Recognised | None
+    unnumbered: str = ""
+    """A file that looks like a checkpoint without a step in its name, if there are no others."""
     directory: str
     """Where checkpoints are or will be, as it is written into the manifest."""
     filename: str
@@ -99,6 +101,11 @@ def _checkpoint(starter: Starter) -> str:
 {tier}"""
     named = "" if found is None else f"{clean(found.directory.name)} has {clean(found.pattern)}"
     there = f"  # {named}, without a file that marks a step complete.\n" if named else ""
+    if starter.unnumbered:
+        there = f"""\
+  # {clean(starter.unnumbered)} has no step in its name: the script has to load it by itself in each attempt.
+  # Of checkpoints with steps, gangctl chooses the newest that all ranks have.
+"""
     return f"""\
   # Uncomment this when the script writes checkpoints. Each attempt is then told what to load: $GANG_RESTORE_PATH, of
   # step $GANG_RESTORE_STEP. {_DOCS}/tasks/make-a-framework-restartable/

@@ -89,6 +89,10 @@ class ClusterTarget:
         """The gang as it is stored."""
         return self._run(self._gangs.read(name))
 
+    def logged(self, name: str) -> GangJob:
+        """The gang as it is stored: logs go with its pods."""
+        return self.read(name)
+
     def latest(self, name: str) -> GangJob:
         """The stored gang: users of a cluster need no connection to its controller."""
         return self.read(name)

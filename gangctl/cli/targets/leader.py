@@ -62,7 +62,7 @@ async def warn_without_leader(client: Client) -> None:
     except ClusterError:
         return
     if spec is not None and (not spec.get("holderIdentity") or _is_old(spec)):
-        print_err(f"no controller leads now (Lease {DEFAULT_LEASE}): the change takes effect when one does")
+        print_err(f"no controller leads now (Lease {DEFAULT_LEASE}): the gang reacts when one does")
 
 
 async def _lease(client: Client, namespace: str, name: str) -> dict[str, Any] | None:

@@ -66,6 +66,10 @@ class LocalTarget:
         """The gang as it is stored."""
         return local_gangs.read(local_gangs.find(self._state, name))
 
+    def logged(self, name: str) -> GangJob:
+        """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
+        return local_gangs.read_logged(self._state, name)
+
     def latest(self, name: str) -> GangJob:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
@@ -97,7 +101,7 @@ class LocalTarget:
         try:
             controller_pid(self._state)
         except ClusterError:
-            print_err(f"no controller runs for {self._state.path}: the change takes effect with the next gangctl run")
+            print_err(f"no controller runs for {self._state.path}: the gang reacts with the next gangctl run FILE")
 
     @property
     def start_hint(self) -> str:

@@ -52,10 +52,9 @@ def stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Sa
     if status.phase in ENDED:
         say(f"{name} has ended ({status.phase}); no process of it is left")
         return True
-    point = status.restore_point
-    kept = f"attempt {status.attempt} stays" if point is None else f"its restore point, step {point.step}, stays"
     then = " and then gangctl run FILE continue it" if _controller(state) is None else " continues it"
-    say(f"{name} is stopped: no process of it is left; {kept}; gangctl resume {name}{then}")
+    point = "" if job.spec.checkpoint is None else " from the newest checkpoint that all ranks have"
+    say(f"{name} is stopped: no process of it is left; gangctl resume {name}{then}{point}")
     return True
 
 

@@ -109,15 +109,20 @@ def _files(pod: PodFolder, source: LogSource) -> tuple[Path, ...]:
 
 
 def _pod(folder: GangFolder, member: str, *, previous: bool) -> PodFolder | None:
-    """The member's newest pod, or the previous one."""
+    """The member's newest pod, or the one before; if it had only one, the newest of the gang before."""
+    found = _incarnations(folder.pods, member)
+    if previous:
+        found = [*_incarnations(folder.before, member), *found[:-1]]
+    return found[-1] if found else None
+
+
+def _incarnations(pods: Path, member: str) -> list[PodFolder]:
+    """The pods of a member in this folder, oldest first."""
     try:
-        names = [path.name for path in folder.pods.iterdir()]
+        names = [path.name for path in pods.iterdir()]
     except OSError:
-        return None
-    prefix = f"{folder.path.name}-{member}-"
+        return []
+    prefix = f"{pods.parent.name}-{member}-"
     numbers = (name[len(prefix) :] for name in names if name.startswith(prefix))
-    incarnations = sorted(int(number) for number in numbers if number.isdecimal())
-    at = -2 if previous else -1
-    if len(incarnations) < -at:
-        return None
-    return PodFolder(folder.pods / pod_name(folder.path.name, member, incarnations[at]))
+    found = sorted(int(number) for number in numbers if number.isdecimal())
+    return [PodFolder(pods / pod_name(pods.parent.name, member, number)) for number in found]

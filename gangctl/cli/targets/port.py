@@ -100,6 +100,9 @@ class Target(Protocol):
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
 
+    def logged(self, name: str) -> GangJob:
+        """The gang whose logs there are: on this machine also one that was removed while its logs were kept."""
+
     def latest(self, name: str) -> GangJob:
         """The gang as it is stored, with newer data of the controller where the target offers it."""
 
@@ -113,7 +116,7 @@ class Target(Protocol):
         """Wait until ``over`` is true for the gang, or the seconds have passed; return the gang."""
 
     def warn_without_controller(self) -> None:
-        """Warn the user if no controller runs that would act on a change, as far as can be seen."""
+        """Warn the user if no controller runs that would act on a change or a fault, as far as can be seen."""
 
     @property
     def start_hint(self) -> str:

@@ -55,8 +55,16 @@ class GangStore:
         """
         with self._mutex:
             if self.newest is None or self.newest[0] != self.stamp():
-                self.newest = _read(self.folder)
+                self.newest = _read(self.folder.path.name, self.folder.job)
             return self.newest[1]
+
+    def read_removed(self) -> GangJob:
+        """The object of a gang that was removed, as it was stored last.
+
+        Raises:
+            Terminal: there is none, or the file isn't a GangJob.
+        """
+        return _read(self.folder.path.name, self.folder.removed)[1]
 
     def create(self, job: GangJob, working_directory: Path) -> GangJob:
         """Store a new gang with a new UID and an empty status.
@@ -128,13 +136,12 @@ class GangStore:
         return job
 
 
-def _read(folder: GangFolder) -> tuple[Stamp, GangJob]:
-    path = folder.job
+def _read(name: str, path: Path) -> tuple[Stamp, GangJob]:
     try:
         content, version = read(path)
         stored = read_stored(json.loads(content))
     except FileNotFoundError:
-        raise Terminal(f"there is no gang {folder.path.name!r}: {path} doesn't exist") from None
+        raise Terminal(f"there is no gang {name!r}: {path} doesn't exist") from None
     except OSError as error:
         raise Terminal(f"{path} can't be read: {error.strerror}") from error
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
 
     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
-    gangs/NAME/      gangjob.json (spec and status)  events.jsonl  caches/
+    gangs/NAME/      gangjob.json (spec and status)  removed.json  events.jsonl  caches/  before/
     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
                            termination-log  supervisor.log  sidecar.log  worker.log
 
@@ -94,6 +94,11 @@ class GangFolder:
         return self.path / "gangjob.json"
 
     @property
+    def removed(self) -> Path:
+        """The object of a gang that was removed while its logs were kept: it tells their readers members and ranks."""
+        return self.path / "removed.json"
+
+    @property
     def lock(self) -> Path:
         """Lock file that a writer of the object holds."""
         return self.path / "gangjob.lock"
@@ -107,6 +112,11 @@ class GangFolder:
     def pods(self) -> Path:
         """Folder with one folder for each pod."""
         return self.path / "pods"
+
+    @property
+    def before(self) -> Path:
+        """What that folder was of the gang of this name before this one: for its logs."""
+        return self.path / "before"
 
     @property
     def caches(self) -> Path:
