@@ -18,8 +18,9 @@ from typing import Any, Final
 from gangctl.api.yaml_documents import Location
 
 TEMPLATE: Final = "PodTemplateSpec"
-_NEARLY: Final = 0.85
-"""``imag`` is nearly ``image``; ``restartPolicyRules``, once a new field, was not nearly ``restartPolicy``."""
+_NEARLY: Final = 0.8
+_LETTERS: Final = 2
+"""More of them make another name: ``restartPolicyRules`` was a new field once, and no misspelt ``restartPolicy``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def _unknown(value: Any, at: Location, kind: str) -> Iterator[UnknownField]:
 
 def _meant(name: str, absent: list[str]) -> str:
     same = (field for field in absent if _flat(field) == _flat(name))
-    return next(same, "") or next(iter(get_close_matches(name, absent, 1, _NEARLY)), "")
+    near = [field for field in absent if abs(len(field) - len(name)) <= _LETTERS]
+    return next(same, "") or next(iter(get_close_matches(name, near, 1, _NEARLY)), "")
 
 
 def _flat(name: str) -> str:

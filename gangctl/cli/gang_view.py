@@ -40,6 +40,8 @@ class GangView:
     """Whether the snapshot is the controller's. If not, it is made from files, which have no steps."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Member -> node of its pod; empty on a single machine."""
+    stopped: str = ""
+    """Why its processes were ended without a controller, of which the status doesn't know; empty if they weren't."""
 
     def processes(self) -> list[dict[str, Any]]:
         """All members with their pods and process IDs, for programs. Start times are in clock ticks since boot."""

@@ -55,8 +55,9 @@ class LiveDisplay:
     def _drawing(self, look: GangView, now: float) -> RenderableType:
         status = look.snapshot.status
         incidents = status.incidents[:MOST_INCIDENTS]
-        above: list[RenderableType] = [tables.head(look, now), Text(f"because: {clean(status.message) or '-'}")]
-        advice = tables.advice(look.job)
+        because = clean(look.stopped or status.message) or "-"
+        above: list[RenderableType] = [tables.head(look, now), Text(f"because: {because}")]
+        advice = "" if look.stopped else tables.advice(look.job)
         if advice:
             above.append(Text(f"next: {clean(advice)}", style="bold"))
         below: list[RenderableType] = []
@@ -65,7 +66,7 @@ class LiveDisplay:
         below += [Text(), *(Text(note, style="yellow") for note in self._notes)]
         if not look.live and not all(one.terminated for one in look.snapshot.members):
             below.append(Text("the controller does not answer; workers continue to train", style="yellow"))
-        below += [Text(line, style="dim") for line in self._footer]
+        below += [] if look.stopped else [Text(line, style="dim") for line in self._footer]
         others = Group(*above, Text(), *below)
         room = self._out.size.height - len(self._out.render_lines(others, pad=False)) - _MEMBERS_OTHER_LINES
         members = tables.members(look.snapshot.members, max(_LEAST_MEMBERS, room), live=look.live)

@@ -7,9 +7,11 @@ import os
 import signal
 import time
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.status import ENDED, GangPhase
+from gangctl.cli.command_name import command_name
 from gangctl.cli.controller_process import ControllerFailedError, ControllerProcess
 from gangctl.cli.display import Display
 from gangctl.cli.errors import ExitCode
@@ -155,7 +157,7 @@ class LocalRun:
         if failure:
             self._note(f"{failure}; ending every process of {name} (up to {grace} s)")
             await self._end_processes(grace)
-            await self._last_look()
+            await self._last_look(failure)
             return ExitCode.FAILED
         code = ExitCode.HELD if phase in _LEFT else ExitCode.INTERRUPTED
         if self._keep:
@@ -165,11 +167,11 @@ class LocalRun:
             f"{self._why}: ending every process of {name} (up to {grace} s; interrupt again to kill them at once)"
         )
         await self._end_processes(grace)
-        await self._last_look()
+        await self._last_look("" if phase in _LEFT else f"{self._why}: every process was ended")
         if phase not in _LEFT:
             await asyncio.to_thread(remove, self._store)
         what = f"the gang stays {phase.lower()}" if phase in _LEFT else "the gang is removed"
-        self._note(f"no process of {name} is left; {what}; logs are in {self._store.folder.pods}")
+        self._note(f"no process of {name} is left; {what}; {command_name()} logs {name} has its logs")
         return code
 
     async def _end_processes(self, grace: float) -> None:
@@ -189,10 +191,10 @@ class LocalRun:
         finally:
             kill_now.cancel()
 
-    async def _last_look(self) -> None:
-        """View the gang once more, for the document and the final display."""
+    async def _last_look(self, stopped: str = "") -> None:
+        """View the gang once more, for the document and the final display. ``stopped``: why it doesn't run any more."""
         now = time.time()
-        found = await asyncio.to_thread(view_gang, self._state, self._store, now)
+        found = replace(await asyncio.to_thread(view_gang, self._state, self._store, now), stopped=stopped)
         self._remember(found)
         self._show(found, now)
 

@@ -32,17 +32,21 @@ class PlainOutput:
         self._status: Status | None = None
         """The status printed last; None before the first update."""
         self._members: dict[str, str] = {}
+        self._advice = ""
         self._printed_at = 0.0
         """Time of the last line about a step or about waiting."""
 
     def update(self, look: GangView, now: float) -> None:
         """Print what has changed since the last call."""
+        if look.stopped:
+            return  # The stored status doesn't know it.
         status = look.snapshot.status
         # Past incidents of a gang that is taken over are not printed; gangctl status shows them.
         old = Status(incidents=status.incidents) if self._status is None else self._status
         for incident in reversed(status.incidents):
             self._incident(incident, next((one for one in old.incidents if one.attempt == incident.attempt), None))
         self._phase(look.job.metadata.name, status, old, now)
+        self._advise(tables.advice(look.job))
         if look.live:
             self._changes(look.snapshot.members)
         self._time_passes(look, old, now)
@@ -69,6 +73,11 @@ class PlainOutput:
             f"{name}: {status.phase or 'New'}, attempt {status.attempt}: {status.message or 'the gang is stored'}"
         )
         self._printed_at = now
+
+    def _advise(self, advice: str) -> None:
+        if advice and advice != self._advice:
+            self.note(f"next: {advice}")
+        self._advice = advice
 
     def _incident(self, incident: Incident, before: Incident | None) -> None:
         if incident.settled and not (before is not None and before.settled):

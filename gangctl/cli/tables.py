@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gangctl.api.gangjob import GangJob
+from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
 from gangctl.api.snapshot import MemberSnapshot
@@ -21,6 +21,7 @@ from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.stacks import innermost
+from gangctl.explain.failed_at_once import failed_at_once
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",
@@ -83,8 +84,9 @@ def head(look: GangView, now: float) -> Text:
     status = look.snapshot.status
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
-    line.append("  ").append_text(phase(status))
-    line.append(f"  attempt {status.attempt}  ready {shown(status.ready)}  step {step(status)}", style="")
+    line.append("  ").append_text(Text("Stopped", style="yellow") if look.stopped else phase(status))
+    ready = shown("" if look.stopped else status.ready)
+    line.append(f"  attempt {status.attempt}  ready {ready}  step {step(status)}", style="")
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
     end = status.completion_time or now
     line.append(f"  {duration(end - look.job.metadata.creation_timestamp)}", style="dim")
@@ -205,10 +207,27 @@ def advice(job: GangJob) -> str:
             return f"{logs}; then submit the manifest again"
         case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
             return "workers train on; find out why the controller does not hear them (condition Degraded)"
+        case GangPhase.GATHERING if failed_at_once(status) > 1:
+            return _repeats(job, logs)
         case GangPhase.RUNNING if warned_of(status):
             return f"check the workers; {command_name()} restart {name} restarts them"
         case _:
             return ""
+
+
+def _repeats(job: GangJob, logs: str) -> str:
+    """What can be done about a gang that fails at once, again and again, and how long it will."""
+    budget, name = job.spec.recovery.budget, job.metadata.name
+    end = "the restarts have no limit"
+    if isinstance(budget, Windowed):
+        then = "then the gang is held" if job.spec.recovery.on_exhausted == "Hold" else "then the gang fails"
+        used = job.status.restarts.in_window
+        are = "is" if used == 1 else "are"
+        end = f"{used} of {budget.max_restarts} restarts {are} used (recovery.budget), {then}"
+    return (
+        f"{failed_at_once(job.status)} attempts in a row failed at once: correct what fails ({logs}), or end it with "
+        f"{command_name()} stop {name}; {end}"
+    )
 
 
 def _incident(incident: Incident) -> tuple[str, ...]:

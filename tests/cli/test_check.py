@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,40 @@ def test_a_pasted_job_names_convert(capsys: pytest.CaptureFixture[str]) -> None:
     Path("job.yaml").write_text("apiVersion: batch/v1\nkind: Job\nspec: {completions: 3}\n")
     assert main(["check", "job.yaml"]) == 2
     assert "gangctl convert job.yaml makes a GangJob of it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["check", "run", "classify"])
+@pytest.mark.parametrize("name", ["train.py", "dir/train.sh"])
+def test_a_script_in_the_place_of_a_manifest_names_init(
+    capsys: pytest.CaptureFixture[str], verb: str, name: str
+) -> None:
+    Path("dir").mkdir()
+    Path(name).write_text("print('hello')\n")
+    assert main([verb, name, *(["--exit-code", "1"] if verb == "classify" else [])]) == 2
+    assert f"{name} is a script, and a manifest is needed: gangctl init {name} writes one" in capsys.readouterr().err
+    assert not Path(".gangctl/gangs").exists()
+
+
+def test_a_misspelt_field_of_a_container_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    one = manifest(["true"], 1)
+    container = one["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container |= {"imag": "x", "env": [{"name": "A", "valeu": "1"}]}
+    Path("job.yaml").write_text(json.dumps(one, indent=1))
+    for verb in ("check", "run"):
+        assert main([verb, "job.yaml"]) == 2
+        err = capsys.readouterr().err
+        path = "spec.roles[0].template.spec.containers[0]"
+        assert f"{path}.imag: found an unknown field: did you mean image?" in err
+        assert f"{path}.env[0].valeu: found an unknown field: did you mean value?" in err
+        assert re.search(r"job\.yaml:\d+: spec", err)
+
+
+def test_a_field_that_a_newer_cluster_may_have_is_told_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    one = manifest(["true"], 1)
+    one["spec"]["roles"][0]["template"]["spec"]["brandNewThing"] = {"a": 1}
+    out = checked(capsys, one)
+    assert "template.spec.brandNewThing is no field of Kubernetes 1." in out
+    assert "a cluster that doesn't know it ignores it" in out
 
 
 def test_fields_can_be_set_and_a_member_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:

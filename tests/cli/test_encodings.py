@@ -49,3 +49,23 @@ def test_a_working_directory_that_is_no_utf_8_is_an_error_in_one_line(folder: He
     assert "isn't UTF-8, but a gang keeps it as text; run it elsewhere" in done.stderr.decode()
     assert done.stderr.count(b"\n") <= 2
     assert _gangctl(folder, directory, "status").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("locale", "is_ascii"),
+    [
+        ({"LC_ALL": "C"}, True),
+        ({"LC_ALL": "POSIX"}, True),
+        ({"LC_ALL": "C.UTF-8"}, False),
+        ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, False),
+        ({"LC_ALL": "", "LC_CTYPE": "C.UTF-8", "LANG": "C"}, False),
+    ],
+)
+def test_drawings_are_ascii_where_the_locale_is(folder: Here, locale: dict[str, str], *, is_ascii: bool) -> None:
+    folder.write(manifest(("sh", "-c", "[ $GANG_ATTEMPT = 1 ] && exit 3; true"), 1))
+    assert folder.run().wait() == 0
+    there = os.fsencode(folder.path)
+    for verb in ("trace", "timeline"):
+        done = _gangctl(folder, there, verb, "g", **locale)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii() == is_ascii, verb

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gangctl.api.manifest import load
-from gangctl.cli.disk_checkpoints import recognised
+from gangctl.cli.disk_checkpoints import recognised, unnumbered
 from gangctl.cli.main import main
 
 FLAGS = ("--members", "2")
@@ -70,6 +70,8 @@ def test_what_is_commented_out_is_valid_as_well() -> None:
         (["a/step-20/DONE", "a/step-40/DONE", "a/step-60/state"], "Pattern", "step-{step}", "DONE", 40),
         (["runs/x/ckpt_100.pt", "runs/x/ckpt_200.pt"], "Pattern", "ckpt_{step}.pt", "", 200),
         (["checkpoints/step_8/weights"], "Pattern", "step_{step}", "", None),
+        (["checkpoints/step-10.json", "checkpoints/step-20.json"], "Pattern", "step-{step}.json", "", 20),
+        (["out/state_7.txt"], "Pattern", "state_{step}.txt", "", 7),
     ],
 )
 def test_layouts_are_recognised(
@@ -83,7 +85,16 @@ def test_layouts_are_recognised(
 
 @pytest.mark.parametrize(
     "path",
-    ["logs/log1.txt", "data/shard-3.bin", ".hidden/step-1/.metadata", "v/pyvenv.cfg", "a/b/c/d/step-1/.metadata"],
+    [
+        "logs/log1.txt",
+        "out/eval-step-3.json",
+        "ckpt/metrics-3.json",
+        "step-3.txt",
+        "data/shard-3.bin",
+        ".hidden/step-1/.metadata",
+        "v/pyvenv.cfg",
+        "a/b/c/d/step-1/.metadata",
+    ],
 )
 def test_what_is_no_checkpoint_is_not_taken_for_one(here: Path, path: str) -> None:
     touch(path, "v/step-1/.metadata")
@@ -101,6 +112,27 @@ def test_found_checkpoints_are_named_in_the_manifest(capsys: pytest.CaptureFixtu
     assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "old", "--force"]) == 0
     (tier,) = yaml.safe_load(Path("gang.yaml").read_text())["spec"]["checkpoint"]["tiers"]
     assert tier["source"]["directory"] == "old"
+
+
+@pytest.mark.parametrize("name", ["state.json", "out/checkpoint.pt", "out/model_latest.txt"])
+def test_a_checkpoint_without_a_step_in_its_name_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    touch(name, "package.json", "status.txt", "requirements.txt")
+    assert unnumbered(here) == here / name
+    assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
+    assert f"{name} looks like a checkpoint without a step in its name" in capsys.readouterr().out
+    assert f"  # {name} has no step in its name" in Path("gang.yaml").read_text()
+    assert main(["check", "gang.yaml"]) == 0
+
+
+def test_of_checkpoints_with_steps_beside_one_without_those_with_steps_are_taken(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    touch("ckpt/last.pt", "ckpt/ckpt_20.pt", "state.json\x1b[2J")
+    assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
+    assert "the newest complete step is 20" in capsys.readouterr().out
+    assert "ckpt/last.pt" not in (here / "gang.yaml").read_text()
 
 
 def test_a_file_is_overwritten_with_force_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,3 +118,30 @@ def test_help_of_a_verb_is_the_same_as_its_help_option(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == expected
     assert main(["help", "rum"]) == 2
     assert "did you mean 'run'?" in capsys.readouterr().err
+
+
+def test_an_option_may_stand_between_the_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["g", "--tail", "3", "worker-0"], ["--tail", "3", "g", "worker-0"], ["g", "worker-0", "--tail", "3"]):
+        assert main(["logs", *words, "--state-dir", str(tmp_path)]) == 2
+        assert "there is no gang 'g'" in capsys.readouterr().err
+    assert main(["inject", "g", "--signal", "KILL", "worker-0", "--state-dir", str(tmp_path)]) == 2
+    assert "there is no gang 'g'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["logs", "g", "--tail", "3", "worker-0", "worker-1"], "unrecognized arguments: worker-1"),
+        (["logs", "g", "--tial", "3", "worker-0"], "unrecognized arguments: --tial"),
+        (["logs", "--tail", "3"], "the following arguments are required: NAME"),
+        (["inject", "g", "--rank", "1", "worker-0"], "one of the arguments --signal --exit-code"),
+        (["check", "a", "--member", "m", "b"], "unrecognized arguments: b"),
+    ],
+)
+def test_arguments_that_are_too_many_or_unknown_are_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

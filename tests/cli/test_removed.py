@@ -1,0 +1,93 @@
+"""After Ctrl-C of `gangctl run`: what it shows last, and the logs of a gang that is removed."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from gangctl.cli.gang_view import live_snapshot
+from tests.cli.here import Here, manifest
+from tests.wait import until
+
+SPEAKS = ("sh", "-c", 'echo "one of $RANK"; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; sleep 600')
+
+
+def interrupted(folder: Here, word: str = "one") -> None:
+    """A gang of two that was ended by Ctrl-C, after each worker has printed a line with this word."""
+    folder.write(manifest((*SPEAKS[:2], SPEAKS[2].replace("one", word)), 2))
+    run = folder.run("--logs")
+    until("both have spoken", lambda: all(f"{word} of {rank}\n" in run.said for rank in (0, 1)))
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert "gangctl logs g has its logs" in run.said
+
+
+def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_ones(folder: Here) -> None:
+    interrupted(folder)
+    assert folder.gangctl("logs", "g").stdout == "worker-0 | one of 0\nworker-1 | one of 1\n"
+    assert folder.gangctl("logs", "g", "--rank", "1").stdout == "one of 1\n"
+    gone = folder.gangctl("status", "g")
+    assert gone.returncode == 2
+    assert "was removed: gangctl logs g still has its logs" in gone.stderr
+
+    interrupted(folder, "two")
+    assert folder.gangctl("logs", "g", "worker-1").stdout == "two of 1\n"
+    assert folder.gangctl("logs", "g", "worker-1", "--previous").stdout == "one of 1\n"
+    interrupted(folder, "three")
+    assert folder.gangctl("logs", "g", "worker-1", "--previous").stdout == "two of 1\n"
+    assert not folder.state.gang("g").events.read_text().count("two")
+
+
+def test_a_gang_that_was_removed_and_is_damaged_is_an_error(folder: Here) -> None:
+    interrupted(folder)
+    folder.state.gang("g").removed.write_text("{")
+    done = folder.gangctl("logs", "g")
+    assert done.returncode == 2
+    assert "removed.json isn't a stored GangJob" in done.stderr
+
+
+def test_a_gang_whose_logs_cannot_be_put_aside_is_not_started(folder: Here) -> None:
+    interrupted(folder)
+    folder.state.gang("g").before.write_text("")
+    done = folder.run()
+    assert done.wait() == 2
+    assert "can't be" in done.said
+    assert folder.left() == []
+
+
+@pytest.fixture
+def unled(folder: Here) -> Here:
+    """A gang whose `gangctl run` was killed."""
+    folder.write(manifest(replicas=2))
+    run = folder.run()
+    folder.runs_attempt(1, 2)
+    run.signal(signal.SIGKILL)
+    run.wait()
+    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    return folder
+
+
+def test_without_a_controller_status_and_inject_say_so(unled: Here) -> None:
+    listed = unled.gangctl("status")
+    assert "no controller answers" in listed.stderr
+    assert "controller" not in listed.stdout
+    assert "no controller answers" in unled.gangctl("status", "g").stdout
+    done = unled.gangctl("inject", "g", "worker-0", "--signal", "KILL")
+    assert done.returncode == 0
+    assert f"no controller runs for {unled.state.path}: the gang reacts with the next gangctl run FILE" in done.stderr
+
+
+def test_a_script_that_fails_at_once_is_told_with_the_restarts_that_are_left(folder: Here) -> None:
+    folder.write(manifest(("sh", "-c", "echo no dataset at /data >&2; exit 1"), 1))
+    run = folder.run()
+    until("the second failure is told", lambda: "next: 2 attempts in a row failed at once" in run.said)
+    said = next(line for line in run.said.splitlines() if "2 attempts in a row" in line)
+    assert "correct what fails (gangctl logs g worker-0 shows why), or end it with gangctl stop g" in said
+    assert "1 of 10 restarts is used (recovery.budget), then the gang fails" in said
+    assert 'printed "no dataset at /data"' in run.said
+    begin = time.monotonic()
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert time.monotonic() - begin < 30
