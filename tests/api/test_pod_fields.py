@@ -34,6 +34,8 @@ def test_the_table_is_that_of_the_clients_models() -> None:
         ({"workingdir": "/"}, "workingdir", "workingDir"),
         ({"image": "x", "imag": "y"}, "imag", ""),
         ({"gpus": 8}, "gpus", ""),
+        ({"restartPolicyRul": []}, "restartPolicyRul", "restartPolicyRules"),
+        ({"livenessProbes": {}, "livenessProbe": {}}, "livenessProbes", ""),
         ({"restartPolicyRulez": []}, "restartPolicyRulez", "restartPolicyRules"),
     ],
 )

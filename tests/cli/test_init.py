@@ -89,7 +89,7 @@ def test_layouts_are_recognised(
         "logs/log1.txt",
         "out/eval-step-3.json",
         "ckpt/metrics-3.json",
-        "step-3.txt",
+        "out/step-3.txt",
         "data/shard-3.bin",
         ".hidden/step-1/.metadata",
         "v/pyvenv.cfg",
