@@ -1,13 +1,20 @@
-"""Completion as a real bash does it: the script is sourced, and its function is called as readline calls it."""
+"""Completion as a real bash does it: the script is sourced, and its function is called as readline calls it.
+
+Where fish and zsh are installed, they complete as well: fish tells its completions, and zsh has to be typed into.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import pty
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +22,7 @@ import pytest
 from gangctl.cli.main import main
 from tests.cli.here import manifest
 from tests.cli.kube import Shell, shell, with_gang
-from tests.wait import until_async
+from tests.wait import until, until_async
 
 COMPLETE = """\
 source <(gangctl completion bash)
@@ -38,14 +45,17 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def completed(here: Path, line: str, **environment: str) -> list[str]:
+def environment(here: Path) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if key not in {"GANGCTL_STATE_DIR", "KUBECONFIG"}}
-    path = f"{Path(sys.executable).parent}:{env['PATH']}"
+    return {**env, "PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "HOME": str(here), "TERM": "xterm"}
+
+
+def completed(here: Path, line: str) -> list[str]:
     done = subprocess.run(
         ["bash", "--norc", "-c", COMPLETE, "bash", line],
         check=True,
         cwd=here,
-        env={**env, "PATH": path, "HOME": str(here), **environment},
+        env=environment(here),
         capture_output=True,
         text=True,
         timeout=60,
@@ -72,6 +82,66 @@ def completed(here: Path, line: str, **environment: str) -> list[str]:
 )
 def test_bash_completes(here: Path, line: str, words: list[str]) -> None:
     assert sorted(completed(here, line)) == words
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("gangctl st", ["status", "stop"]),
+        ("gangctl status al", ["alpha"]),
+        ("gangctl status --wa", ["--watch"]),
+        ("gangctl init --framework ", ["jax", "script", "torchrun"]),
+        ("gangctl run jo", ["job.yaml"]),
+    ],
+)
+def test_fish_completes(here: Path, line: str, words: list[str]) -> None:
+    command = ["fish", "--no-config", "-c", 'gangctl completion fish | source; complete -C "$argv"', line]
+    done = subprocess.run(
+        command, check=True, cwd=here, env=environment(here), capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert [one.split("\t")[0] for one in done.stdout.splitlines()] == words
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("gangctl statu", "gangctl status"),
+        ("gangctl status al", "gangctl status alpha"),
+        ("gangctl status --wa", "gangctl status --watch"),
+        ("gangctl run jo", "gangctl run job.yaml"),
+    ],
+)
+def test_zsh_completes(here: Path, typed: str, completed: str) -> None:
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    seen = bytearray()
+
+    def sees(text: str) -> bool:
+        with suppress(BlockingIOError):
+            seen.extend(os.read(ours, 1 << 16))
+        return text in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
+
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"],
+        cwd=here,
+        env=environment(here),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as zsh:
+        try:
+            os.write(ours, b"autoload -Uz compinit; compinit -D; source <(gangctl completion zsh); PS1=ok-$((1))'> '\n")
+            until("zsh edits a line", lambda: sees("ok-1> "))  # a tab before that is no completion
+            os.write(ours, f"{typed}\t".encode())
+            until("the word is completed", lambda: sees(completed))
+        finally:
+            zsh.kill()
+            os.close(theirs)
+            os.close(ours)
 
 
 def test_members_are_those_of_the_gang(here: Path) -> None:
