@@ -51,6 +51,8 @@ def _parser(verbs: Mapping[str, str], wanted: str) -> argparse.ArgumentParser:
 
 def _give_completers(parser: argparse.ArgumentParser) -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to list them
+        if action.nargs == argparse.OPTIONAL and not action.option_strings:
+            action.nargs = None  # or it counts as left out as soon as an option comes before it
         completer = _COMPLETERS.get(action.dest)
         if completer is not None and action.choices is None and action.nargs != 0:
             action.completer = completer  # type: ignore[attr-defined]  # how argcomplete is told

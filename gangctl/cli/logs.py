@@ -23,9 +23,12 @@ examples:
   gangctl logs demo worker-1 --tail 20    the last lines of one member
   gangctl logs demo --rank 3 -f           follow the member that has rank 3 now
   gangctl logs demo -f | grep -m 1 loss   end with the first line that has the word
-  gangctl logs demo worker-1 --previous   the previous container (on this machine: the previous pod)
+  gangctl logs demo worker-1 --previous   the previous container (on this machine: the previous pod, or gang)
   gangctl logs demo worker-1 --gangctl    what gangctl did in the pod: supervisor and sidecar
   gangctl logs demo worker-1 --sidecar    of these the sidecar only
+
+On this machine, logs outlive their gang: those of a gang that Ctrl-C removed are printed, too, and those of the gang
+before are kept until the next one.
 
 The log of a worker holds all its attempts and processes. The ranks of one pod share it, so --rank prints the lines of
 all of them. gangctl's own lines are left out, also those that its supervisor writes into the log of the worker's

@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = """\
 Run a gang again that has succeeded or failed, as a new gang of the same name and spec: attempt 1, an unused budget, and
 the newest checkpoint of its tiers. On this machine it is run and watched as by gangctl run, from its stored manifest,
-in the folder where it ran; its old logs are removed. On a cluster, the GangJob is deleted and created again with its
-labels and annotations. What gangctl suspend and restart have set is not taken over."""
+in the folder where it ran; gangctl logs NAME --previous has its old logs. On a cluster, the GangJob is deleted and
+created again with its labels and annotations. What gangctl suspend and restart have set is not taken over."""
     parser.epilog = """\
 examples:
   gangctl rerun demo

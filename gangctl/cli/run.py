@@ -45,8 +45,9 @@ in another terminal:
   gangctl inject demo worker-1 --signal SIGKILL
   gangctl suspend demo
 
-Ctrl-C ends all processes of the gang and removes it (logs are kept); a second Ctrl-C kills them at once. With --keep
-the gang continues, and the next gangctl run takes it over. A gang that is held or suspended is never removed.
+Ctrl-C ends all processes of the gang and removes it; gangctl logs still has its logs. A second Ctrl-C kills them at
+once. With --keep the gang continues, and the next gangctl run takes it over. A gang that is held or suspended is never
+removed. The logs of a new gang begin empty; gangctl logs NAME --previous has those of the gang before.
 
 exit codes: 0 the gang succeeded, 1 it failed, 2 bad input (nothing was started), 3 it is held or suspended, 130
 interrupted (Ctrl-C, SIGTERM, or the terminal or the reader of the pipe is gone)

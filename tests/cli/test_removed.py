@@ -40,6 +40,17 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     assert not folder.state.gang("g").events.read_text().count("two")
 
 
+def test_a_followed_log_ends_with_its_gang(folder: Here) -> None:
+    interrupted(folder)
+    assert folder.gangctl("logs", "g", "worker-1", "-f").stdout == "one of 1\n"
+    folder.write(manifest(("sh", "-c", "echo begins; sleep 1; printf ends"), 1))
+    run = folder.run("--logs")
+    until("it has begun", lambda: "worker-0 | begins" in run.said)
+    assert folder.gangctl("logs", "g", "-f").stdout == "begins\nends\n"
+    assert run.wait() == 0
+    assert folder.gangctl("logs", "g", "-f").stdout == "begins\nends\n"
+
+
 def test_a_gang_that_was_removed_and_is_damaged_is_an_error(folder: Here) -> None:
     interrupted(folder)
     folder.state.gang("g").removed.write_text("{")

@@ -19,7 +19,7 @@ from gangctl.cli.targets.anew import anew
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import process
-from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
+from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.cluster.local.pod_record import projection
@@ -133,7 +133,7 @@ class LocalTarget:
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """Read the log files of the pods."""
-        local_logs.stream_logs(self._state.gang(job.metadata.name), options, sink)
+        local_logs.stream_logs(GangStore(self._state.gang(job.metadata.name)), options, sink)
 
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Use signals and ptrace on this machine."""

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.api.names import pod_name
+from gangctl.api.status import ENDED
 from gangctl.cli.errors import UserError
 from gangctl.cli.output import check_reader
 from gangctl.cli.targets.own_lines import in_order
 from gangctl.cli.targets.port import LogOptions, LogSource, Sink
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local import pod_record
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.log_reader import LogReader
 
@@ -19,8 +23,8 @@ POLL_SECONDS: Final = 0.1
 """Poll interval of a log that is followed."""
 
 
-def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
-    """Pass the logs to the sink, member by member; with ``follow`` until interrupted.
+def stream_logs(store: GangStore, options: LogOptions, sink: Sink) -> None:
+    """Pass the logs to the sink, member by member; with ``follow`` until nothing can be written any more.
 
     Raises:
         UserError: there is no such log, or --since is used.
@@ -28,7 +32,7 @@ def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
     """
     if options.since is not None:
         raise UserError("logs of this machine have no timestamps: use --tail LINES instead of --since")
-    pods = {member: _pod(folder, member, previous=options.previous) for member in options.members}
+    pods = {member: _pod(store.folder, member, previous=options.previous) for member in options.members}
     if not any(pods.values()):
         which = "no earlier pod" if options.previous else "no pod yet"
         raise UserError(f"there is no log: {', '.join(options.members[:8])} had {which}")
@@ -36,11 +40,23 @@ def stream_logs(folder: GangFolder, options: LogOptions, sink: Sink) -> None:
     for log in logs:
         log.begin(options.tail)
     while options.follow:
-        check_reader(POLL_SECONDS)
+        is_last = not _goes_on(store)
         for log in logs:
             log.poll()
+        if is_last:
+            break
+        check_reader(POLL_SECONDS)
     for log in logs:
         log.end()
+
+
+def _goes_on(store: GangStore) -> bool:
+    """Whether a process of the gang may still write, or will: not once it has ended with its pods, or was removed."""
+    try:
+        has_ended = store.read().status.phase in ENDED
+        return not has_ended or not all(one.terminated for one in pod_record.load_all(store.folder))
+    except ClusterError:
+        return store.stamp() is not None  # A damaged file may be restored.
 
 
 class _Log:
