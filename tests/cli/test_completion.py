@@ -150,6 +150,7 @@ def test_members_are_those_of_the_gang(here: Path) -> None:
     command = [sys.executable, "-m", "gangctl", "run", "gang.yaml", "--plain"]
     subprocess.run(command, check=True, cwd=here, env=env, capture_output=True, timeout=60)
     assert completed(here, "gangctl logs g work") == ["worker-0", "worker-1"]
+    assert completed(here, "gangctl logs g --follow work") == ["worker-0", "worker-1"]
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ def test_an_own_script_restarts_in_place_from_its_checkpoint(folder: Here) -> No
 
     ended = folder.gangctl("stop", "g")
     assert ended.returncode == 0, ended.stderr
+    assert "gangctl resume g continues it from the newest checkpoint that all ranks have" in ended.stdout
     assert folder.workers() == {}
     assert folder.gangctl("delete", "g").returncode == 0
     assert run.wait() == 1
