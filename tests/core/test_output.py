@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangctl.api.changes import changed
 from gangctl.api.incident import Output
 from gangctl.api.reasons import Reason
@@ -142,3 +144,30 @@ def test_a_message_that_quotes_it_already_says_it_once() -> None:
     world = failed(printed=ERROR)
     cause = changed(world.job.status.incidents[0].cause, message=f"exit code 1: {ERROR}", printed=ERROR)
     assert describe(cause) == f"worker-1: exit code 1: {ERROR}"
+
+
+def test_what_the_worker_wrote_as_its_termination_message_is_told_masked_and_in_one_line() -> None:
+    world = World()
+    world.submit("{recovery: {budget: {type: Unlimited}, replaceAfter: 100}}")
+    play(world, "the gang runs", "everyone runs", "worker-1 ends with 1")
+    (end,) = world.heard[world.newest("worker-1")].report.ends
+    words = "no dataset\n\x1b[31mAPI_KEY=hunter2\n\n at /data"
+    world.again("worker-1", ends=(replace(end, message=words),))
+    world.decide()
+    quoted = "worker-1: exit code 1: no dataset \\x1b[31mAPI_KEY=*** at /data"
+    assert describe(world.job.status.incidents[0].cause) == quoted
+    assert quoted in world.job.status.message
+
+
+def test_an_event_on_a_node_does_not_have_what_a_worker_wrote_either() -> None:
+    rule = "{name: xid, action: Ignore, level: Pod, onExitCodes: {operator: In, values: [1]}}"
+    world = World()
+    world.submit(f"{{podFailurePolicy: {{rules: [{rule}]}}}}")
+    play(world, "the gang runs", "everyone runs", "worker-1 ends with 1")
+    (end,) = world.heard[world.newest("worker-1")].report.ends
+    world.again("worker-1", ends=(replace(end, message="no dataset: /data"),))
+    play(world, "decide", "everyone is Ready", "decide", "the pod of worker-1.0 has ended", "worker-1 starts")
+    play(world, "everyone is Ready")
+    told = {one.reason: one.message for one in world.decide().events}
+    assert "no dataset: /data" in told[Reason.RESTARTED]
+    assert told[Reason.NODE_AT_FAULT].startswith("GangJob default/g, worker-1: exit code 1; ")

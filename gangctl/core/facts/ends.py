@@ -76,7 +76,13 @@ def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *,
         node=pod.node or None,
         conditions=pod.conditions,
         level=Level.POD if pod.terminated and not exact else Level.PROCESS,
-        message=f"{text}: {masked(end.message)}" if end.message else text,
+        message=f"{text}: {_words(end)}" if end.message else text,
         exact=exact,
         lines=lines,
     )
+
+
+def _words(end: End) -> str:
+    """What its supervisor or the worker itself says of it, in one line without what looks like a secret."""
+    lines = (masked(line.strip()) for line in end.message.splitlines())
+    return " ".join(filter(None, lines))

@@ -2,7 +2,8 @@
 
 The rule: a fault (``record/node_faults.py``) is told in the plan that settles its incident, a slow rank when the gang's
 status begins to tell of it. An Event changes nothing: the gang has left the node, or goes on there, and other pods may
-come. It is in a namespace of others, so it must not have what a worker printed.
+come. It is in a namespace of others, so it must not have what a worker printed or
+wrote.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gangctl.api.changes import changed
+from gangctl.api.incident import Cause
 from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
@@ -30,7 +32,7 @@ def handed_over(gang: Gang, status: Status) -> Iterator[Event]:
     for node, incident in node_faults(gang.status, status):
         cause, job = incident.cause, gang.job
         pod = pod_name(job.metadata.name, cause.member, cause.incarnation)
-        text = f"{_gang(gang)}, {describe(changed(cause, printed=''))}; {_CORDONED}"
+        text = f"{_gang(gang)}, {describe(_without_words(cause))}; {_CORDONED}"
         kind = EventType.WARNING
         yield Event(kind, Reason.NODE_AT_FAULT, sentence(text), cause.member, pod, trace_of(job, incident), node)
 
@@ -44,6 +46,12 @@ def slow(gang: Gang, found: list[Slow]) -> Iterator[Event]:
             "of a step than the other ranks of its role; check the clocks, temperature and links of its devices"
         )
         yield Event(EventType.WARNING, Reason.NODE_AT_FAULT, sentence(text), one.member, pod.name, node=pod.node)
+
+
+def _without_words(cause: Cause) -> Cause:
+    """The cause without what its worker said: those who may read a node's Events need not be allowed to read that."""
+    is_process = cause.exit_code is not None or cause.signal is not None
+    return changed(cause, printed="", message=cause.message.partition(": ")[0] if is_process else cause.message)
 
 
 def _gang(gang: Gang) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
-from gangsidecar.supervisor import caches, launch, machine, parking, processes
+from gangsidecar.supervisor import caches, launch, machine, parking, processes, termination_message
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.parking import why_anew
 from gangsidecar.supervisor.progress_watch import ProgressWatch
@@ -28,6 +28,8 @@ HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """Where steps are read from the output: else Python keeps it back until it is some kilobytes."""
+TERMINATION_LOG = "GANG_TERMINATION_LOG"
+"""Where a worker may write why it fails, as it may to /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
 GONE = "its process had ended, or had not parked in time"
@@ -58,13 +60,19 @@ class Workers:
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
         given = dict(os.environ)
-        self._environment = {**given, **caches.variables(settings.caches, settings.compilers, given)}
+        self._environment = {
+            **given,
+            **caches.variables(settings.caches, settings.compilers, given),
+            TERMINATION_LOG: settings.termination_log,
+        }
         """What each process of each attempt gets."""
         nothing = wire.Process(0, ())
         self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expanded(settings.command, self._plain)
         self._mains: Dict[int, launch.MainProcess] = {}
+        self._said = ""
+        """What was read of the termination message last."""
         self._progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
 
@@ -87,6 +95,7 @@ class Workers:
             launch.write_hosts(hostfile, effect.run.hosts)
         except OSError as error:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
+        self._forget_what_was_said()
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
         self._progress.begin(effect.attempt, effect.run)
@@ -180,13 +189,32 @@ class Workers:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
+            exited = launch.ended(started, status)
             if by_itself:
                 self._progress.process_ended()
-            return launch.ended(started, status)
+                exited = self._with_its_words(exited)
+            return exited
         is_ours = self._progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
         if is_ours and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
+
+    def _with_its_words(self, exited: machine.Exited) -> machine.Exited:
+        """The end with what the process wrote as its termination message, if it failed and nothing else tells why.
+
+        A shell that could not execute a command has its own meaning.
+        """
+        before, self._said = self._said, termination_message.said(self._settings.termination_log)
+        is_told = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
+        return exited if is_told or self._said == before else replace(exited, message=self._said)
+
+    def _forget_what_was_said(self) -> None:
+        path, self._said = self._settings.termination_log, ""
+        try:
+            termination_message.forget(path)
+        except OSError as error:
+            log("warning", "what earlier attempts wrote as termination message stays", file=path, reason=error)
+            self._said = termination_message.said(path)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""

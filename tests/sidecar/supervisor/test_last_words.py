@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from gangsidecar.wire import End, from_words
 from tests.sidecar.supervisor.supervised import SLEEP, Member, python, shell, text, wait_for
 
@@ -67,3 +69,51 @@ def test_a_message_that_cannot_be_written_is_logged_and_costs_nothing_else(membe
     member.ended()
     member.finish(report.attempt)
     assert "termination message" in member.log
+
+
+WRITES = "import os; write = lambda text: open(os.environ['GANG_TERMINATION_LOG'], 'a').write(text); "
+
+
+def test_what_a_worker_writes_as_its_termination_message_is_told_with_its_end(member: Member) -> None:
+    member.train(*python(f"{WRITES} write('no dataset\\n\\n at /data \\n'); raise SystemExit(5)"))
+    assert [(end.exit_code, end.message) for end in member.ended().ends] == [(5, "no dataset\nat /data")]
+
+
+def test_of_a_long_message_the_last_lines_are_told_and_of_a_traceback_the_last(member: Member) -> None:
+    lines = "".join(f"line {number} \u00e9\0\n" for number in range(500))
+    member.train(*python(f"{WRITES} write({lines!r}); raise SystemExit(5)"))
+    (end,) = member.ended().ends
+    assert len(end.message) <= 240
+    assert end.message.endswith("line 498 \u00e9\nline 499 \u00e9")
+    report = member.run(member.hold(2))
+    assert report.attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("write('Traceback (most recent call last):\\n  File\\nValueError: y\\n'); raise SystemExit(1)", "ValueError: y"),
+        ("write('x' * 9000); os.abort()", "x" * 240),
+        ("write('all is well'); raise SystemExit(0)", ""),
+        ("write('a shell'); raise SystemExit(127)", ""),
+        ("os.remove(os.environ['GANG_TERMINATION_LOG']); raise SystemExit(1)", ""),
+        ("os.remove(p := os.environ['GANG_TERMINATION_LOG']); os.mkfifo(p); raise SystemExit(1)", ""),
+        ("os.remove(p := os.environ['GANG_TERMINATION_LOG']); os.mkdir(p); raise SystemExit(1)", ""),
+        ("write('gangctl: {}\\n'); raise SystemExit(1)", ""),
+    ],
+)  # fmt: skip
+def test_whatever_a_worker_writes_costs_nothing_of_its_end(member: Member, code: str, message: str) -> None:
+    member.train(*python(WRITES + code))
+    assert [end.message for end in member.ended().ends] == [message]
+    assert member.run(member.hold(2)).attempt == 2
+
+
+def test_what_one_attempt_or_process_wrote_is_told_of_no_other(member: Member) -> None:
+    code = f"{WRITES} os.environ['SAYS'] and write(os.environ['SAYS']); raise SystemExit(3)"
+    member.start(*python(code))
+    member.run(member.hold(1), {"SAYS": "of the first"})
+    assert [end.message for end in member.ended().ends] == ["of the first"]
+    member.run(member.hold(2), {"SAYS": ""})
+    report = member.sidecar.until(lambda report: [end.attempt for end in report.ends] == [1, 2])
+    assert [end.message for end in report.ends] == ["of the first", ""]
+    assert "of the first" not in member.words.read_text().partition("\n")[2]

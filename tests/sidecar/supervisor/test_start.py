@@ -57,7 +57,8 @@ def test_the_worker_doesnt_get_the_supervisors_own_settings(member: Member, monk
     member.run(member.hold(1), {"GANG_MEMBER": "worker-0"})
     said = wait_for(lambda: (found := text(member.file("out"))).endswith("\n.\n") and found)
     found = {line.partition("=")[0] for line in said.splitlines() if line.startswith("GANG_")}
-    assert found == {"GANG_SOCKET", "GANG_MEMBER", "GANG_POD_UID", "GANG_PARKING", processes.MARK}
+    told = {"GANG_SOCKET", "GANG_MEMBER", "GANG_POD_UID", "GANG_PARKING", "GANG_TERMINATION_LOG"}
+    assert found == {*told, processes.MARK}
 
 
 def test_gangclient_is_last_in_pythonpath(member: Member) -> None:
