@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangctl.cluster.local.layout import GangFolder, PodFolder
+from gangctl.cluster.local.rotation import rotate
 from gangctl.cluster.local.worker_output import READ, WorkerOutput
 
 RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
@@ -29,6 +30,9 @@ class Pod:
         self.pod.path.mkdir(parents=True, exist_ok=True)
         with self.pod.worker_log.open("a") as file:
             file.write(text)
+
+    def rotated(self) -> None:
+        assert rotate(self.pod.worker_log, most=self.pod.worker_log.stat().st_size - 1)
 
     def printed(self, attempt: int) -> tuple[str, ...]:
         return self.output.printed(self.pod, attempt).lines
@@ -87,3 +91,39 @@ def test_a_gang_of_the_same_name_begins_anew(tmp_path: Path) -> None:
     one.starts(1)
     one.says("RuntimeError: no dataset\n")
     assert one.printed(1) == ("RuntimeError: no dataset",)
+
+
+def test_what_came_before_a_rotation_is_found_too(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.says("of the attempt before\n")
+    one.starts(1)
+    one.says("Traceback (most recent call last):\n  File train.py\n")
+    one.rotated()
+    assert one.printed(1) == ("Traceback (most recent call last):", "  File train.py")
+    one.says("ValueError: x\n")
+    assert one.printed(1) == ("Traceback (most recent call last):", "  File train.py", "ValueError: x")
+    one.starts(2)
+    one.says("second\n")
+    assert (one.printed(1)[-1], one.printed(2)) == ("ValueError: x", ("second",))
+
+
+def test_a_rotation_after_the_next_attempt_began_mixes_nothing(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.starts(1)
+    one.says("first\n")
+    one.starts(2)
+    one.says("second\n")
+    one.rotated()
+    one.says("more of the second\n")
+    assert (one.printed(1), one.printed(2)) == (("first",), ("second", "more of the second"))
+
+
+def test_a_log_that_was_rotated_before_the_attempt_hides_nothing_of_it(tmp_path: Path) -> None:
+    one = Pod(GangFolder(tmp_path))
+    one.says("of an earlier attempt\n")
+    one.rotated()
+    one.starts(1)
+    assert one.printed(1) == ()
+    one.says("long " * READ + "\nfirst\n")
+    one.rotated()
+    assert one.printed(1) == ("first",)

@@ -56,8 +56,8 @@ def took_stacks(world: World, member: str, where: str) -> None:
 def log_ends(world: World, member: str, line: str) -> None:
     """What was to be read of its log has been read."""
     incident, pod = world.job.status.incidents[0], world.pods[world.newest(member)]
-    query = ReadOutput(pod.member, pod.incarnation, incident.attempt - 1)
-    world.output = OutputRead(query, last_lines(line.encode(), query.attempt, overtaken=False))
+    query = ReadOutput(pod.member, pod.incarnation, incident.attempt - 1, incident.cause.rank)
+    world.output = OutputRead(query, last_lines(line.encode(), query.attempt, query.rank, overtaken=False))
 
 
 def prints(world: World, member: str, line: str, pattern: str) -> None:

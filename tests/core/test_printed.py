@@ -25,8 +25,12 @@ def phase(name: str, attempt: int) -> str:
     return f"{AT} info {name} attempt={attempt} on=Directive reason='of worker-0'\n"
 
 
-def printed(log: str, attempt: int = 1, *, overtaken: bool = False) -> Printed:
-    return last_lines(log.encode(), attempt, overtaken=overtaken)
+def printed(log: str, attempt: int = 1, rank: int | None = None, *, overtaken: bool = False) -> Printed:
+    return last_lines(log.encode(), attempt, rank, overtaken=overtaken)
+
+
+def of_rank(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
 
 
 def test_lines_of_gangctl_are_never_the_workers() -> None:
@@ -137,3 +141,39 @@ def test_an_empty_line_of_a_traceback_with_a_prefix_is_not_its_error() -> None:
 
 def test_a_line_of_bars_alone_is_told_as_it_is() -> None:
     assert printed("|||\n").line == "|||"
+
+
+ECHO = "Traceback (most recent call last):\n  File train.py\nDistBackendError: the connection was closed by its peer\n"
+OF_TORCHRUN = """\
+============================================================
+train.py FAILED
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-24_08:00:00
+  host      : worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : 1 (pid: 4711)
+  error_file: <N/A>
+============================================================
+"""
+
+
+def test_of_several_ranks_only_the_lines_of_the_one_that_failed_count() -> None:
+    log = "loading\n" + of_rank(3, TRACEBACK) + of_rank(2, ECHO) + of_rank(13, ECHO)
+    found = printed(log, rank=3)
+    assert found.line == f"[rank3]: {ERROR}"
+    assert found.lines == ("loading", *of_rank(3, TRACEBACK).splitlines())
+    assert printed(log, rank=None).line.startswith("[rank13]: DistBackendError")
+
+
+def test_torchrun_tells_which_of_its_ranks_failed_first() -> None:
+    raised = "Traceback (most recent call last):\n  File run.py\nx.ChildFailedError:\n"
+    assert printed(of_rank(3, TRACEBACK) + of_rank(2, ECHO) + raised + OF_TORCHRUN).line == f"[rank3]: {ERROR}"
+
+
+def test_the_words_of_other_ranks_are_not_put_into_the_mouth_of_one_that_printed_nothing() -> None:
+    assert printed(of_rank(0, ECHO), rank=3).lines == ()
+    assert printed("step 7\n" + of_rank(0, ECHO), rank=3).line == "step 7"

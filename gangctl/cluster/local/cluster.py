@@ -184,7 +184,9 @@ class LocalCluster:
         """What a worker printed last in an attempt; see the port."""
         gang = self._gangs.get(job.metadata.uid)
         name = pod_name(job.metadata.name, query.member, query.incarnation)
-        return Printed() if gang is None else self._output.printed(gang.store.folder.pod(name), query.attempt)
+        if gang is None:
+            return Printed()
+        return await asyncio.to_thread(self._output.printed, gang.store.folder.pod(name), query.attempt, query.rank)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Never wanted: no gang is in a queue here."""

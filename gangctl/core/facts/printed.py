@@ -3,7 +3,8 @@
 The rule: a log may hold what came before and after the attempt that failed. On a cluster, the supervisor writes lines
 of its own between: the attempt's part begins after ``Running attempt=N`` and ends with the next line that tells a
 phase. Where no such line is left, all of it counts, unless a later attempt has started: then nothing is known. Lines of
-gangctl are never the worker's. What is kept is bounded, escaped, and without what looks like a secret.
+gangctl are never the worker's, nor those that PyTorch has marked with another rank than the one that failed, which
+torchrun names. What is kept is bounded, escaped, and without what looks like a secret.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ _SESSION: Final = "a session begins "
 _ENDED: Final = "a process of the worker ended "
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_RANK: Final = re.compile(r"(?:\[\w{1,40}\]:)?\[rank(\d{1,9})\]:")
+"""What PyTorch puts before each line of an exception (torch.distributed), and torchrun before that with --tee."""
+_ROOT_CAUSE: Final = "Root Cause (first observed failure)"
+_RANK_AT_FAULT: Final = re.compile(r"\s+rank\s+: (\d{1,9}) \(local_rank: \d+\)")
+"""After the line before it, torchrun tells which of its children failed first."""
+_ROWS: Final = 8
+"""So soon after it."""
 _HIDES: Final = "ChildFailedError"
 """torchrun raises this beside the error of its child."""
 
@@ -60,6 +68,8 @@ class ReadOutput:
     member: str
     incarnation: int
     attempt: int
+    rank: int | None = None
+    """Of the process that failed; None if it has none, or the member is one process for several ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +81,20 @@ class OutputRead:
     """Nothing if it can't be read."""
 
 
-def last_lines(log: bytes, attempt: int, *, overtaken: bool) -> Printed:
+def last_lines(log: bytes, attempt: int, rank: int | None = None, *, overtaken: bool) -> Printed:
     """What the worker of an attempt printed last; nothing if it printed nothing, or if that can't be told.
 
     Args:
         log: the end of its log, without a line that is cut off at its begin.
         attempt: the attempt that failed.
+        rank: that of the process that failed, if that is known.
         overtaken: whether a later attempt has started, so that what no line of the supervisor marks may be of that one.
     """
     part = _part(log, attempt, overtaken=overtaken)
-    lines = to_first_end = _plain(part.lines[: part.first_end])
+    rank = _rank_at_fault(part.lines) if rank is None else rank
+    lines = to_first_end = _plain(part.lines[: part.first_end], rank)
     if _error(to_first_end) is None:
-        lines = _plain(part.lines)
+        lines = _plain(part.lines, rank)
     if not lines:
         return Printed(is_complete=part.is_complete, has_begin=part.has_begin)
     error = _error(lines)
@@ -161,10 +173,18 @@ def _read(log: bytes) -> tuple[list[str], list[_Mark], list[int]]:
     return lines, marks, ends
 
 
-def _plain(lines: Iterable[str]) -> list[str]:
-    """The lines that are not empty, without colours; of a progress bar, its last state."""
+def _rank_at_fault(lines: Sequence[str]) -> int | None:
+    """The rank that torchrun puts the failure of its children down to."""
+    heads = [at for at, line in enumerate(lines) if _ROOT_CAUSE in line]
+    found = (_RANK_AT_FAULT.search(line) for line in lines[heads[-1] : heads[-1] + _ROWS]) if heads else ()
+    return next((int(match[1]) for match in found if match), None)
+
+
+def _plain(lines: Iterable[str], rank: int | None) -> list[str]:
+    """The lines that are not empty nor another rank's, without colours; of a progress bar, its last state."""
     found = (_COLOURS.sub("", line.rstrip().rpartition("\r")[2][:_READ]).expandtabs().rstrip() for line in lines)
-    return [line for line in found if line]
+    marked = ((line, _RANK.match(line)) for line in found if line)
+    return [line for line, mark in marked if rank is None or mark is None or int(mark[1]) == rank]
 
 
 def _shown(line: str) -> str:

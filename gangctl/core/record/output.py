@@ -70,7 +70,8 @@ def _newest(status: Status) -> Incident | None:
 
 
 def _query(incident: Incident) -> ReadOutput:
-    return ReadOutput(incident.cause.member, incident.cause.incarnation, incident.attempt - 1)
+    cause = incident.cause
+    return ReadOutput(cause.member, cause.incarnation, incident.attempt - 1, cause.rank)
 
 
 def _is_known(incident: Incident) -> bool:

@@ -92,7 +92,7 @@ def test_of_a_long_message_the_last_lines_are_told_and_of_a_traceback_the_last(m
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("write('Traceback (most recent call last):\\n  File\\nValueError: y\\n'); raise SystemExit(1)", "ValueError: y"),
+        ("write('Traceback (most recent call last):\\n  x\\nValueError: y\\n'); raise SystemExit(9)", "ValueError: y"),
         ("write('x' * 9000); os.abort()", "x" * 240),
         ("write('all is well'); raise SystemExit(0)", ""),
         ("write('a shell'); raise SystemExit(127)", ""),

@@ -57,7 +57,7 @@ class WorkerOutput:
         refused: Rejected | None = None
         try:
             log = await self._client.request("GET", path, query=wanted, timeout=SECONDS, most=BYTES)
-            found = last_lines(log, query.attempt, overtaken=self._is_overtaken(job, query))
+            found = last_lines(log, query.attempt, query.rank, overtaken=self._is_overtaken(job, query))
             if found.lines or found.is_complete or found.has_begin:
                 return found
         except NotFound:
@@ -71,7 +71,7 @@ class WorkerOutput:
             if refused is not None:
                 raise refused from None
             return Printed()
-        return last_lines(log, query.attempt, overtaken=False)
+        return last_lines(log, query.attempt, query.rank, overtaken=False)
 
     def _is_overtaken(self, job: GangJob, query: ReadOutput) -> bool:
         """Whether a later attempt has started by now."""
