@@ -17,6 +17,8 @@ LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 LABEL_DEVICE_GUARD: Final = "gangctl.io/device-guard"
 """On a pod that is no gang's: ``true`` if it is to be evicted when a device that it holds is unhealthy."""
 
+LOCAL_NODE: Final = "localhost"
+"""The node of every pod in local mode: there is no other one."""
 SIDECAR: Final = "gangctl"
 """In a pod: name of the sidecar's container."""
 

@@ -7,26 +7,17 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, IncidentLevel, IncidentMember, WarmStart
+from gangctl.api.incident import Incident, IncidentMember, WarmStart
 from gangctl.cli.text import clean
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
+from gangctl.explain.costs import cost
 from gangctl.explain.durations import took
-from gangctl.explain.rule_words import judged_by
+from gangctl.explain.rule_words import LEVELS, judged_by
 from gangctl.explain.spans import PARENTS, Span
 
-_LEVELS: Final = {
-    IncidentLevel.PROCESS: "every worker restarts inside its pod",
-    IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
-    IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
-    IncidentLevel.GANG: "every pod is replaced",
-}
-_OUTCOMES: Final = {
-    "Failed": "The gang failed.",
-    "Held": "The gang is held: its pods stay for inspection.",
-    "Succeeded": "The gang succeeded.",
-    "Suspended": "The gang was suspended.",
-}
+_LEAST_WAIT: Final = 500
+"""Milliseconds of a barrier that are worth a sentence."""
 _WAITS: Final = {
     "Stop": "{} to stop ({})",
     "Replace": "the new pod of {} ({})",
@@ -49,8 +40,8 @@ def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float
 
 def paragraph(incident: Incident, spans: Sequence[Span], now: float) -> str:
     """Sentences for people; ``now`` in seconds since the epoch."""
-    told = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans), starts(incident)]
-    parts = [*told, advice(incident), *_unfinished(spans, now)]
+    told = [_cause(incident), _decision(incident), _cost(incident), _evidence(incident), *_waits(incident, spans)]
+    parts = [*told, starts(incident), advice(incident), *_unfinished(spans, now)]
     return " ".join(clean(part) for part in parts if part)
 
 
@@ -70,39 +61,35 @@ def _cause(incident: Incident) -> str:
 
 
 def _decision(incident: Incident) -> str:
-    rule, level = judged_by(incident), f"level {incident.level} ({_LEVELS[incident.level]})"
+    rule, level = judged_by(incident), f"level {incident.level} ({LEVELS[incident.level]})"
     if not incident.settled:
         return f"{rule}; so far {level}. The decision follows when every member is ready."
     return f"{rule}: {level}, {'charged' if incident.charged else 'not charged'} to the budget."
 
 
 def _cost(incident: Incident) -> str:
-    if incident.outcome != "Restarted":
-        return _OUTCOMES.get(incident.outcome, "")
-    step = incident.restored_step
-    point = "The gang restarted from the beginning" if step is None else f"The gang restarted from step {step}"
-    steps, seconds, most = incident.lost_steps, incident.lost_seconds, incident.lost_steps_at_most
-    if steps is None:
-        return f"{point}; the number of lost steps is unknown."
-    if most is not None:
-        return f"{point}; {steps} to {most} steps were lost: not every step was reported."
-    if steps == 0:
-        return f"{point}; no step was lost."
-    spent = "" if seconds is None else f", {took(seconds)} of training"
-    return f"{point}; {steps} step{'s were' if steps > 1 else ' was'} lost{spent}."
+    found = cost(incident)
+    return f"The gang {found}." if found else ""
+
+
+def _evidence(incident: Incident) -> str:
+    """That the end of a job waited for stronger evidence: that is no barrier, though it is drawn as one."""
+    barrier = incident.milliseconds.barrier or 0
+    if incident.outcome not in {"Failed", "Held"} or barrier < _LEAST_WAIT:
+        return ""
+    return f"Its barrier ({took(barrier / 1000)}) is the wait for stronger evidence (recovery.evidenceWindowSeconds)."
 
 
 def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:
-    """The slowest member of each phase, with the same duration as in the drawing."""
+    """The slowest member of each phase that is drawn, with the same duration."""
     drawn = {_key(span): (span.end or span.begin) - span.begin for span in spans}
     waits = []
     for phase, words in _WAITS.items():
         last = max((one for one in incident.members if one.phase == phase), key=_end, default=None)
-        if last is not None:
+        key = None if last is None else (PARENTS[phase][0], last.member, last.incarnation)
+        if last is not None and key in drawn:
             node = f" on {last.node}" if phase == "Replace" and last.node else ""
-            waits.append(
-                words.format(f"{last.member}{node}", took(drawn[PARENTS[phase][0], last.member, last.incarnation]))
-            )
+            waits.append(words.format(f"{last.member}{node}", took(drawn[key])))
     if waits:
         yield f"The gang waited for {_listed(waits)}."
 

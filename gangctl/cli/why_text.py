@@ -14,7 +14,7 @@ from gangctl.cli.command_name import command_name
 from gangctl.cli.text import clean, duration
 from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
-from gangctl.explain.lost_steps import lost_steps
+from gangctl.explain.rule_words import LEVELS
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts
@@ -24,12 +24,6 @@ MOST_NODES: Final = 12
 """Nodes that are listed one by one; of the others it is said how many they are."""
 ROLE: Final = "gangctl-explainer"
 """The chart's ClusterRole with all rights that the verb uses."""
-_LEVELS: Final = {
-    IncidentLevel.PROCESS: "every worker restarts inside its pod",
-    IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
-    IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
-    IncidentLevel.GANG: "every pod is replaced",
-}
 _DIFFERENT: Final = {
     "everyMember": "every member ended alike",
     "differentMembers": "another member each time",
@@ -179,13 +173,15 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     yield from page.text(f"rule: {last.rule}", 2, 2)
     yield from page.text(f"default of {last.reason}: {_default(last)}", 2, 2)
     level = IncidentLevel(last.level)
-    yield from page.text(f"level: {level} ({_LEVELS[level]}): {last.level_because}", 2, 2)
+    yield from page.text(f"level: {level} ({LEVELS[level]}), because {last.level_because}", 2, 2)
     charged = "charged" if last.charged else "not charged"
     yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
     if last.milliseconds:
-        parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
+        parts = ", ".join(
+            f"{_phase(last, one.phase)} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds
+        )
         yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
-    yield from page.text(f"cost: {_cost(last)}", 2, 2)
+    yield from page.text(f"cost: {f'the gang {last.cost}' if last.cost else 'not known yet: it is not over'}", 2, 2)
     if last.rejected_steps:
         steps = ", ".join(last.rejected_steps)
         yield from page.text(f"checkpoints that are not used until they are written again: {steps}", 2, 2)
@@ -199,21 +195,16 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     )
 
 
+def _phase(last: Restart, name: str) -> str:
+    """What the job's end waited for before it was decided is no barrier, though it is stored as one."""
+    return "wait for evidence" if name == "barrier" and last.outcome in {"Failed", "Held"} else name
+
+
 def _default(last: Restart) -> str:
     row = last.default
     suspected = ", the node is suspected" if row.node_suspected else ""
     charged = "charged" if row.charged else "not charged"
     return f"{_EVIDENCE.get(row.evidence, row.evidence)}, {charged}, level {row.level}{suspected}"
-
-
-def _cost(last: Restart) -> str:
-    point = "the beginning" if last.restored_step is None else f"step {last.restored_step}"
-    if last.outcome != "Restarted":
-        return f"the gang {last.outcome.lower()}" if last.outcome != "Open" else "not known yet: it is not over"
-    if last.lost_steps is None:
-        return f"it went back to {point}; how many steps were lost is not known"
-    spent = "" if last.lost_seconds is None else f", {took(last.lost_seconds)} of training"
-    return f"it went back to {point}; {lost_steps(last.lost_steps, last.lost_steps_at_most)} lost{spent}"
 
 
 def _night(page: _Page, found: Restarts) -> Iterator[str]:
@@ -222,10 +213,18 @@ def _night(page: _Page, found: Restarts) -> Iterator[str]:
     yield ""
     yield f"The last 12 hours: {found.count} restarts, {found.charged} charged"
     steps = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
-    seconds = "" if found.lost_seconds is None else f", {took(found.lost_seconds)} of training"
-    yield from page.text(f"cost: {took(found.milliseconds / 1000)} from fault to first step{steps}{seconds}", 2, 2)
+    seconds = f", {took(found.lost_seconds)} of training" if found.lost_seconds else ""
+    yield from page.text(f"cost: {took(found.milliseconds / 1000)} {_until(found)}{steps}{seconds}", 2, 2)
     for one in found.patterns:
         common = f"same {one.what}: {one.value}, {one.count} of {one.of}" if one.value else _DIFFERENT[one.what]
         yield from page.text(f"{common}: {one.means}", 2, 2)
     if not found.patterns:
         yield from page.text("they have neither member nor node nor cause in common", 2, 2)
+
+
+def _until(found: Restarts) -> str:
+    """Until when the time of the restarts counts."""
+    if found.first_steps == found.count:
+        return "from fault to first step"
+    came = f"{found.first_steps} of {found.count} came" if found.first_steps else "none came"
+    return f"in restarts, of which {came} to a first step"

@@ -1,8 +1,17 @@
-"""Which rule an incident was judged by, in words."""
+"""Which rule an incident was judged by, and what its level means, in words."""
 
 from __future__ import annotations
 
-from gangctl.api.incident import Incident
+from typing import Final
+
+from gangctl.api.incident import Incident, IncidentLevel
+
+LEVELS: Final = {
+    IncidentLevel.PROCESS: "every worker restarts inside its pod",
+    IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
+    IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
+    IncidentLevel.GANG: "every pod is replaced",
+}
 
 
 def judged_by(incident: Incident) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.cli.here import Here, manifest
 from tests.cli.kube import Shell, job, on, shell
 from tests.cli.test_trace_verb import stored
 from tests.cli.tracecases import NASTY, hostile, incident
+from tests.cli.tracecases import job as stored_job
 from tests.cluster.kube.fakeapi import status
 from tests.explain.why.clusters import GPU, raw_pod
 from tests.wait import until
@@ -259,3 +261,41 @@ def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(fold
     until("it says who stops", stops, 20)
     finding = next(one for one in told["findings"] if one["kind"] == "Stopping")
     assert finding["members"] == ["worker-2"]
+
+
+def test_a_wait_for_evidence_is_no_barrier_and_a_restart_without_a_step_has_come_to_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = {"stop": 100, "barrier": 4900}
+    gang = stored_job(
+        incident(3, outcome="Failed", milliseconds=ended, restoredStep=None, lostSteps=None, lostSeconds=None),
+        incident(2, milliseconds={"stop": 100, "start": 50}, lostSteps=0, lostStepsAtMost=9, lostSeconds=0.0),
+        phase="Failed",
+    )
+    options = stored(tmp_path, gang)
+    assert main(["why", "demo", *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "took: 5.00 s (stop 100 ms, wait for evidence 4.90 s)" in out
+    assert "cost: the gang failed" in out
+    assert "level: Process (every worker restarts inside its pod), because that is the default of Signal" in out
+    assert main(["trace", "demo", *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Its barrier (4.90 s) is the wait for stronger evidence (recovery.evidenceWindowSeconds)." in out
+    assert main(["trace", "demo", "--incident", "2", *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "wait for stronger evidence" not in out
+    assert "0 to 9 steps were lost: not every step was reported." in out
+
+
+def test_the_cost_of_a_night_names_first_steps_only_where_they_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    when, without = {"time": time.time() - 60}, {"milliseconds": {"stop": 100, "start": 50}, "members": []}
+    for found, told in (
+        ((incident(3, **when), incident(2, **when)), "cost: 4.92 s from fault to first step, 10 steps lost, 2.50 s of"),
+        ((incident(3, **when), incident(2, **when, **without)), "in restarts, of which 1 of 2 came to a first step"),
+        ((incident(3, **when, **without), incident(2, **when, **without)), "300 ms in restarts, of which none came to"),
+    ):
+        folder = tmp_path / str(hash(told))
+        assert main(["why", "demo", *stored(folder, stored_job(*found))]) == 0
+        assert told in " ".join(capsys.readouterr().out.split())

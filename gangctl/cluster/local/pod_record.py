@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 from pydantic import ValidationError
 
 from gangctl.api.model import Model
+from gangctl.api.names import LOCAL_NODE
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.atomic_files import read, write
 from gangctl.cluster.local.layout import GangFolder, PodFolder
@@ -16,7 +17,6 @@ from gangctl.core.facts.world import LastWords, Pod
 from gangctl.core.policy.launch import memory_folder
 from gangsidecar.wire import from_words
 
-NODE = "localhost"
 ADDRESS = "127.0.0.1"
 _ADVICE = "the gang is not managed until you restore the file, or end its processes and remove the file"
 
@@ -128,7 +128,7 @@ def projection(record: PodRecord) -> Pod:
         uid=record.uid,
         member=record.member,
         incarnation=record.incarnation,
-        node=NODE,
+        node=LOCAL_NODE,
         created_at=record.created,
         scheduled_at=record.created,
         started_at=record.started,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember
 from gangctl.core.policy.cause import describe
-from gangctl.explain.lost_steps import lost_steps
+from gangctl.explain.costs import cost
 from gangctl.explain.page.documents import IncidentShown, PhaseBar, Waited
 from gangctl.explain.rule_words import judged_by
 from gangctl.explain.spans import Span, incident_spans
@@ -49,7 +49,7 @@ def _shown(job: GangJob, incident: Incident, traces: str, *, newest: bool) -> In
         cause=describe(incident.cause),
         output="" if output is None else output.text,
         why=_why(incident),
-        cost=_cost(incident),
+        cost=cost(incident) if incident.outcome == "Restarted" else "",
         phases=tuple(_bar(span) for span in below if span.parent_id == root.span_id and span.name in _PHASES),
         waits=tuple(_waits(incident)),
         trace=root.trace_id,
@@ -79,16 +79,3 @@ def _why(incident: Incident) -> str:
     if not incident.settled:
         return f"{rule}; so far level {incident.level}"
     return f"{rule}: level {incident.level}, {'charged' if incident.charged else 'not charged'} to the budget"
-
-
-def _cost(incident: Incident) -> str:
-    if incident.outcome != "Restarted":
-        return ""
-    step, lost, most = incident.restored_step, incident.lost_steps, incident.lost_steps_at_most
-    point = "restarted from the beginning" if step is None else f"restarted from step {step}"
-    if lost is None:
-        return f"{point}; the number of lost steps is unknown"
-    if not (most or lost):
-        return f"{point}; no step was lost"
-    seconds = "" if incident.lost_seconds is None else f", {incident.lost_seconds:.1f} s of training"
-    return f"{point}; {lost_steps(lost, most)} lost{seconds}"

@@ -28,6 +28,7 @@ _SPENT: Final = (
     ("suspended", "suspended"),
     ("held", "held"),
 )
+_RESTING: Final = frozenset({"pending", "suspended", "held"})
 
 
 def timeline(job: GangJob, now: float) -> Timeline:
@@ -95,7 +96,11 @@ def _worth(spent: Spent) -> str:
     share = goodput(spent)
     parts = [f"{took(seconds)} {words}" for field, words in _SPENT if (seconds := getattr(spent, field))]
     if share is None:
-        where = f": {', '.join(parts)}" if parts else ""
+        # It is accounted as start-up and recovery, since no step ends these.
+        active = spent.start_up + spent.recovery
+        resting = [one for one in parts if one.rpartition(" ")[2] in _RESTING]
+        found = [*([f"{took(active)} active (starting, restarting or training)"] if active else []), *resting]
+        where = f": {', '.join(found)}" if found else ""
         return f"No step was reported, so goodput is unknown{where}."
     lost = f" ({took(spent.lost_progress)} of it lost)" if spent.lost_progress else ""
     return f"Goodput {share:.1%}: {', '.join([parts[0] + lost, *parts[1:]])}."

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.gangjob import GangJob, Windowed
-from gangctl.api.incident import Incident, IncidentLevel
+from gangctl.api.incident import Incident
+from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import default
 from gangctl.core.facts.text import counted
 from gangctl.core.policy.cause import describe
-from gangctl.core.policy.ladder import highest
 from gangctl.core.record.stacks import innermost
+from gangctl.explain.costs import cost
+from gangctl.explain.why.level import level_because
 from gangctl.explain.why.other_rules import Alternative, alternatives
 
 NIGHT_SECONDS: Final = 12 * 3600.0
 """Restarts are compared with others of the last twelve hours."""
 _REPEATED: Final = 2
-_HERE: Final = "localhost"
-"""The node of gangs on this machine: there is no other one."""
 _REJECTED: Final = 4
 """So many rejected steps are named."""
 
@@ -87,6 +87,8 @@ class Restart:
     lost_steps_at_most: int | None
     """Where the framework reports only some steps."""
     lost_seconds: float | None
+    cost: str
+    """What became of the gang, and what it lost, in words; empty while it is not over."""
     alternatives: tuple[Alternative, ...]
 
 
@@ -100,7 +102,9 @@ class Restarts:
     charged: int
     budget: str
     milliseconds: int
-    """From faults to first steps, all of them together."""
+    """Of all their phases together: from faults to first steps, where these came."""
+    first_steps: int
+    """Incidents that led to a first step."""
     lost_steps: int | None
     lost_seconds: float | None
     patterns: tuple[Pattern, ...]
@@ -120,6 +124,7 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
         charged=sum(one.charged for one in night),
         budget=_budget(job),
         milliseconds=sum(each.milliseconds for one in night for each in phases(one)),
+        first_steps=sum(one.milliseconds.first_step is not None for one in night),
         lost_steps=sum(steps) if steps else None,
         lost_seconds=sum(lost) if lost else None,
         patterns=tuple(_patterns([one for one in night if one.cause.reason != Reason.RESTART_REQUESTED])),
@@ -155,7 +160,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
         rule=": ".join(filter(None, (cause.rule, cause.why))) or "no rule matches",
         default=DefaultRow(row.strength.name.capitalize(), row.charged, str(row.level), row.against_node),
         level=str(incident.level),
-        level_because=_level_because(incident),
+        level_because=level_because(job, incident),
         charged=incident.charged,
         settled=incident.settled,
         phases=took,
@@ -165,6 +170,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
         lost_steps=incident.lost_steps,
         lost_steps_at_most=incident.lost_steps_at_most,
         lost_seconds=incident.lost_seconds,
+        cost=cost(incident),
         alternatives=alternatives(job, incident),
     )
 
@@ -186,17 +192,6 @@ def _evidence(incident: Incident) -> Iterator[str]:
         yield f"{incident.stacks.member} was in {where}" if where else f"stacks of {incident.stacks.member} were taken"
 
 
-def _level_because(incident: Incident) -> str:
-    cause, row = incident.cause, default(incident.cause.reason)
-    if incident.level is not highest(cause.level, row.level, IncidentLevel.PROCESS):
-        if incident.level in {IncidentLevel.POD, IncidentLevel.GANG}:
-            return "repeated faults raised it (recovery.replaceAfter, checkpoint.fallbackAfter), or many members failed"
-        return "what the evidence asks for"
-    if cause.rule and cause.level is incident.level and cause.level is not row.level:
-        return f"rule {cause.rule} asks for it"
-    return f"the default of {cause.reason}"
-
-
 def _budget(job: GangJob) -> str:
     budget, used = job.spec.recovery.budget, job.status.restarts.in_window
     if not isinstance(budget, Windowed):
@@ -214,7 +209,7 @@ def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
         means = "no member is to blame: look at the script, its arguments and its data"
         yield Pattern("everyMember", "", alike, count, means)
     member = _most(["" if one.cause.alike else one.cause.member for one in night])
-    node = _most(["" if one.cause.alike or one.cause.node == _HERE else one.cause.node or "" for one in night])
+    node = _most(["" if one.cause.alike or one.cause.node == LOCAL_NODE else one.cause.node or "" for one in night])
     how = _most([_how(one) for one in night])
     step = _most(["" if one.restored_step is None else str(one.restored_step) for one in night])
     if member:

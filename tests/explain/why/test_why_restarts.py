@@ -42,7 +42,8 @@ def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
     last = told.last
     assert (last.attempt, last.reason, last.level, last.charged) == (2, "Signal", "Process", True)
     assert last.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"
-    assert last.level_because == "the default of Signal"
+    assert last.level_because == "that is the default of Signal"
+    assert last.cost == "restarted from step 50; 5 steps were lost, 1.25 s of training"
     assert [(one.phase, one.milliseconds) for one in last.phases][1:3] == [("stop", 111), ("barrier", 8)]
     assert last.milliseconds == 2460
     assert (last.restored_step, last.lost_steps, last.lost_seconds) == (50, 5, 1.25)
@@ -111,7 +112,7 @@ def test_restarts_of_yesterday_and_those_by_hand_are_not_counted_with_those_of_t
     old = {**failure(0), "time": BEGAN - 50_000}
     told = restarts(gang(failure(2), failure(1), old), NOW)
     assert told is not None
-    assert (told.count, told.charged, told.lost_steps, told.milliseconds) == (2, 2, 10, 4920)
+    assert (told.count, told.charged, told.lost_steps, told.milliseconds, told.first_steps) == (2, 2, 10, 4920, 2)
     by_hand = failure(1, reason="RestartRequested", member="", exitCode=None, message="restartToken was changed")
     assert patterns(by_hand, failure(0)) == {}
 
@@ -159,11 +160,42 @@ def test_a_cause_that_no_rule_can_match_has_no_alternatives(reason: str) -> None
     assert told.last.alternatives == ()
 
 
-def test_a_level_that_repeated_faults_raised_is_told_as_that() -> None:
-    told = restarts(gang({**failure(0), "level": "Pod"}), NOW)
+BLAMES = {"member": "worker-1", "charged": True}
+SPEC: dict[str, Any] = {
+    "checkpoint": {"fallbackAfter": 2, "tiers": [{"name": "t", "scope": "Shared", "source": {"type": "API"}}]}
+}
+
+
+def because(found: dict[str, Any], *before: int, **spec: Any) -> str:
+    """Why the incident has its level, after faults of the same member in these attempts."""
+    job = gang(found).model_dump(by_alias=True)
+    ledger = [{**BLAMES, "time": BEGAN - 60 + at, "attempt": at} for at in before]
+    job["status"]["ledger"] = ledger
+    job["spec"] = {**job["spec"], **spec}
+    told = restarts(GangJob.model_validate(job), NOW)
     assert told is not None
-    assert told.last.level_because.startswith("repeated faults raised it")
-    asked = {**failure(0, rule="mine", level="Pod"), "level": "Pod"}
-    told = restarts(gang(asked), NOW)
-    assert told is not None
-    assert told.last.level_because == "rule mine asks for it"
+    return told.last.level_because
+
+
+@pytest.mark.parametrize(
+    ("more", "level", "before", "spec", "told"),
+    [
+        ({"rule": "mine", "level": "Pod"}, "Pod", (), {}, "rule mine asks for it"),
+        ({"level": "Pod"}, "Pod", (), {}, "the fault itself asks for it"),
+        ({}, "Pod", (1, 2), {}, "it was the 3rd fault of worker-1 with this pod (recovery.replaceAfter: 2)"),
+        ({}, "Pod", (1, 2), SPEC, "it was the 3rd fault of worker-1 with this pod (recovery.replaceAfter: 2)"),
+        ({"incarnation": 1}, "Pod", (1, 2), SPEC,
+         "the gang failed again and again from one restore point without progress (checkpoint.fallbackAfter: 2)"),
+        ({}, "Pod", (), {}, "stronger evidence asked for it before"),
+        ({}, "Gang", (), {},
+         "too many members needed a new pod, or did not get ready in time (recovery.barrierTimeoutSeconds)"),
+        ({"reason": "RestorePointMissing", "exitCode": None}, "Process", (), {},
+         "most members did not see the checkpoint, so no pod is to blame"),
+        ({"reason": "PodFailed", "alike": True}, "Process", (), {}, "every member ended alike, so no pod is to blame"),
+        ({"reason": "FromTheFuture"}, "Process", (), {}, "that is the default of FromTheFuture"),
+    ],
+)  # fmt: skip
+def test_what_asked_for_the_level_is_told_exactly(
+    more: dict[str, Any], level: str, before: tuple[int, ...], spec: dict[str, Any], told: str
+) -> None:
+    assert because({**failure(1, **more), "level": level}, *before, **spec) == told
