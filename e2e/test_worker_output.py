@@ -1,4 +1,4 @@
-"""The worker's own words on a cluster: read from the log of its container, told in conditions and Events."""
+"""The worker's own words on a cluster: from its log and its termination message, told in conditions and Events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
 ERROR = "RuntimeError: no dataset at /data"
-FAILS = 'import os, time\nif os.environ["RANK"] == "1":\n    raise RuntimeError("no dataset at /data")\ntime.sleep(1e6)'
+WROTE = "mount the dataset"
+FAILS = f"""
+import os, time
+if os.environ["RANK"] == "1":
+    open("/dev/termination-log", "w").write("{WROTE}")
+    raise RuntimeError("no dataset at /data")
+time.sleep(1e6)
+"""
 
 
 def failing(name: str, directory: Path, *, restarts: int) -> dict[str, Any]:
@@ -29,7 +36,7 @@ def test_the_sentence_of_a_worker_that_fails_is_in_the_condition_and_in_events(
     submit: Submit, shared_dir: Path, kubectl: Kubectl, namespace: str
 ) -> None:
     failed = submit(failing("words", shared_dir, restarts=1)).ends("Failed")
-    quoted = f'worker-1 (rank 1): exit code 1, printed "{ERROR}"'
+    quoted = f'worker-1 (rank 1): exit code 1: {WROTE}, printed "{ERROR}"'
     assert [quoted in one["message"] for one in failed["conditions"] if one["type"] == "Failed"] == [True]
     last = failed["incidents"][0]
     assert (last["cause"]["printed"], last["output"]["member"]) == (ERROR, "worker-1")
@@ -49,6 +56,6 @@ async def test_nothing_is_read_or_told_where_that_is_off(
     await local_controllers.start("silent", api_proxy.url, GANGCTL_WORKER_OUTPUT="false")
     one = await asyncio.to_thread(submit, failing("silent", shared_dir, restarts=0))
     status = await asyncio.to_thread(one.ends, "Failed")
-    assert status["message"].startswith("worker-1 (rank 1): exit code 1; the budget is used up")
+    assert status["message"].startswith(f"worker-1 (rank 1): exit code 1: {WROTE}; the budget is used up")
     assert [(one["cause"]["printed"], one.get("output")) for one in status["incidents"]] == [("", None)]
     assert [call.path for call in api_proxy.calls if call.path.endswith("/log")] == []
