@@ -22,6 +22,7 @@ from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.stacks import innermost
 from gangctl.explain.failed_at_once import failed_at_once
+from gangctl.explain.page.members import state
 
 STYLES: Final = {
     GangPhase.RUNNING: "green",
@@ -32,7 +33,8 @@ STYLES: Final = {
     GangPhase.PENDING: "cyan",
     GangPhase.SUSPENDED: "magenta",
 }
-_MEMBER_STYLES: Final = {"Running": "green", "Stopping": "yellow", "Ready": "cyan", "Stuck": "bold red"}
+_MEMBER_STYLES: Final = {"Running": "green", "Ready": "cyan", "Stuck": "bold red", "Finished": "bold green"}
+"""Of what the members of a gang that is well are in, and of what needs a look; what is on its way is yellow."""
 _PHASES: Final = ("detect", "stop", "replace", "back-off", "barrier", "start", "first step")
 NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -255,12 +257,8 @@ def _step_or_start(incident: Incident) -> str:
 
 
 def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
-    if one.finished:
-        return Text("Finished", style="bold green")
-    if not live:
-        return Text("ended" if one.terminated else "unknown" if one.pod else "no pod", style="dim")
-    if one.terminated:
-        return Text("ended", style="dim")
-    if not one.connected:
-        return Text(("not connected" if one.phase else "starting") if one.pod else "no pod", style="yellow")
-    return Text(one.phase, style=_MEMBER_STYLES.get(one.phase, ""))
+    """What the member does; of one that has a pod, only the controller knows it."""
+    word = state(one)
+    if not live and one.pod and not (one.finished or one.terminated):
+        word = "Unknown"
+    return Text(word, style=_MEMBER_STYLES.get(word, "yellow" if live else "dim"))

@@ -13,11 +13,12 @@ from tests.cli.here import Here, Running, manifest
 
 ERROR = "RuntimeError: no dataset at /data"
 QUOTED = f'worker-1 (rank 1): exit code 1, printed "{ERROR}"'
+RAISES = 'raise RuntimeError("no dataset at /data")'
 FAILS = f"""
 import os, sys, time
 print("loading", os.environ["RANK"], flush=True)
 if os.environ["RANK"] == "1":
-    raise {ERROR.replace(": ", '("')}")
+    {RAISES}
 time.sleep(1000)
 """
 
@@ -55,6 +56,13 @@ def test_the_sentence_of_a_script_that_fails_stands_everywhere(folder: Here) -> 
     events = [json.loads(line) for line in folder.state.gang("g").events.read_text().splitlines()]
     ends = [one for one in events if one["reason"] in {"Restarted", "BudgetExhausted"}]
     assert [QUOTED in one["message"] for one in ends] == [True, True]
+
+
+def test_what_a_worker_writes_as_its_termination_message_is_told_beside_what_it_printed(folder: Here) -> None:
+    run = fails(folder, f'import os; open(os.environ["GANG_TERMINATION_LOG"], "w").write("mount it"); {RAISES}')
+    told = f'worker-0 (rank 0): exit code 1: mount it, printed "{ERROR}"'
+    assert any(f"g has failed: {told}; the budget is used up" in one for one in run.out.read_text().splitlines())
+    assert told in folder.gangctl("status", "g").stdout
 
 
 def test_a_worker_that_prints_nothing_does_not_get_the_words_of_the_attempt_before(folder: Here) -> None:

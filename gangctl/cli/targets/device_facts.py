@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from gangctl.cluster.kube.watch.schema import (
     RawTaint,
 )
 from gangctl.core.facts.world import Device
-from gangctl.explain.doctor.facts import Container, DaemonSet, Expression, Node, Pod, Signal, Taint, Toleration
+from gangctl.explain.doctor.facts import Container, DaemonSet, Node, Pod, Signal, Taint
 
 PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where device plugins register (Kubernetes, pkg/kubelet/apis/deviceplugin/v1beta1/constants.go)."""
@@ -76,35 +76,6 @@ class _Volume(Raw):
     host_path: _HostPath | None = None
 
 
-class _Toleration(Raw):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class _Expression(Raw):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class _Term(Raw):
-    match_expressions: tuple[_Expression, ...] = ()
-
-
-class _Required(Raw):
-    node_selector_terms: tuple[_Term, ...] = ()
-
-
-class _NodeAffinity(Raw):
-    required: _Required = Field(_Required(), alias="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class _Affinity(Raw):
-    node_affinity: _NodeAffinity = _NodeAffinity()
-
-
 class _Spec(Raw):
     node_name: str = ""
     runtime_class_name: str = ""
@@ -113,8 +84,8 @@ class _Spec(Raw):
     resource_claims: tuple[_Claim, ...] = ()
     volumes: tuple[_Volume, ...] = ()
     node_selector: Mapping[str, str] = Field(default_factory=dict)
-    affinity: _Affinity = _Affinity()
-    tolerations: tuple[_Toleration, ...] = ()
+    affinity: Mapping[str, Any] = Field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
 
 
 class _PodStatus(RawPodStatus):
@@ -218,11 +189,8 @@ def daemon_set(raw: RawDaemonSet) -> DaemonSet:
         labels=template.metadata.labels,
         containers=tuple(one.name for one in spec.containers),
         node_selector=spec.node_selector,
-        affinity=tuple(
-            tuple(Expression(one.key, one.operator, one.values) for one in term.match_expressions)
-            for term in spec.affinity.node_affinity.required.node_selector_terms
-        ),
-        tolerations=tuple(Toleration(one.key, one.operator, one.value, one.effect) for one in spec.tolerations),
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gangctl.core.facts.node_state import NodeAnswer
 from gangctl.core.facts.world import Device
@@ -24,23 +24,6 @@ class Taint(NamedTuple):
     key: str
     value: str
     effect: str
-
-
-class Toleration(NamedTuple):
-    """A toleration of a pod; empty fields mean any."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class Expression(NamedTuple):
-    """One requirement on a node's labels."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 class Signal(NamedTuple):
@@ -138,9 +121,9 @@ class DaemonSet:
     labels: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: tuple[tuple[Expression, ...], ...] = ()
-    """Required node affinity: one of these terms, all expressions of a term. Empty = none is required."""
-    tolerations: tuple[Toleration, ...] = ()
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    """As written; only node affinity is read from it."""
+    tolerations: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def full_name(self) -> str:
