@@ -13,7 +13,7 @@ from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
 from gangctl.explain.costs import cost
 from gangctl.explain.durations import took
-from gangctl.explain.rule_words import LEVELS, judged_by
+from gangctl.explain.rule_words import judged_by, level_words
 from gangctl.explain.spans import PARENTS, Span
 
 _LEAST_WAIT: Final = 500
@@ -61,7 +61,7 @@ def _cause(incident: Incident) -> str:
 
 
 def _decision(incident: Incident) -> str:
-    rule, level = judged_by(incident), f"level {incident.level} ({LEVELS[incident.level]})"
+    rule, level = judged_by(incident), f"level {level_words(incident.level, incident.outcome)}"
     if not incident.settled:
         return f"{rule}; so far {level}. The decision follows when every member is ready."
     return f"{rule}: {level}, {'charged' if incident.charged else 'not charged'} to the budget."

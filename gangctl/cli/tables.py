@@ -34,7 +34,7 @@ STYLES: Final = {
     GangPhase.SUSPENDED: "magenta",
 }
 _MEMBER_STYLES: Final = {"Running": "green", "Ready": "cyan", "Stuck": "bold red", "Finished": "bold green"}
-"""Of what the members of a gang that is well are in, and of what needs a look; what is on its way is yellow."""
+"""States that last, and the one that needs a look. The others are yellow."""
 _PHASES: Final = ("detect", "stop", "replace", "back-off", "barrier", "start", "first step")
 NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -14,7 +14,7 @@ from gangctl.cli.command_name import command_name
 from gangctl.cli.text import clean, duration
 from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
-from gangctl.explain.rule_words import LEVELS
+from gangctl.explain.rule_words import level_words
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts
@@ -172,8 +172,8 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
         yield from page.text(f"evidence: {'; '.join(last.evidence)}", 2, 2)
     yield from page.text(f"rule: {last.rule}", 2, 2)
     yield from page.text(f"default of {last.reason}: {_default(last)}", 2, 2)
-    level = IncidentLevel(last.level)
-    yield from page.text(f"level: {level} ({LEVELS[level]}), because {last.level_because}", 2, 2)
+    level = level_words(IncidentLevel(last.level), last.outcome)
+    yield from page.text(f"level: {level}, because {last.level_because}", 2, 2)
     charged = "charged" if last.charged else "not charged"
     yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
     if last.milliseconds:

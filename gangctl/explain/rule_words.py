@@ -1,4 +1,4 @@
-"""Which rule an incident was judged by, and what its level means, in words."""
+"""Which rule an incident was judged by, and at which level, in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from gangctl.api.incident import Incident, IncidentLevel
 
-LEVELS: Final = {
+_LEVELS: Final = {
     IncidentLevel.PROCESS: "every worker restarts inside its pod",
     IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
     IncidentLevel.POD: "the pod is replaced, the other workers restart inside their pods",
@@ -20,3 +20,8 @@ def judged_by(incident: Incident) -> str:
         return "The stop was planned, with time for a last checkpoint"
     rule = incident.cause.rule
     return f"Rule {rule} of podFailurePolicy matched" if rule else "No rule of podFailurePolicy matched"
+
+
+def level_words(level: IncidentLevel, outcome: str) -> str:
+    """The level, and what it replaces unless the gang has ended or rests instead."""
+    return f"{level} ({_LEVELS[level]})" if outcome in {"Open", "Restarted"} else str(level)

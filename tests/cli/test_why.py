@@ -277,7 +277,7 @@ def test_a_wait_for_evidence_is_no_barrier_and_a_restart_without_a_step_has_come
     out = " ".join(capsys.readouterr().out.split())
     assert "took: 5.00 s (stop 100 ms, wait for evidence 4.90 s)" in out
     assert "cost: the gang failed" in out
-    assert "level: Process (every worker restarts inside its pod), because that is the default of Signal" in out
+    assert "level: Process, because that is the default of Signal" in out
     assert main(["trace", "demo", *options]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Its barrier (4.90 s) is the wait for stronger evidence (recovery.evidenceWindowSeconds)." in out
