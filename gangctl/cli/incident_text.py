@@ -8,6 +8,7 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, WarmStart
+from gangctl.api.names import LOCAL_NODE
 from gangctl.cli.text import clean
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
@@ -54,7 +55,8 @@ def _outcome(incident: Incident, root: Span) -> str:
 def _cause(incident: Incident) -> str:
     cause = incident.cause
     text = describe(cause).rstrip(".")
-    where = {f"on node {cause.node}": cause.node, f"device {cause.device}": cause.device}
+    node = cause.node if cause.node != LOCAL_NODE else None
+    where = {f"on node {node}": node, f"device {cause.device}": cause.device}
     found = ", ".join([text, *(words for words, what in where.items() if what and what not in text)])
     others = [name for name in cause.tied if name != cause.member]
     return f"{found}; at the same moment also {', '.join(others)}." if others else f"{found}."

@@ -49,6 +49,7 @@ def test_the_sentence_of_a_script_that_fails_stands_everywhere(folder: Here) -> 
     assert f"  {ERROR}\n" in status
     trace = folder.gangctl("trace", "g").stdout
     assert "What worker-1 printed last:\n  loading 1\n" in trace
+    assert "on node localhost" not in " ".join(trace.split())
     assert ERROR in json.loads(folder.gangctl("trace", "g", "-o", "json").stdout)["incident"]["output"]["text"]
     stored = folder.job.status
     assert [QUOTED in one.message for one in stored.conditions if one.type == "Failed"] == [True]

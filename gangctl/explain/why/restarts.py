@@ -177,7 +177,7 @@ def _restart(job: GangJob, incident: Incident) -> Restart:
 
 def _evidence(incident: Incident) -> Iterator[str]:
     cause = incident.cause
-    if cause.node:
+    if cause.node and cause.node != LOCAL_NODE:
         yield f"node {cause.node}"
     if cause.device:
         yield f"device {cause.device}"

@@ -91,8 +91,11 @@ def test_a_script_that_fails_everywhere_suspects_neither_member_nor_node() -> No
 
 
 def test_the_only_node_there_is_is_not_suspected() -> None:
-    found = patterns(*(failure(at, member=f"worker-{at}", node="localhost") for at in (2, 1, 0)))
-    assert "node" not in found
+    here = [failure(at, member=f"worker-{at}", node="localhost") for at in (2, 1, 0)]
+    assert "node" not in patterns(*here)
+    told = restarts(gang(*here), NOW)
+    assert told is not None
+    assert told.last.evidence == ()
 
 
 def test_restarts_that_have_nothing_in_common_have_no_pattern_but_the_bug_of_a_script() -> None:
