@@ -17,8 +17,6 @@ from gangctl.explain.durations import took
 from gangctl.explain.rule_words import judged_by, level_words
 from gangctl.explain.spans import PARENTS, Span
 
-_LEAST_WAIT: Final = 500
-"""Milliseconds of a barrier that are worth a sentence."""
 _WAITS: Final = {
     "Stop": "{} to stop ({})",
     "Replace": "the new pod of {} ({})",
@@ -41,7 +39,7 @@ def headline(job: GangJob, incident: Incident, spans: Sequence[Span], now: float
 
 def paragraph(incident: Incident, spans: Sequence[Span], now: float) -> str:
     """Sentences for people; ``now`` in seconds since the epoch."""
-    told = [_cause(incident), _decision(incident), _cost(incident), _evidence(incident), *_waits(incident, spans)]
+    told = [_cause(incident), _decision(incident), _cost(incident), *_waits(incident, spans)]
     parts = [*told, starts(incident), advice(incident), *_unfinished(spans, now)]
     return " ".join(clean(part) for part in parts if part)
 
@@ -72,14 +70,6 @@ def _decision(incident: Incident) -> str:
 def _cost(incident: Incident) -> str:
     found = cost(incident)
     return f"The gang {found}." if found else ""
-
-
-def _evidence(incident: Incident) -> str:
-    """That the end of a job waited for stronger evidence: that is no barrier, though it is drawn as one."""
-    barrier = incident.milliseconds.barrier or 0
-    if incident.outcome not in {"Failed", "Held"} or barrier < _LEAST_WAIT:
-        return ""
-    return f"Its barrier ({took(barrier / 1000)}) is the wait for stronger evidence (recovery.evidenceWindowSeconds)."
 
 
 def _waits(incident: Incident, spans: Sequence[Span]) -> Iterator[str]:

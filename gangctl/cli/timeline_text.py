@@ -44,6 +44,7 @@ _LETTERS: Final = {
     Kind.REPLACE: ("r", "bold white on magenta"),
     Kind.BACK_OFF: ("w", "black on white"),
     Kind.BARRIER: ("b", "bold white on blue"),
+    Kind.EVIDENCE: ("e", "bold white on bright_black"),
     Kind.START: ("t", "black on cyan"),
     Kind.CHECKPOINT_LOAD: ("l", "black on bright_green"),
     Kind.FIRST_STEP: ("f", "black on bright_cyan"),

@@ -36,6 +36,7 @@ _STYLES: Final = {
     "replace": "magenta",
     "back_off": "yellow",
     "barrier": "blue",
+    "evidence": "bright_black",
     "start": "cyan",
     "first_step": "green",
     "checkpoint_load": "bright_green",

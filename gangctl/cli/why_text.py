@@ -177,9 +177,7 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     charged = "charged" if last.charged else "not charged"
     yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
     if last.milliseconds:
-        parts = ", ".join(
-            f"{_phase(last, one.phase)} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds
-        )
+        parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
         yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
     yield from page.text(f"cost: {f'the gang {last.cost}' if last.cost else 'not known yet: it is not over'}", 2, 2)
     if last.rejected_steps:
@@ -193,11 +191,6 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
     yield from page.text(
         f"more: {command_name()} trace {name} draws it; {command_name()} logs {name} has the logs", 2, 2
     )
-
-
-def _phase(last: Restart, name: str) -> str:
-    """What the job's end waited for before it was decided is no barrier, though it is stored as one."""
-    return "wait for evidence" if name == "barrier" and last.outcome in {"Failed", "Held"} else name
 
 
 def _default(last: Restart) -> str:

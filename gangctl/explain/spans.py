@@ -49,6 +49,8 @@ PARENTS: Final = {
 _ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
 
 _PHASES: Final = ("detect", "stop", "replace", "back_off", "barrier", "start", "first_step")
+EVIDENCE: Final = "evidence"
+"""What stands in place of the barrier where the job ended or is held: that waited for stronger evidence alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
             milliseconds = _first_step(job, incident)
         if milliseconds is not None:
             end = at + in_seconds(milliseconds)
-            found.append(Span(name, trace, _span_id(trace, name), root_span_id(trace), at, end))
+            shown = EVIDENCE if name == "barrier" and incident.outcome in {"Failed", "Held"} else name
+            found.append(Span(shown, trace, _span_id(trace, shown), root_span_id(trace), at, end))
             at = end
     rest = _rest(job, incident)
     if not rest:
@@ -258,7 +261,8 @@ def _failure(incident: Incident) -> str:
 
 def _order(span: Span) -> tuple[float, int, float, str]:
     """By time. Phases that took no time keep their order, as do members that began together."""
-    place = _PHASES.index(span.name) if span.name in _PHASES else len(_PHASES)
+    name = "barrier" if span.name == EVIDENCE else span.name
+    place = _PHASES.index(name) if name in _PHASES else len(_PHASES)
     return span.begin, place, span.begin if span.end is None else span.end, span.span_id
 
 

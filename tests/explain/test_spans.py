@@ -157,8 +157,9 @@ def test_any_number_in_a_status_gives_a_valid_date() -> None:
 @pytest.mark.parametrize("outcome", ["Failed", "Held"])
 def test_the_root_of_an_incident_that_ends_the_job_has_failed(outcome: str) -> None:
     made = incident(outcome=outcome, milliseconds=PhaseMilliseconds(detect=500, stop=1500, barrier=1000))
-    root = incident_spans(job(made, phase=GangPhase.FAILED), made)[0]
-    assert (root.failed, root.end) == ("exit code 3", START + 3)
+    spans = incident_spans(job(made, phase=GangPhase.FAILED), made)
+    assert (spans[0].failed, spans[0].end) == ("exit code 3", START + 3)
+    assert [span.name for span in spans[1:] if span.parent_id == spans[0].span_id] == ["detect", "stop", "evidence"]
 
 
 def test_a_status_of_an_older_version_has_traces() -> None:

@@ -21,6 +21,7 @@ _PHASES: Final = {
     "replace": "replace",
     "back_off": "back-off",
     "barrier": "barrier",
+    "evidence": "evidence",
     "start": "start",
     "first_step": "first step",
 }

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     REPLACE = "replace"
     BACK_OFF = "back_off"
     BARRIER = "barrier"
+    EVIDENCE = "evidence"
     START = "start"
     CHECKPOINT_LOAD = "checkpoint_load"
     FIRST_STEP = "first_step"
@@ -35,6 +36,7 @@ PHASES: Final = (
     Kind.REPLACE,
     Kind.BACK_OFF,
     Kind.BARRIER,
+    Kind.EVIDENCE,
     Kind.START,
     Kind.CHECKPOINT_LOAD,
     Kind.FIRST_STEP,
@@ -51,6 +53,7 @@ MEANINGS: Final = {
     Kind.REPLACE: "replace",
     Kind.BACK_OFF: "back-off",
     Kind.BARRIER: "barrier",
+    Kind.EVIDENCE: "waits for evidence",
     Kind.START: "start",
     Kind.CHECKPOINT_LOAD: "load",
     Kind.FIRST_STEP: "first step",

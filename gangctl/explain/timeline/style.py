@@ -16,6 +16,7 @@ _COLOURS: Final = {
     Kind.REPLACE: ("#9333ea", "#b57bee"),
     Kind.BACK_OFF: ("#7c5c2e", "#a98553"),
     Kind.BARRIER: ("#1d4ed8", "#6d93f5"),
+    Kind.EVIDENCE: ("#475569", "#94a3b8"),
     Kind.START: ("#0891b2", "#3cc0dd"),
     Kind.CHECKPOINT_LOAD: ("#65a30d", "#b3e35b"),
     Kind.FIRST_STEP: ("#86cfa4", "#8fdcb0"),

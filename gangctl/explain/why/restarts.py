@@ -20,6 +20,7 @@ from gangctl.core.facts.text import counted
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.stacks import innermost
 from gangctl.explain.costs import cost
+from gangctl.explain.spans import EVIDENCE
 from gangctl.explain.why.level import level_because
 from gangctl.explain.why.other_rules import Alternative, alternatives
 
@@ -133,13 +134,13 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
 
 def phases(incident: Incident) -> tuple[Took, ...]:
     """The phases that took place, in order of time."""
-    took = incident.milliseconds
+    took, is_end = incident.milliseconds, incident.outcome in {"Failed", "Held"}
     named = {
         "detect": took.detect,
         "stop": took.stop,
         "replace": took.replace,
         "back-off": took.back_off,
-        "barrier": took.barrier,
+        EVIDENCE if is_end else "barrier": took.barrier,
         "start": took.start,
         "first step": took.first_step,
     }
