@@ -70,7 +70,7 @@ class PhaseMilliseconds(Model):
     replace: int | None = None
     """Milliseconds until the last replacement pod was ready."""
     back_off: int | None = None
-    """Milliseconds that the restart waited because the restarts before it made no step."""
+    """Milliseconds that the restart waited because no step is known of the restarts before it."""
     barrier: int | None = None
     """Milliseconds until the attempt was decided and written to the status."""
     start: int | None = None
@@ -170,7 +170,7 @@ class Incident(Model):
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
     """What the incident led to. Open: it is not over."""
     back_off_time: Timestamp | None = None
-    """Time until which the restart waits, or waited, because the restarts before it made no step."""
+    """Time until which the restart waits, or waited, because no step is known of the restarts before it."""
     planned: bool = False
     """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)

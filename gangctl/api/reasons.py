@@ -79,7 +79,7 @@ class Reason(StrEnum):
     RESTARTING = "Restarting"
     """A fault occurred, and every worker is being stopped for the next attempt."""
     RESTART_BACK_OFF = "RestartBackOff"
-    """Restarts in a row made no step, so the next one waits, at most a minute. `gangctl restart` starts it now."""
+    """No step is known of the last restarts, so the next waits, at most a minute. `gangctl restart` starts it now."""
     RESTART_WAITS = "RestartWaits"
     """A restart by `spec.restartToken` waits while other gangs of the group (`spec.rolling`) are unavailable."""
     RESTARTED = "Restarted"

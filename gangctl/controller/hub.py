@@ -159,8 +159,8 @@ class Hub:
         """The newest report of each pod."""
         return self._reports.heard(gang)
 
-    def scanned(self, gang: str) -> wire.Scanned | None:
-        """The newest answer to a scan."""
+    def scanned(self, gang: str) -> tuple[wire.Scanned | None, float]:
+        """The newest answer to a scan, and when it arrived."""
         return self._reports.scanned(gang)
 
     def prune(self, gang: str, needed: AbstractSet[str]) -> None:
@@ -262,7 +262,7 @@ class Hub:
             case wire.Report():
                 self._take_report(connection, message)
             case wire.Scanned():
-                if self._reports.add_scanned(sender.gang, message) is not ReportChange.NONE:
+                if self._reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
                     self._wake(sender.gang)
         return None
 

@@ -169,12 +169,14 @@ class Loop:
     def observed(self, uid: str) -> Observed:
         """What is observed of one gang now."""
         job = self._cluster.gang(uid)
+        scanned, scanned_at = self._hub.scanned(uid)
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.heard(uid),
             lost_nodes=self._cluster.lost_nodes(),
             nodes=self._cluster.nodes(),
-            scanned=self._hub.scanned(uid),
+            scanned=scanned,
+            scanned_at=scanned_at,
             output=self._output.answer(uid),
             listening_since=self._cluster.listening_since(uid),
             refused=self._cluster.pod_rejections(uid),

@@ -11,10 +11,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 from enum import Enum, StrEnum, auto
 from operator import attrgetter
+from typing import Final
 
 from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import End, Loaded, Progress, RankBehind, Report, Request, Scanned
+
+SAME_SECONDS: Final = 1.0
+"""An answer to a scan that repeats an older one deserves a look: it may be asked whether that is still so."""
 
 
 class ReportChange(Enum):
@@ -46,7 +50,7 @@ class ReportStore:
 
     def __init__(self) -> None:
         self._heard: dict[str, dict[str, Heard]] = {}
-        self._scanned: dict[str, Scanned] = {}
+        self._scanned: dict[str, tuple[Scanned, float]] = {}
 
     def add(self, report: Report, now: float) -> ReportChange:
         """Take a report that arrived at ``now``, in seconds since the epoch."""
@@ -66,11 +70,11 @@ class ReportStore:
             return ReportChange.NONE
         return ReportChange.STEP if before[:-1] == after[:-1] else ReportChange.STATE
 
-    def add_scanned(self, gang: str, scanned: Scanned) -> ReportChange:
-        """Take the answer to a scan."""
-        known = self._scanned.get(gang)
-        self._scanned[gang] = scanned
-        return ReportChange.NONE if known == scanned else ReportChange.STATE
+    def add_scanned(self, gang: str, scanned: Scanned, now: float) -> ReportChange:
+        """Take the answer to a scan that arrived at ``now``, in seconds since the epoch."""
+        known, at = self.scanned(gang)
+        self._scanned[gang] = scanned, now
+        return ReportChange.NONE if known == scanned and now < at + SAME_SECONDS else ReportChange.STATE
 
     def disconnect(self, gang: str, pod: str) -> bool:
         """The pod's connection ended, or its supervisor is silent; return whether that is new."""
@@ -89,9 +93,9 @@ class ReportStore:
         """The newest report of each pod of a gang."""
         return tuple(self._heard.get(gang, {}).values())
 
-    def scanned(self, gang: str) -> Scanned | None:
-        """The newest answer to a scan."""
-        return self._scanned.get(gang)
+    def scanned(self, gang: str) -> tuple[Scanned | None, float]:
+        """The newest answer to a scan, and when it arrived."""
+        return self._scanned.get(gang, (None, 0.0))
 
     def prune(self, gang: str, needed: AbstractSet[str]) -> None:
         """Forget the reports of pods that are neither ``needed`` (UIDs) nor connected."""

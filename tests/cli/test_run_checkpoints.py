@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from tests.cli.here import Here, manifest
+from tests.wait import until
 
 SCRIPT = """
 echo "${GANG_RESTORE_STEP:-0}" >> "$GANG_MEMBER.steps"
@@ -10,6 +14,13 @@ echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"
 while :; do sleep 0.05; done
 """
 """It writes down what it is to load."""
+SAVES = """
+echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"
+step=$((${GANG_RESTORE_STEP:-0} + 1))
+if [ $step -le 3 ]; then mkdir -p "checkpoints/step-$step" && touch "checkpoints/step-$step/.metadata"; fi
+while :; do sleep 0.05; done
+"""
+"""It reports no step and saves one in each attempt, up to the third."""
 
 
 def save(folder: Here, *steps: int) -> None:
@@ -60,3 +71,21 @@ def test_a_restart_is_from_the_newest_step_unless_this_one_asks_for_another(fold
     folder.runs_attempt(6, members=2)
     assert restored(folder) == [100, 200, 0, 50, 200, 250]
     assert folder.job.spec.restart_from.step == 200, "the request stays in the spec"
+
+
+def test_a_script_that_reports_no_step_restarts_at_once_as_long_as_it_saves(folder: Here) -> None:
+    source = {"type": "Directory", "directory": str(folder.path / "checkpoints"), "layout": "TorchDCP"}
+    tiers = [{"name": "disk", "scope": "Shared", "source": source}]
+    folder.write(manifest(("sh", "-c", SAVES), replicas=1, checkpoint={"tiers": tiers}, recovery={"replaceAfter": 100}))
+    run = folder.run()
+    for attempt in (1, 2, 3, 4):
+        folder.runs_attempt(attempt, members=1)
+        saved = folder.path / f"checkpoints/step-{min(attempt, 3)}/.metadata"
+        until(f"attempt {attempt} has saved", saved.exists)
+        os.kill(folder.workers()["worker-0"].pid, signal.SIGKILL)
+    folder.runs_attempt(5, members=1)
+    status = folder.job.status
+    assert [one.restored_step for one in status.incidents] == [3, 3, 2, 1]
+    assert [one.back_off_time for one in status.incidents[1:]] == [None] * 3, "each attempt before had saved a step"
+    assert status.restarts.without_step == 2, "the fourth attempt saved none"
+    assert "made no step" not in run.said

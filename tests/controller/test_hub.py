@@ -240,7 +240,7 @@ async def test_a_scan_is_sent_once_and_its_answer_wakes_the_gang_once() -> None:
         assert (await other.hear()).attempt == 2
         answer = wire.Scanned(1, "pod-0", (wire.Found("shared", 5, "/c/step-5", "7"),))
         await sidecar.say(answer)
-        await until_async("the answer to the scan is taken", lambda: here.hub.scanned("uid-g") == answer)
+        await until_async("the answer to the scan is taken", lambda: here.hub.scanned("uid-g")[0] == answer)
         await sidecar.say(answer)
         await sidecar.say(report())
         await heard(here)

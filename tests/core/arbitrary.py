@@ -118,6 +118,7 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
         lost_nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": times})),
         nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": _STATES})),
         scanned=draw(st.none() | st.builds(Scanned, some, st.just("u0"), few(_FOUND), st.sampled_from(["", "broken"]))),
+        scanned_at=draw(times),
         listening_since=draw(times),
         refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),
         group=tuple(

@@ -73,6 +73,7 @@ class Fleet:
             heard=tuple(self.heard.values()),
             lost_nodes=self.lost_nodes,
             scanned=Scanned(self.status.attempt, "u0", found[:64]) if shared else None,
+            scanned_at=self.now,
             listening_since=START - 3600,
         )
 

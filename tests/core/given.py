@@ -195,12 +195,17 @@ def scan(world: World, tier: str, numbers: str, anew: str | None) -> None:
         Found(tier, int(n), f"/{tier}/{n}", f"m{n}{' anew' if n == anew else ''}")
         for n in sorted(numbers.split(), key=int, reverse=True)
     ]
-    world.scanned = Scanned(world.job.status.attempt, "a-pod", tuple(found))
+    answered(world, tuple(found))
+
+
+def answered(world: World, found: tuple[Found, ...] = (), error: str = "") -> None:
+    """The newest scan has this answer."""
+    world.scanned, world.scanned_at = Scanned(world.job.status.attempt, "a-pod", found, error), world.now
 
 
 def scan_fails(world: World, error: str) -> None:
     """A member could not look into the directory."""
-    world.scanned = Scanned(world.job.status.attempt, "a-pod", error=error)
+    answered(world, error=error)
 
 
 def checkpoint(

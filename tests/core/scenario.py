@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gangsidecar.wire import Phase, Scanned
+from gangsidecar.wire import Phase
 from tests.core import groups, queues
 from tests.core.edits import ask, change, policy, remove_tiers
 from tests.core.given import (
+    answered,
     brake,
     checkpoint,
     claimed,
@@ -204,7 +205,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"device (\S+) of claim (\S+) of {M} is (\w+)(?:: (.+))?", claimed),
     (r"a scan finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
     (r"a scan fails: (.+)", scan_fails),
-    (r"a scan finds nothing", lambda w: setattr(w, "scanned", Scanned(w.job.status.attempt, "a-pod"))),
+    (r"a scan finds nothing", answered),
     (r"([\d.]+) s pass", passes),
     (r"the clock is set back by ([\d.]+) s", lambda world, seconds: passes(world, f"-{seconds}")),
     (r"a new controller starts(?:, whose clock is (\d+) s (ahead|behind))?", controller),

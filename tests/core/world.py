@@ -55,6 +55,7 @@ class World:
     """Nodes that don't answer, and since when the controller sees it."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
     scanned: Scanned | None = None
+    scanned_at: float = 0.0
     listening_since: float = START - 3600
     refused: tuple[str, ...] | None = ()
     brake: Brake = field(default_factory=Brake)
@@ -160,6 +161,7 @@ class World:
             lost_nodes={node: max(at, self.listening_since) for node, at in self.lost.items()},
             nodes=self.nodes,
             scanned=self.scanned,
+            scanned_at=self.scanned_at,
             listening_since=self.listening_since,
             refused=self.refused,
             queue=self.queue,

@@ -249,6 +249,7 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         leader.lost,
         id(keep(leader.heard)),
         id(keep(leader.scanned)),
+        leader.scanned_at,
         leader.refused,
         id(keep(leader.plan)),
         # Until the round ends: the reports of these pods are kept then.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangctl.controller.reports import substance
+from gangctl.controller.reports import SAME_SECONDS, substance
 from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import NO_GAPS, Heard
 from gangctl.core.lifecycle.directive import directive
@@ -21,7 +21,9 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     assert box.link is not None
     leader = u.leaders[box.link]
     if isinstance(up.body, Scanned):
-        u.leaders[leader.number] = leader._replace(scanned=up.body, dirty=leader.dirty or up.body != leader.scanned)
+        at = seconds(u.clock(leader))
+        is_news = up.body != leader.scanned or at >= leader.scanned_at + SAME_SECONDS
+        u.leaders[leader.number] = leader._replace(scanned=up.body, scanned_at=at, dirty=leader.dirty or is_news)
         return
     orders = dict(leader.orders)
     if not u.engine.searching:

@@ -176,8 +176,20 @@ MUTANTS = (
     one(
         "restarts in a row do not wait",
         "gangctl/core/lifecycle/gathering.py",
-        " or _back_off(gang, refreshed, settlement)\n",
-        "\n",
+        "        more = more or _back_off(gang, refreshed, settlement, complete)\n",
+        "",
+    ),
+    one(
+        "a gang that reports no steps waits before its checkpoints are listed",
+        "gangctl/core/lifecycle/gathering.py",
+        "if until is None or not (is_known or not restore.may_have_saved(gang, assignment)):\n",
+        "if until is None:\n",
+    ),
+    one(
+        "a gang waits though it has saved a step",
+        "gangctl/core/policy/restore.py",
+        "    return bool(found) and (before is None or found[0].point.step > before.step)\n",
+        "    return False\n",
     ),
     one(
         "the first restart waits",

@@ -129,6 +129,18 @@ def test_a_gang_that_reports_no_steps_and_saves_one_goes_on_from_it() -> None:
         assert [restored_next(u) for _ in range(4)] == [4, 4, 4, 3]
 
 
+def test_a_gang_that_reports_no_steps_and_saves_one_restarts_at_once() -> None:
+    with silent() as u:
+        waits = []
+        for _ in range(3):
+            step(u, *u.boxes)
+            restored_next(u)
+            waits.append(u.status.incidents[0].back_off_time)
+        assert (waits, restored(u), u.status.restarts.without_step) == ([None] * 3, 6, 1)
+        restored_next(u)
+        assert u.status.incidents[0].back_off_time is not None, "it saved nothing more"
+
+
 def test_a_gang_whose_memory_went_with_its_pods_begins_again_on_request() -> None:
     u = running("spare")
     step(u, "worker-0.0", "worker-1.0")

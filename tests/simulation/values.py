@@ -190,6 +190,7 @@ class Leader(NamedTuple):
     orders: tuple[tuple[str, int], ...] = ()
     """Pod UID -> the order of its newest report that was taken."""
     scanned: Scanned | None = None
+    scanned_at: float = 0.0
     refused: tuple[str, ...] | None = None
     """What the API server has against the gang's pods; None = it wasn't asked yet."""
     plan: Plan | None = None

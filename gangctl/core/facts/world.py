@@ -293,6 +293,8 @@ class Observed:
     """Nodes that show anything beside that they answer."""
     scanned: Scanned | None = None
     """The newest answer to a Scan."""
+    scanned_at: float = 0.0
+    """When it arrived."""
     listening_since: float = 0.0
     """Since when this leader has listened without a break, with fresh watches and without the brake."""
     refused: tuple[str, ...] | None = ()

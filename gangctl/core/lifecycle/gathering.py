@@ -22,7 +22,7 @@ from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ports import is_without_port, port_range, without_port
 from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.text import clock_time, counted, listed
+from gangctl.core.facts.text import clock_time, listed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.finished import fail
 from gangctl.core.lifecycle.held import hold
@@ -38,10 +38,12 @@ from gangctl.core.policy import (
     replacement,
     requests,
     restart_backoff,
+    restore,
     scheduling,
 )
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
+from gangctl.core.policy.ladder import has_progressed
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
@@ -85,11 +87,12 @@ def gathering(gang: Gang) -> Plan:
         member = settlement.cause.member
         because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
+    complete = {place: member for place, member in assignment.items() if member is not None}
     if settlement is not None:
-        more = _level(gang, settlement) or _coalesce(gang, settlement) or _back_off(gang, refreshed, settlement)
+        more = _level(gang, settlement) or _coalesce(gang, settlement)
+        more = more or _back_off(gang, refreshed, settlement, complete)
         if more is not None:
             return more
-    complete = {place: member for place, member in assignment.items() if member is not None}
     return start(gang, refreshed, settlement, complete)
 
 
@@ -107,15 +110,16 @@ def _coalesce(gang: Gang, settlement: Settlement) -> Plan | None:
     return wait(gang, because, times, pods.actions(gang, gang.status))
 
 
-def _back_off(gang: Gang, refreshed: Status, settlement: Settlement) -> Plan | None:
-    """The plan that lets the attempt wait though it could start; None if it needn't, or has nothing left to do."""
+def _back_off(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
+    """The plan that lets the attempt wait though it could start; None if it needn't, or that is still to be known."""
     until = restart_backoff.waits_until(gang, settlement.cause)
-    if until is None:
+    is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
+    if until is None or not (is_known or not restore.may_have_saved(gang, assignment)):
         return None
-    made, name = restart_backoff.in_a_row(gang, settlement.cause) - 1, gang.job.metadata.name
+    before, name = restart_backoff.in_a_row(gang, settlement.cause) - 1, gang.job.metadata.name
     because = (
-        f"attempt {gang.status.attempt} waits until {clock_time(until)}, because the last "
-        f"{'restart' if made == 1 else counted(made, 'restart')} made no step; cause: {settlement.because}; "
+        f"attempt {gang.status.attempt} waits until {clock_time(until)}, because "
+        f"{restart_backoff.described(gang, before)}; cause: {settlement.because}; "
         f"`gangctl restart {name}` starts it now"
     )
     status = noted(gang, refreshed)

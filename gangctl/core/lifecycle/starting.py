@@ -30,8 +30,6 @@ from gangctl.core.record import incidents, loss
 from gangctl.core.record.kept_signal import advice
 from gangctl.core.record.waiting import due_at, says_otherwise
 
-SCAN_SECONDS: Final = 2.0
-"""A scan that wasn't answered is asked again, of another member, after this long."""
 MAX_HOSTS: Final = 512
 """Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
 lines; a job that starts more members from one command has better means."""
@@ -128,12 +126,12 @@ def _look_again(
     is_news = sentence(told) not in status.message or (gang.now >= due_at(gang) and says_otherwise(gang, because))
     if is_news and (found or unknown is not restore.Undecided.NOT_SCANNED):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
-        return write(gang, status, reason, because, requeue_after=SCAN_SECONDS)
+        return write(gang, status, reason, because, requeue_after=restore.SCAN_SECONDS)
     members = list(assignment.values())
-    turn = int(max(0.0, gang.now - status.phase_time) / SCAN_SECONDS) % len(members)
+    turn = int(max(0.0, gang.now - status.phase_time) / restore.SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
     extra = () if scan is None else (AskScan(asked, scan),)
-    return wait(gang, because, [deadline, gang.now + SCAN_SECONDS], (*pods.actions(gang, status), *extra))
+    return wait(gang, because, [deadline, gang.now + restore.SCAN_SECONDS], (*pods.actions(gang, status), *extra))
 
 
 def _is_final(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]) -> bool:

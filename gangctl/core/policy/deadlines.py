@@ -23,7 +23,7 @@ from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.silence import counts_since, never_heard_counts_since
-from gangctl.core.policy import admission
+from gangctl.core.policy import admission, restart_backoff
 
 
 def active_deadline(gang: Gang) -> float | None:
@@ -44,20 +44,12 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     since = max(
         gang.status.phase_time,
         gang.status.deadline_time or 0.0,
-        _back_off_time(gang),
+        restart_backoff.waited_until(gang),
         gang.observed.listening_since + SETTLING_SECONDS,
         silence,
         *started,
     )
     return since + gang.spec.recovery.barrier_timeout_seconds
-
-
-def _back_off_time(gang: Gang) -> float:
-    """Until when the attempt waits though it could start. A clock that was set back must not prolong a deadline."""
-    last = gang.status.incidents[0] if gang.status.incidents else None
-    is_open = last is not None and not last.settled and last.attempt == gang.status.attempt
-    until = last.back_off_time if is_open and last is not None else None
-    return 0.0 if until is None else min(until, gang.now)
 
 
 def replacement_timeout(gang: Gang) -> float | None:

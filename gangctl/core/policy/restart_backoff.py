@@ -4,13 +4,14 @@
     wait(n) = 0 s for n = 1; then 1, 2, 4 ... 60 s, each up to a fifth shorter (jitter)
     until   = begin of the incident + wait(n)
 
-A step is one beyond the restore point; where a gang has never reported one, a checkpoint beyond it that is found when
-the next attempt starts, or an attempt of ``STEADY_SECONDS``, counts as one. Disruptions neither wait nor count,
-whatever a rule says of them. A restart by hand never waits, ends the wait, and begins the row anew.
+A step is one beyond the restore point; where a gang has never reported one, a checkpoint beyond it, or an attempt of
+``STEADY_SECONDS``, counts as one. So such a gang waits only when the checkpoints are listed that the attempt may have
+left (``restore.py``). Disruptions neither wait nor count, whatever a rule says of them. A restart by hand never waits,
+ends the wait, and begins the row anew.
 
 The first restart must be immediate, always. A wait must not delay the stop of a worker, the replacement of a pod, or
-the end of a job: it comes when the attempt could start. Where the clock of a new leader is behind, it begins again with
-its term.
+the end of a job: it comes when the attempt could start. It must not be told that no step was made where it is only
+known that none was reported. Where the clock of a new leader is behind, it begins again with its term.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gangctl.api.gangjob import Action
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.text import counted
 from gangctl.core.policy.ladder import has_progressed
 from gangctl.core.policy.rules import default_action
 
@@ -41,6 +43,25 @@ def waits_until(gang: Gang, cause: Cause) -> float | None:
     seconds = wait_seconds(in_a_row(gang, cause), f"{gang.job.metadata.uid}/{incident.attempt}")
     until = round(incident.time + seconds, 6)
     return until if gang.now < until else None
+
+
+def waited_until(gang: Gang) -> float:
+    """Until when the open incident's attempt has waited though it could start, at most until now; 0 if it hasn't.
+
+    A clock that was set back must not prolong what counts from then.
+    """
+    last = gang.status.incidents[0] if gang.status.incidents else None
+    if last is None or last.settled or last.attempt != gang.status.attempt or last.back_off_time is None:
+        return 0.0
+    return min(last.back_off_time, gang.now)
+
+
+def described(gang: Gang, restarts: int) -> str:
+    """Why so many restarts in a row make the next one wait, in words that say no more than what is known."""
+    who = "the last restart" if restarts == 1 else f"the last {counted(restarts, 'restart')}"
+    if has_progressed(gang) is not None:
+        return f"{who} made no step"
+    return f"{who} reported no step{'' if gang.spec.checkpoint is None else ' and left no newer checkpoint'}"
 
 
 def in_a_row(gang: Gang, cause: Cause, *, progressed: bool | None = None) -> int:

@@ -15,15 +15,18 @@ from typing import Final
 from gangctl.api.checkpoint_status import RejectedStep, RestorePoint
 from gangctl.api.gangjob import DirectorySource, Spec, Tier
 from gangctl.core.facts import lineage
+from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step
-from gangctl.core.policy import checkpoints
+from gangctl.core.policy import checkpoints, restart_backoff
 from gangctl.core.policy.layouts import folder_rule
 from gangsidecar.wire import MAX_FOUND, Scan
 from gangsidecar.wire import Tier as ScanTier
 
 MAX_REJECTED: Final = 4 * MAX_FOUND
 """As many as the scans of all tiers can show."""
+SCAN_SECONDS: Final = 2.0
+"""A scan that wasn't answered is asked again, of another member, after this long."""
 
 
 class Undecided(Enum):
@@ -54,11 +57,12 @@ def wanted_scan(gang: Gang) -> Scan | None:
 
 
 def has_scan(gang: Gang) -> bool:
-    """Whether every directory was looked at for this attempt."""
-    scanned = gang.observed.scanned
-    return wanted_scan(gang) is None or (
-        scanned is not None and scanned.attempt == gang.status.attempt and not scanned.error
-    )
+    """Whether every directory was looked at for this attempt; after a restart back-off, which may be long, again."""
+    scanned, at = gang.observed.scanned, gang.observed.scanned_at
+    if wanted_scan(gang) is None:
+        return True
+    answered = scanned is not None and scanned.attempt == gang.status.attempt and not scanned.error
+    return answered and at >= restart_backoff.waited_until(gang) - SCAN_SECONDS
 
 
 def restore_point(
@@ -76,6 +80,20 @@ def restore_point(
     if found:
         return found[0]
     return Undecided.NONE_FOUND if recorded(gang) is not None or steps_made(gang) is not None else None
+
+
+def may_have_saved(gang: Gang, assignment: dict[str, str]) -> bool:
+    """Whether the failed attempt left a checkpoint beyond what it had restored, or that isn't known yet.
+
+    A checkpoint that a user asks for says nothing about it.
+    """
+    before, asked = gang.status.restore_point, gang.status.restart_from
+    if gang.spec.checkpoint is None or asked is not None or is_missing_for_most(gang):
+        return False
+    if not has_scan(gang):
+        return True
+    found = candidates(gang, assignment, gang.status.rejected_steps)
+    return bool(found) and (before is None or found[0].point.step > before.step)
 
 
 def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:

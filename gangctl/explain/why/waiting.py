@@ -16,8 +16,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.starts import advice, told
-from gangctl.core.facts.text import clock_time, counted
+from gangctl.core.facts.text import clock_time
 from gangctl.core.facts.world import Observed, Pod
+from gangctl.core.policy.restart_backoff import described
 from gangctl.core.policy.scheduling import gives_up_at
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why import resting
@@ -190,12 +191,11 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
     incident = gang.status.incidents[0] if gang.status.incidents else None
     until = None if incident is None or incident.settled else incident.back_off_time
     if until is not None and until > gang.now:
-        restarts = gang.status.restarts.without_step
         yield Finding(
             kind=Kind.BACK_OFF,
-            seen=f"{counted(restarts, 'restart')} in a row made no step, so attempt {gang.status.attempt} waits",
+            seen=f"{described(gang, gang.status.restarts.without_step)}, so attempt {gang.status.attempt} waits",
             next=f"it starts at {clock_time(until)}",
-            do=f"find out why no step is made; gangctl restart {gang.job.metadata.name} starts it now",
+            do=f"find out why the attempts end; gangctl restart {gang.job.metadata.name} starts it now",
             since=gang.status.phase_time,
         )
 

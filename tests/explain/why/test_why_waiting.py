@@ -194,7 +194,7 @@ def test_a_back_off_says_until_when_and_how_to_end_it() -> None:
     gang = job("Gathering", attempt=4, incidents=[waits], restarts={"withoutStep": 3})
     found = findings(gang, running(pod(0, **STARTED), pod(1, **STARTED)), NOW)[0]
     assert found.kind is Kind.BACK_OFF
-    assert found.seen == "3 restarts in a row made no step, so attempt 4 waits"
+    assert found.seen == "the last 3 restarts reported no step, so attempt 4 waits"
     assert "gangctl restart demo starts it now" in found.do
 
 
