@@ -181,7 +181,7 @@ def _pods() -> st.SearchStrategy[Pod]:
         start_failure=st.sampled_from(_FAILURES),
         starting=st.sampled_from(["", "init container fetch still runs"]),
         sidecar_end=st.none()
-        | st.builds(SidecarEnd, times, st.sampled_from(["the token can't be read", "\x1b[2J" * 99])),
+        | st.builds(SidecarEnd, times, st.sampled_from(["the token can't be read", "\x1b[2J" * 99]), st.booleans()),
         restarts=some,
         deleting=st.sampled_from([False, False, True]),
         terminated=st.sampled_from([False, False, True]),

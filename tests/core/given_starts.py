@@ -32,9 +32,14 @@ def init_container_runs(world: World, name: str, member: str) -> None:
     world.pod(member, scheduled_at=world.now, node=f"node-{member}", starting=f"init container {name} still runs")
 
 
+def sidecar_ended(world: World, member: str, words: str) -> None:
+    """It has left this; the kubelet has started it again."""
+    world.pod(member, sidecar_end=SidecarEnd(world.now, words))
+
+
 def sidecar_unreached(world: World, member: str, words: str) -> None:
     """It has never reached the controller, and has left the reason; the kubelet has started it again."""
-    world.pod(member, sidecar_end=SidecarEnd(world.now, words))
+    world.pod(member, sidecar_end=SidecarEnd(world.now, words, unreached=True))
 
 
 def not_executed(world: World, member: str, code: str, words: str) -> None:

@@ -64,6 +64,7 @@ from tests.core.given_starts import (
     init_container_fails,
     init_container_runs,
     not_executed,
+    sidecar_ended,
     sidecar_unreached,
     start_fails,
 )
@@ -190,6 +191,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} finds a free port", lambda world, member: world.again(member, ports=(29401,))),
     (rf"([a-z]+) runs before the worker of {M}", init_container_runs),
     (rf"the sidecar of {M} has ended for want of a connection: (.+)", sidecar_unreached),
+    (rf"the sidecar of {M} has ended: (.+)", sidecar_ended),
     (rf"the supervisor of {M} can't execute the command: (12[67]), (.+)", not_executed),
     (rf"the pod of {M} is removed", remove),
     (rf"the supervisor of {M} goes, and its pod has ended", goes),

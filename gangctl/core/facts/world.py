@@ -76,7 +76,9 @@ class SidecarEnd:
     at: float
     """As its kubelet says, in whole seconds."""
     said: str
-    """Why, bounded."""
+    """Why, or with which exit code; bounded."""
+    unreached: bool = False
+    """Whether it ended because no sidecar of its pod had reached the controller until then."""
 
 
 @dataclass(frozen=True, slots=True)

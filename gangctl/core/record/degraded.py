@@ -142,7 +142,9 @@ def _quiet(gang: Gang) -> tuple[float, list[str]]:
 def _what_to_check(gang: Gang, members: Sequence[str]) -> str:
     its = "its pod reaches" if len(members) == 1 else "their pods reach"
     ends = ((name, gang.pods[name].sidecar_end) for name in members if name not in gang.heard_by_member)
-    told = next((f"{name}'s sidecar gave the reason: {end.said}" for name, end in ends if end is not None), "")
+    told = next(
+        (f"{name}'s sidecar ended at {moment(end.at)}: {end.said}" for name, end in ends if end is not None), ""
+    )
     told = told or f"the log of {members[0]}'s sidecar gives the reason"
     return f"check whether {its} the controller (NetworkPolicy, DNS, Service, CA): {told}"
 

@@ -120,12 +120,18 @@ def _is_trouble(gang: Gang, name: str) -> bool:
     if pod is None:
         return False
     if heard is None:
-        return pod.sidecar_end is not None or _cannot_start(pod)
+        return _is_unreached(gang, pod) or _cannot_start(pod)
     return is_without_port(gang, name)
 
 
 def _cannot_start(pod: Pod) -> bool:
     return pod.started_at is None and bool(pod.reason) and not pod.terminated and not pod.deleting
+
+
+def _is_unreached(gang: Gang, pod: Pod) -> bool:
+    """Whether its sidecar has told this leader that it gets no connection. It may have had one to the leader before."""
+    end = pod.sidecar_end
+    return end is not None and end.unreached and end.at >= gang.observed.listening_since
 
 
 def _told(known: _Known, entries: Sequence[tuple[float, str]], *, alone: bool) -> str:
@@ -194,7 +200,7 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
     if pod is None:
         return _of_no_pod(gang, name)
     if heard is None:
-        return _of_start(pod)
+        return _of_start(gang, pod)
     if not heard.connected:
         return _Known("have not reported since"), heard.at
     if heard.report.phase is Phase.STOPPING:
@@ -212,16 +218,20 @@ def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     return _Known("have had no pod since"), gang.status.phase_time
 
 
-def _of_start(pod: Pod) -> tuple[_Known, float]:
-    """What keeps a pod from reporting for the first time."""
-    since = pod.started_at or pod.scheduled_at or pod.created_at
+def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
+    """What keeps a pod from reporting to this leader for the first time."""
+    end, listens = pod.sidecar_end, gang.observed.listening_since
+    ended = "" if end is None else f"the sidecar ended at {moment(end.at)}: {end.said}"
     if _cannot_start(pod):
         todo = advice(pod)
         return _Known(_CANT + told(pod), f"; {todo}" if todo else "", is_trouble=True), 0.0
-    if pod.sidecar_end is not None:
-        return _Known(f"{_UNREACHED} until", f": {pod.sidecar_end.said}", is_trouble=True), pod.sidecar_end.at
+    if end is not None and _is_unreached(gang, pod):
+        return _Known(f"{_UNREACHED} until", f": {end.said}", is_trouble=True), end.at
     if pod.scheduled_at is None:
         return _Known("have waited for a node since"), pod.created_at
     if pod.started_at is None:
-        return _Known("got a node at", f" ({pod.starting or _STARTING})"), pod.scheduled_at
-    return _Known("started at", ", with no report since"), since
+        return _Known("got a node at", f" ({ended or pod.starting or _STARTING})"), pod.scheduled_at
+    ended = f" ({ended})" if ended else ""
+    if pod.started_at < listens:
+        return _Known("have not reported to this controller since", ended), listens
+    return _Known("started at", f", with no report since{ended}"), pod.started_at

@@ -178,10 +178,11 @@ def sidecar_end(raw: RawPod) -> SidecarEnd | None:
     if end is None or end.exit_code == 0:
         return None
     said = end.message.strip()
-    if end.exit_code != UNREACHED or not said:
+    unreached = end.exit_code == UNREACHED and bool(said)
+    if not unreached:
         reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
-        said = f"its sidecar ended with exit code {end.exit_code}{reason}{f': {said}' if said else ''}"
-    return SidecarEnd(seconds(end.finished_at), _cut(said))
+        said = f"exit code {end.exit_code}{reason}{f': {said}' if said else ''}"
+    return SidecarEnd(seconds(end.finished_at), _cut(said), unreached)
 
 
 def _workers(raw: RawPod) -> tuple[RawContainerStatus, ...]:

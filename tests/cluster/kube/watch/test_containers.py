@@ -144,7 +144,7 @@ def test_a_sidecar_that_has_never_reached_the_controller_says_why() -> None:
     said = {**ended("gangctl", UNREACHED, "Error")["state"]["terminated"], "message": "the token can't be read\n"}
     found = sidecar(restartCount=1, lastState={"terminated": said})
     assert found is not None
-    assert (found.said, found.at) == ("the token can't be read", at("10:05:00"))
+    assert (found.said, found.at, found.unreached) == ("the token can't be read", at("10:05:00"), True)
     assert sidecar() is None
 
 
@@ -152,7 +152,7 @@ def test_a_sidecar_that_fails_otherwise_is_told_with_its_exit_code() -> None:
     killed = ended("gangctl", 137, "OOMKilled")["state"]
     found = sidecar(restartCount=1, lastState=killed)
     assert found is not None
-    assert found.said == "its sidecar ended with exit code 137 (OOMKilled)"
+    assert (found.said, found.unreached) == ("exit code 137 (OOMKilled)", False)
     broken = {
         "terminated": {**killed["terminated"], "exitCode": 1, "reason": "Error", "message": "no \x1b[2J" + "x" * 999}
     }
