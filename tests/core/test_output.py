@@ -128,6 +128,19 @@ def test_output_is_given_up_after_stacks_and_before_anything_else() -> None:
     assert fitting.fitted(larger) == changed(larger, incidents=plain)
 
 
+def test_output_that_is_stored_alone_leaves_the_status_small_and_accounts_for_the_time() -> None:
+    world = failed()
+    play(world, "everyone is Ready", "decide", "everyone runs", "decide", "30 s pass", "decide", "1 s pass")
+    full = changed(world.job.status, hosts=("h" * (fitting.LARGEST - fitting.size(world.job.status) - 99),))
+    world.job = changed(world.job, status=full)
+    play(world, f"the log of worker-1 ends with {ERROR}")
+    stored = world.plan().status
+    assert stored is not None
+    assert stored.incidents[0].cause.printed == ERROR
+    assert fitting.size(stored) <= fitting.LARGEST
+    assert stored.accounted_time == world.now
+
+
 def test_an_event_on_a_node_which_others_may_read_does_not_have_it() -> None:
     rule = "{name: xid, action: Ignore, level: Pod, onExitCodes: {operator: In, values: [1]}}"
     world = failed(printed=ERROR, spec=f"{{podFailurePolicy: {{rules: [{rule}]}}}}")

@@ -41,7 +41,8 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     gang = seen if told is seen.status else seen.with_status(told)
     plan = with_output(seen, gang, with_finished(gang, _decided(gang)))
     status = fencing.told(gang, gang.status if plan.status is None else plan.status)
-    plan = plan if status is gang.status else replace(plan, status=fitted(accounted(gang, status)))
+    if plan.status is not None or status is not gang.status:
+        plan = replace(plan, status=fitted(accounted(gang, status)))
     query = output.wanted(gang, status)
     more = (*queueing.actions(gang, status), *(() if query is None else (query,)))
     return replace(plan, actions=(*plan.actions, *more)) if more else plan
