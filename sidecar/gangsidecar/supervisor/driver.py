@@ -128,15 +128,10 @@ class Driver:
     def _step(self, event: machine.Event) -> None:
         before = self._state
         self._state, effects = machine.step(before, now_ms(), event)
-        if before.phase is not self._state.phase or before.directive is not self._state.directive:
-            directive = self._state.directive
-            log(
-                "info",
-                self._state.phase.value,
-                attempt=0 if directive is None else directive.attempt,
-                on=type(event).__name__,
-                reason="" if directive is None else directive.reason,
-            )
+        old, new = before.directive, self._state.directive
+        if before.phase is not self._state.phase or (old and old.order) != (new and new.order):
+            attempt, reason = (new.attempt, new.reason) if new else (0, "")
+            log("info", self._state.phase.value, attempt=attempt, on=type(event).__name__, reason=reason)
         for effect in effects:
             self._carry_out(effect)
 

@@ -57,6 +57,16 @@ def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -
     member.finish(4)
 
 
+def test_a_directive_that_comes_again_with_other_timers_is_logged_once(member: Member) -> None:
+    member.start(*SLEEP)
+    ready = member.hold(1)
+    member.run(ready, fencing=1)
+    member.sidecar.send(member.order(ready, fencing=2), member.order(ready, fencing=3))
+    member.sidecar.until(lambda report: report.fencing == 3)
+    assert member.log.count("Running attempt=1 ") == 1
+    member.finish(1)
+
+
 def test_the_sequence_number_of_reports_grows_through_the_session(member: Member) -> None:
     first = member.start(*SLEEP)
     assert member.hold(1).seq > first.seq
