@@ -6,10 +6,12 @@ lost::
 
     ends   <=>   no sidecar of this pod has had a connection
             and  a reason is known for PATIENCE since the start, or nothing has answered for LONG_PATIENCE
+            and  the newest answer is none that asks to try again (503)
             and  it is none that the pod's status has had, which has had fewer than MOST
 
 A sidecar that has once been connected must not end: its worker trains on, and its restarts would delay the recovery.
-The kubelet delays each restart of a container by more, so there are few.
+The kubelet delays each restart of a container by more, so there are few, and none for what passes by itself: there is
+no leader for a moment, or the controller does not know the pod yet.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class FirstContact:
         self._message = message
         self._told = _lines(file)
         self._reason = ""
+        self._lasts = asyncio.Event()
+        self._lasts.set()
 
     def connected(self) -> None:
         """The controller has accepted the connection."""
@@ -55,14 +59,18 @@ class FirstContact:
             self._told.append(_CONNECTED)
             self._remember()
 
-    def failed(self, reason: str) -> None:
-        """There is no connection, for this reason."""
+    def failed(self, reason: str, *, passes: bool = False) -> None:
+        """There is no connection, for this reason. ``passes``: the controller asks to try again."""
         self._reason = " ".join(reason.split())[:_LIMIT]
+        self._lasts.clear() if passes else self._lasts.set()
 
     async def missed(self) -> None:
         """Return when the sidecar is to end, with its reason written; it may never be."""
         for seconds, otherwise in ((PATIENCE, ""), (LONG_PATIENCE - PATIENCE, "nothing answers")):
             await asyncio.sleep(seconds)
+            while not self._lasts.is_set():
+                await self._lasts.wait()
+                await asyncio.sleep(PATIENCE)
             if self._tell(self._reason or otherwise):
                 return
         await asyncio.Event().wait()

@@ -73,7 +73,11 @@ class _UnreachableError(_LostError):
     """Nothing that we trust answers there."""
 
 
-class _StandbyError(_LostError):
+class _NotNowError(_LostError):
+    """The other side asks to try again: it is a standby, or can't answer yet."""
+
+
+class _StandbyError(_NotNowError):
     """The other side is a standby, and it has named the leader."""
 
     def __init__(self, text: str, leader: str) -> None:
@@ -103,14 +107,16 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
     failures, logged = 0, ""
     while True:
         began = loop.time()
-        shortest = 0.0
+        shortest, passes = 0.0, False
         try:
             await _connection(address, relay, contact)
         except _RefusedError as error:
             reason, shortest = str(error), LAST_WAIT / 2
+        except _NotNowError as error:
+            reason, passes = str(error), True
         except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
             reason = str(error) or type(error).__name__
-        contact.failed(reason)
+        contact.failed(reason, passes=passes)
         # A connection that held for a while is no failure; one that was lost at once is.
         failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
         if reason != logged:
@@ -179,8 +185,8 @@ async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple
         except aiohttp.WSServerHandshakeError as error:
             text = f"the controller answered {error.status}: {answer.text or error.message}"
             leader = error.headers.get(wire.LEADER_HEADER, "") if error.headers else ""
-            if leader and error.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                raise _StandbyError(text, leader) from None
+            if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise (_StandbyError(text, leader) if leader else _NotNowError(text)) from None
             raise (_RefusedError if error.status in REFUSALS else _LostError)(text) from None
         except TimeoutError:
             raise _UnreachableError(f"the controller didn't answer within {seconds:.0f} s") from None

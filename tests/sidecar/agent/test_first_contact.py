@@ -12,7 +12,7 @@ from gangsidecar import wire
 from gangsidecar.agent import first_contact
 from gangsidecar.agent.first_contact import MOST, FirstContact
 from tests.ports import free_port
-from tests.sidecar.agent.sidecars import controller, sidecar
+from tests.sidecar.agent.sidecars import controller, sidecar, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,31 @@ async def test_where_nothing_listens_that_is_the_reason(directory: Path) -> None
     async with sidecar(directory, url, "--termination-log", str(message)) as here:
         assert await here.process.wait() == wire.UNREACHED
     assert "Cannot connect to host 127.0.0.1" in message.read_text()
+
+
+async def test_a_controller_that_asks_to_try_again_ends_no_sidecar_until_it_says_more(directory: Path) -> None:
+    message = directory / "message"
+    async with controller() as above:
+        above.refusal = 503, "this controller does not lead; the leader is not known"
+        async with sidecar(directory, above.url, "--termination-log", str(message)) as here:
+            late = time.monotonic() + first_contact.PATIENCE + 2
+            await until(lambda: above.refused > 1 and time.monotonic() > late)
+            assert here.process.returncode is None
+            assert not message.exists()
+            above.refusal = 401, "the token was issued for another audience"
+            assert await here.process.wait() == wire.UNREACHED
+    assert message.read_text() == "the controller answered 401: the token was issued for another audience"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_passes_is_no_reason_however_often_it_changes(directory: Path) -> None:
+    contact = FirstContact(directory / "contact", directory / "message")
+    contact.failed("the controller answered 503: the token becomes valid in 9 s", passes=True)
+    assert not await ends(contact)
+    contact.failed("the controller answered 503: the token becomes valid in 8 s", passes=True)
+    assert not await ends(contact)
+    contact.failed("no route to host")
+    assert await ends(contact)
 
 
 @pytest.mark.usefixtures("impatient")
