@@ -295,6 +295,7 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
             "NodeUnhealthy",
             "NodeDrained",
             "DeviceTainted",
+            "DeviceDegraded",
             "PodDeleted",
             "RestartRequested",
         }
