@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gangctl.controller.reports import ReportChange, ReportStore, substance
 from gangsidecar import wire
-from gangsidecar.wire import Phase, Progress, Report
+from gangsidecar.wire import Phase, Progress, Report, Scanned
 from tests.sidecar.test_wire import values
 
 YEAR_MS = 365 * 86_400_000
@@ -59,3 +59,15 @@ def test_a_step_is_less_than_any_other_news() -> None:
     named = replace(running, progress=Progress(1, 3, 0, "Save", 1, 0))
     found = changes(running, running, first, second, second, named)
     assert [one.name for one in found] == ["STATE", "NONE", "STATE", "STEP", "NONE", "STATE"]
+
+
+def test_an_answer_to_a_scan_that_says_the_same_is_news_only_after_a_while() -> None:
+    store, answer = ReportStore(), Scanned(1, "pod-0")
+    assert store.scanned("gang") == (None, 0.0)
+    assert store.add_scanned("gang", answer, 100.0) is ReportChange.STATE
+    assert store.add_scanned("gang", answer, 100.5) is ReportChange.NONE, "one that answers all the time wakes nothing"
+    assert store.add_scanned("gang", answer, 102.0) is ReportChange.STATE, (
+        "it may have been asked whether it is still so"
+    )
+    assert store.add_scanned("gang", Scanned(1, "pod-0", error="gone"), 102.1) is ReportChange.STATE
+    assert store.scanned("gang") == (Scanned(1, "pod-0", error="gone"), 102.1)
