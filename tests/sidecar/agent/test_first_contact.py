@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 async def test_a_sidecar_that_cannot_read_its_token_ends_once_with_the_reason(directory: Path) -> None:
     message = directory / "message"
-    began = time.monotonic()
     async with (
         controller() as above,
         sidecar(directory, above.url, "--termination-log", str(message), token=None) as here,
     ):
+        began = time.monotonic()  # Python's own start takes long on a busy machine.
         assert await here.process.wait() == wire.UNREACHED
         assert time.monotonic() - began < 5, "it is to be told within 5 s"
         assert (
