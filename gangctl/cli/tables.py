@@ -21,7 +21,6 @@ from gangctl.cli.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.stacks import innermost
-from gangctl.explain.failed_at_once import failed_at_once
 from gangctl.explain.page.members import state
 
 STYLES: Final = {
@@ -209,7 +208,7 @@ def advice(job: GangJob) -> str:
             return f"{logs}; then submit the manifest again"
         case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
             return "workers train on; find out why the controller does not hear them (condition Degraded)"
-        case GangPhase.GATHERING if failed_at_once(status) > 1:
+        case GangPhase.GATHERING if incident is not None and incident.back_off_time is not None:
             return _repeats(job, logs)
         case GangPhase.RUNNING if warned_of(status):
             return f"check the workers; {command_name()} restart {name} restarts them"
@@ -218,7 +217,7 @@ def advice(job: GangJob) -> str:
 
 
 def _repeats(job: GangJob, logs: str) -> str:
-    """What can be done about a gang that fails at once, again and again, and how long it will."""
+    """What can be done about a gang that fails again and again before a step is known, and for how long it will."""
     budget, name = job.spec.recovery.budget, job.metadata.name
     end = "the restarts have no limit"
     if isinstance(budget, Windowed):
@@ -227,8 +226,8 @@ def _repeats(job: GangJob, logs: str) -> str:
         are = "is" if used == 1 else "are"
         end = f"{used} of {budget.max_restarts} restarts {are} used (recovery.budget), {then}"
     return (
-        f"{failed_at_once(job.status)} attempts in a row failed at once: correct what fails ({logs}), or end it with "
-        f"{command_name()} stop {name}; {end}"
+        f"{job.status.restarts.without_step + 1} attempts in a row failed before a step is known: correct what fails "
+        f"({logs}), or end it with {command_name()} stop {name}; {end}"
     )
 
 
