@@ -44,7 +44,7 @@ def _parser(verbs: Mapping[str, str], wanted: str) -> argparse.ArgumentParser:
     for name, meaning in verbs.items():
         one = below.add_parser(name, help=meaning)
         if name == wanted:
-            importlib.import_module(f"gangctl.cli.{name}").configure(one)
+            importlib.import_module(f"gangctl.cli.verbs.{name}").configure(one)
             _give_completers(one)
     return parser
 
@@ -71,7 +71,7 @@ def _members(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
 
 def _names(given: argparse.Namespace) -> list[str]:
-    from gangctl.cli import local_gangs  # noqa: PLC0415 - the imports take longer than the rest
+    from gangctl.cli.local import gangs as local_gangs  # noqa: PLC0415 - the imports take longer than the rest
     from gangctl.cli.targets import selection  # noqa: PLC0415
 
     chosen = _selected(given)

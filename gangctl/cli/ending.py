@@ -7,9 +7,9 @@ from typing import Final
 
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.printers.output import print_err, print_out
+from gangctl.cli.printers.text import clean
 from gangctl.cli.targets import selection
-from gangctl.cli.text import clean
 
 EXIT_CODES: Final = "exit codes: 0 done, 1 not within --wait (it goes on), 2 bad input or refused\n"
 

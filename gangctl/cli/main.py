@@ -128,7 +128,7 @@ def _dispatch(given: list[str]) -> int:
         near = get_close_matches(name, verbs, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(verbs)}"
         raise UserError(f"there is no verb {name!r}: {hint}{_ELSEWHERE.get(name, '')}")
-    verb = cast("Verb", importlib.import_module(f"gangctl.cli.{name}"))
+    verb = cast("Verb", importlib.import_module(f"gangctl.cli.verbs.{name}"))
     parser = argparse.ArgumentParser(
         prog=f"{command_name()} {name}",
         description=f"{_VERBS[name]}.",

@@ -11,9 +11,9 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.printers.output import print_err, print_out
+from gangctl.cli.printers.text import clean
 from gangctl.cli.targets import selection
-from gangctl.cli.text import clean
 
 EXIT_CODES: Final = """\
 Permissions on a cluster: get and patch gangjobs; with --wait also list and watch.

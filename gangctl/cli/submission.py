@@ -16,8 +16,8 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import ENDED
-from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
+from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.manifests import unfamiliar
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import GangStore

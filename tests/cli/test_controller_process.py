@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cli import controller_process
-from gangctl.cli.controller_process import ControllerFailedError, ControllerProcess
+from gangctl.cli.local import controller_process
+from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
 from gangctl.cluster.local.layout import StateDirectory
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gangctl.api.manifest import load
-from gangctl.cli.disk_checkpoints import recognised, unnumbered
+from gangctl.cli.local.disk_checkpoints import recognised, unnumbered
 from gangctl.cli.main import main
 
 FLAGS = ("--members", "2")

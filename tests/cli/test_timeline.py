@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gangctl.cli.timeline import show
+from gangctl.cli.verbs.timeline import show
 from gangctl.explain.timeline.telling import timeline
 from tests.cli.tracecases import BEGAN
 from tests.explain.timelinecases import CASES

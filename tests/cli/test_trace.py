@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
-from gangctl.cli.trace import show
+from gangctl.cli.verbs.trace import show
 from gangctl.explain.durations import took
 from gangctl.explain.spans import incident_spans
 from tests.cli.tracecases import BEGAN, CASES, NOW, incident, job

@@ -16,8 +16,8 @@ import yaml
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.main import main
-from gangctl.cli.output import as_json, as_yaml
-from gangctl.cli.text import clean
+from gangctl.cli.printers.output import as_json, as_yaml
+from gangctl.cli.printers.text import clean
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.explain.spans import incident_spans

@@ -14,8 +14,8 @@ import pytest
 
 from gangctl.api.changes import changed
 from gangctl.cli.gang_view import GangView
+from gangctl.cli.printers.watched_lines import Rows
 from gangctl.cli.targets.local import LocalTarget
-from gangctl.cli.watched_lines import Rows
 from tests.cli.here import DEADLINE, Here, manifest
 from tests.cli.test_displays import NOW, look
 from tests.wait import until

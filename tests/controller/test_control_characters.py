@@ -14,9 +14,9 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Snapshot
 from gangctl.api.status import Status
-from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.output import console
+from gangctl.cli.printers import tables
+from gangctl.cli.printers.output import console
 from gangctl.cluster.kube.events.event import event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Plan

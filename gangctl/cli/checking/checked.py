@@ -13,8 +13,8 @@ from typing import Any
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
-from gangctl.cli import disk_checkpoints
-from gangctl.cli.disk_checkpoints import Recognised, Step
+from gangctl.cli.local import disk_checkpoints
+from gangctl.cli.local.disk_checkpoints import Recognised, Step
 from gangctl.cli.manifests import unfamiliar
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.worker_command import Command, command, ignored, refusals

@@ -11,8 +11,8 @@ from typing import Final
 
 import yaml
 
-from gangctl.cli.disk_checkpoints import Recognised
-from gangctl.cli.text import clean
+from gangctl.cli.local.disk_checkpoints import Recognised
+from gangctl.cli.printers.text import clean
 
 _PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./=+-]*")
 _WORDS: Final = frozenset({"y", "n"})

@@ -16,9 +16,9 @@ from gangctl.api.snapshot import Snapshot
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.output import print_err
 from gangctl.cli.page.leader import LeadingController
 from gangctl.cli.page.proxy import Upstream
+from gangctl.cli.printers.output import print_err
 from gangctl.cli.targets import device_reader, kube_ending, pod_faults, pod_logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
 from gangctl.cli.targets.leader import kill_leader, warn_without_leader

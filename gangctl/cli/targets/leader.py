@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from gangctl.cli.errors import UserError
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.printers.output import print_err, print_out
+from gangctl.cli.printers.text import clean
 from gangctl.cli.targets.gangjobs import checked
 from gangctl.cli.targets.port import DEFAULT_LEASE
-from gangctl.cli.text import clean
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
-from gangctl.cli import local_gangs
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView, view_gang
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.local import gangs as local_gangs
+from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import local_ending, local_faults, local_logs
 from gangctl.cli.targets.anew import anew
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink

@@ -10,7 +10,7 @@ from typing import Final
 from gangctl.api.names import pod_name
 from gangctl.api.status import ENDED
 from gangctl.cli.errors import UserError
-from gangctl.cli.output import check_reader
+from gangctl.cli.printers.output import check_reader
 from gangctl.cli.targets.own_lines import in_order
 from gangctl.cli.targets.port import LogOptions, LogSource, Sink
 from gangctl.cluster.errors import ClusterError

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gangctl.api.names import SIDECAR
 from gangctl.cli.errors import UserError
-from gangctl.cli.output import check_reader, print_err
+from gangctl.cli.printers.output import check_reader, print_err
 from gangctl.cli.targets.own_lines import own_part, workers_part
 from gangctl.cli.targets.port import LogOptions, LogSource, Sink
 from gangctl.cluster.errors import ClusterError, Retryable

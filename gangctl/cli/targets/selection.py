@@ -15,9 +15,9 @@ from typing import Final
 
 import yaml
 
-from gangctl.cli import local_gangs
 from gangctl.cli.command_name import is_plugin
 from gangctl.cli.errors import UserError
+from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.suggestions import hint
 from gangctl.cli.targets.local import LocalTarget
 from gangctl.cli.targets.port import Target

@@ -16,8 +16,8 @@ from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.failures import explained
 from gangctl.cli.manifests import load_manifest
-from gangctl.cli.output import as_json, as_yaml, print_out
-from gangctl.cli.text import clean
+from gangctl.cli.printers.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.text import clean
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.policy.rules import Verdict
 from gangctl.explain.judging import judge

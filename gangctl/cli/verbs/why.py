@@ -10,9 +10,9 @@ from typing import Any, Final
 from gangctl.api.stored import read_stored
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.why import lines
 from gangctl.cli.targets import selection
-from gangctl.cli.why_text import lines
 from gangctl.cluster.kube.watch.decoding import first_error
 from gangctl.explain.why.answer import answer
 from gangctl.explain.why.document import document

@@ -12,11 +12,11 @@ from typing import Any, Final, TextIO
 from gangctl.api.model import rfc3339
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers.text import clean
+from gangctl.cli.printers.timeline import GLYPHS, lines
+from gangctl.cli.printers.waterfall import Canvas
 from gangctl.cli.targets import selection
-from gangctl.cli.text import clean
-from gangctl.cli.timeline_text import GLYPHS, lines
-from gangctl.cli.waterfall import Canvas
 from gangctl.explain.timeline import document
 from gangctl.explain.timeline.model import Bar, Episode, Row, Timeline
 from gangctl.explain.timeline.telling import timeline

@@ -8,8 +8,8 @@ import webbrowser
 from typing import Final
 
 from gangctl.cli.errors import ExitCode
-from gangctl.cli.output import print_err, print_out
 from gangctl.cli.page.proxy import PageProxy, Upstream, check
+from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
 

@@ -13,15 +13,15 @@ from rich.live import Live
 from rich.text import Text
 
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.cli import tables
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.incident_text import printed, starts
-from gangctl.cli.output import as_json, as_yaml, console, is_terminal, print_err, print_out
+from gangctl.cli.printers import tables
+from gangctl.cli.printers.incident import printed, starts
+from gangctl.cli.printers.output import as_json, as_yaml, console, is_terminal, print_err, print_out
+from gangctl.cli.printers.text import clean
+from gangctl.cli.printers.watched_lines import watch_lines
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
-from gangctl.cli.text import clean
-from gangctl.cli.watched_lines import watch_lines
 from gangctl.core.facts.adaptive import stored_deadline
 
 _EPILOG: Final = """\

@@ -11,10 +11,10 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.cli import members
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.printers.output import print_err, print_out
+from gangctl.cli.printers.text import clean, output_line
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import LogOptions, LogSource
-from gangctl.cli.text import clean, output_line
 from gangsidecar.wire import to_ranges
 
 _EPILOG: Final = """\

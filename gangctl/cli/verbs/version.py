@@ -7,7 +7,7 @@ import platform
 
 from gangctl import __version__
 from gangctl.api.version import API_VERSION
-from gangctl.cli.output import as_json, print_out
+from gangctl.cli.printers.output import as_json, print_out
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.command_name import command_name
-from gangctl.cli.controller_process import ControllerFailedError, ControllerProcess
-from gangctl.cli.display import Display
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
-from gangctl.cli.output import print_err
+from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
+from gangctl.cli.printers.display import Display
+from gangctl.cli.printers.output import print_err
+from gangctl.cli.printers.worker_output import WorkerOutput
 from gangctl.cli.submission import remove
-from gangctl.cli.worker_output import WorkerOutput
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory

@@ -14,13 +14,13 @@ from rich.text import Text
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.model import rfc3339
-from gangctl.cli import incident_text
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers import incident as incident_text
+from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers.text import clean
+from gangctl.cli.printers.waterfall import BLOCKS, Canvas, waterfall
 from gangctl.cli.targets import selection
-from gangctl.cli.text import clean
-from gangctl.cli.waterfall import BLOCKS, Canvas, waterfall
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.explain.page.traces import VARIABLE, is_address
 from gangctl.explain.spans import Span, incident_spans, is_complete

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any, Final
 
-from gangctl.cli import doctor_text
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import as_json, as_yaml, console, print_out
+from gangctl.cli.printers import doctor as doctor_text
+from gangctl.cli.printers.output import as_json, as_yaml, console, print_out
 from gangctl.cli.targets import selection
 from gangctl.explain.doctor.links import Link, LinkState, worst
 from gangctl.explain.doctor.pools import Pool

@@ -11,7 +11,7 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.command_name import command_name
-from gangctl.cli.text import clean, duration
+from gangctl.cli.printers.text import clean, duration
 from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
 from gangctl.explain.rule_words import level_words

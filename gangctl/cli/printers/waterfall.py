@@ -14,7 +14,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from gangctl.cli.text import clean
+from gangctl.cli.printers.text import clean
 from gangctl.explain.durations import took
 from gangctl.explain.spans import Span
 

@@ -10,8 +10,8 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli import ending
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
-from gangctl.cli.run import configure_display, run_gang
 from gangctl.cli.targets import selection
+from gangctl.cli.verbs.run import configure_display, run_gang
 from gangctl.cluster.local.layout import StateDirectory
 
 

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from gangctl.cli import tables
 from gangctl.cli.errors import UserError
-from gangctl.cli.fitting_table import GAP, FittingTable
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.output import check_reader, print_err, print_out
-from gangctl.cli.plain_output import PlainOutput
+from gangctl.cli.printers import tables
+from gangctl.cli.printers.fitting_table import GAP, FittingTable
+from gangctl.cli.printers.output import check_reader, print_err, print_out
+from gangctl.cli.printers.plain_output import PlainOutput
+from gangctl.cli.printers.text import clean
 from gangctl.cli.targets.port import Target
-from gangctl.cli.text import clean
 
 _STEADY = frozenset({"STEP", "AGE", "RESTORE"})
 """Columns that change all the time."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 import yaml
 from rich.console import Console
 
-from gangctl.cli.text import clean
+from gangctl.cli.printers.text import clean
 
 WIDE: Final = 10_000
 """Width without a terminal: lines are never cut in a pipe."""

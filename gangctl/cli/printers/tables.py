@@ -15,9 +15,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import Condition, GangPhase, Status
 from gangctl.cli.command_name import command_name
-from gangctl.cli.fitting_table import FittingTable
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.text import clean, duration, seconds, shown
+from gangctl.cli.printers.fitting_table import FittingTable
+from gangctl.cli.printers.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.stacks import innermost

@@ -9,9 +9,9 @@ from typing import Final, TextIO
 from gangctl.api.incident import Incident
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import GangPhase, Status
-from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.text import clean, output_line, seconds
+from gangctl.cli.printers import tables
+from gangctl.cli.printers.text import clean, output_line, seconds
 from gangctl.explain.lost_steps import lost_steps
 
 STEP_SECONDS: Final = 5.0

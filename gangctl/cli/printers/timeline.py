@@ -15,8 +15,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from gangctl.cli.text import clean
-from gangctl.cli.waterfall import Canvas
+from gangctl.cli.printers.text import clean
+from gangctl.cli.printers.waterfall import Canvas
 from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Kind, Mark, MarkKind, Row, Timeline
 from gangctl.explain.timeline.scale import Scale, ticks
 from gangctl.explain.timeline.words import of_incident

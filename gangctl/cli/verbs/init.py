@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gangctl.api.manifest import ManifestError, load
-from gangctl.cli import disk_checkpoints
 from gangctl.cli.command_name import command_name
-from gangctl.cli.disk_checkpoints import Recognised
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import print_err, print_out
+from gangctl.cli.local import disk_checkpoints
+from gangctl.cli.local.disk_checkpoints import Recognised
+from gangctl.cli.printers.output import print_err, print_out
+from gangctl.cli.printers.text import clean
 from gangctl.cli.starting import script
 from gangctl.cli.starting.starter import Framework, Starter, manifest, relative
-from gangctl.cli.text import clean
 
 T = TypeVar("T")
 DEFAULT_FILE: Final = "gang.yaml"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gangctl.cli.command_name import command_name
-from gangctl.cli.text import clean
+from gangctl.cli.printers.text import clean
 from gangctl.explain.doctor.links import Link, LinkName, LinkState
 from gangctl.explain.doctor.pools import Difference, Pool
 from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey

@@ -9,7 +9,7 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, WarmStart
 from gangctl.api.names import LOCAL_NODE
-from gangctl.cli.text import clean
+from gangctl.cli.printers.text import clean
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.kept_signal import advice
 from gangctl.explain.costs import cost

@@ -10,9 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gangctl.cli import tables
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.text import clean, output_line
+from gangctl.cli.printers import tables
+from gangctl.cli.printers.text import clean, output_line
 
 NOTES: Final = 4
 MOST_INCIDENTS: Final = 5

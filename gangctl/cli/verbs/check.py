@@ -12,8 +12,8 @@ from gangctl.cli.checking import text
 from gangctl.cli.checking.checked import Checked, checked
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.manifests import configure_overrides, manifest_text, shown_name
-from gangctl.cli.output import as_json, print_out
-from gangctl.cli.text import clean
+from gangctl.cli.printers.output import as_json, print_out
+from gangctl.cli.printers.text import clean
 
 _EPILOG: Final = """\
 examples:

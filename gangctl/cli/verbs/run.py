@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli import local_gangs
-from gangctl.cli.display import Display
 from gangctl.cli.errors import UserError
-from gangctl.cli.live_display import LiveDisplay
-from gangctl.cli.local_run import LocalRun
+from gangctl.cli.local import gangs as local_gangs
+from gangctl.cli.local.lock import only_run
+from gangctl.cli.local.session import LocalRun
 from gangctl.cli.manifests import configure_overrides, load_manifest
-from gangctl.cli.output import as_json, console, is_terminal, print_err, print_out
-from gangctl.cli.plain_output import PlainOutput
-from gangctl.cli.run_lock import only_run
+from gangctl.cli.printers.display import Display
+from gangctl.cli.printers.live_display import LiveDisplay
+from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
+from gangctl.cli.printers.plain_output import PlainOutput
 from gangctl.cli.submission import submit
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory

@@ -12,10 +12,10 @@ from gangctl.cli import members
 from gangctl.cli.argument_types import exit_code, signal_number
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.output import print_out
+from gangctl.cli.printers.output import print_out
+from gangctl.cli.printers.text import clean
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import DEFAULT_LEASE, InjectedFault
-from gangctl.cli.text import clean
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.pod_processes import PodProcess
 
