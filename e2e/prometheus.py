@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
-import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from e2e.cluster import toolchain
+from e2e.cluster import addresses, toolchain
+from e2e.cluster.lab import Lab
+from e2e.clusters import Cluster
+from e2e.installation import NAMESPACE
 from tests.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 RULES: Final = REPOSITORY / "charts" / "gangctl" / "files" / "rules.yaml"
-DASHBOARD: Final = REPOSITORY / "charts" / "gangctl" / "files" / "dashboard.json"
-REFERENCE: Final = REPOSITORY / "docs" / "reference" / "metrics.md"
+PORT: Final = 19090
+"""Of the one in a cluster."""
 SCRAPE_SECONDS: Final = 1
-VARIABLES: Final = {"$namespace": ".*", "$__range": "1h"}
-"""The values with which Grafana replaces its variables."""
 
 
 def program(name: str) -> Path:
@@ -38,16 +39,6 @@ def promtool(*words: str | Path, stdin: str = "") -> tuple[int, str]:
     """Run promtool; its exit code, and all that it prints."""
     done = subprocess.run([program("promtool"), *words], input=stdin, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
-
-
-def queries() -> list[str]:
-    """All PromQL queries of the dashboard and of the reference, as Prometheus receives them."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-    found = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    found += re.findall(r"^\| `gangctl_.*\| `([^|]+)` \|$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
-    for variable, value in VARIABLES.items():
-        found = [query.replace(variable, value) for query in found]
-    return found
 
 
 @dataclass(frozen=True)
@@ -76,6 +67,13 @@ class Prometheus:
         """The value of the only series; None if there is not exactly one."""
         found = self.query(expression)
         return found[0][1] if len(found) == 1 else None
+
+    def over(
+        self, expression: str, begin: float, end: float, step: float
+    ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """The labels of each series, and its times and values from one time to another, ``step`` seconds apart."""
+        found = self._get("query_range", query=expression, start=str(begin), end=str(end), step=str(step))["result"]
+        return [(one["metric"], [(float(at), float(value)) for at, value in one["values"]]) for one in found]
 
     def exemplars(self, expression: str, since: float, until_: float) -> list[dict[str, Any]]:
         """The exemplars of the series, with the labels of their series."""
@@ -168,3 +166,35 @@ def prometheus(
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextmanager
+def prometheus_on(cluster: Cluster, lab: Lab, namespace: str, folder: Path) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes all controllers of a cluster, in a network that reaches pods.
+
+    It shows the token of a service account that may read metrics, and trusts the CA of the hub's Secret.
+
+    Args:
+        cluster: with gangctl installed.
+        lab: the machinery below the cluster.
+        namespace: whose service account it has.
+        folder: for its data, configuration and log.
+    """
+    words = ("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "-o", "json")
+    pods = [one for one in json.loads(cluster.kubectl(*words))["items"] if "deletionTimestamp" not in one["metadata"]]
+    ports = {port["name"]: port["containerPort"] for port in pods[0]["spec"]["containers"][0]["ports"]}
+    targets = [f"{pod['status']['podIP']}:{ports['metrics']}" for pod in pods]
+    secret = json.loads(cluster.kubectl("get", "secret", "gangctl-tls", "-n", NAMESPACE, "-o", "json"))
+    ca = base64.b64decode(secret["data"]["ca.crt"]).decode()
+    token = cluster.kubectl("create", "token", "default", "-n", namespace, "--duration=1h").strip()
+    binding = ("clusterrolebinding", namespace)
+    cluster.kubectl(
+        *("create", *binding, "--clusterrole=gangctl-metrics-reader", f"--serviceaccount={namespace}:default")
+    )
+    enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
+    access = Access(token, ca, f"gangctl.{NAMESPACE}.svc")
+    try:
+        with prometheus(folder, targets, PORT, addresses.entrance(lab.control_plane.number), enter, access) as found:
+            yield found
+    finally:
+        cluster.kubectl("delete", *binding)

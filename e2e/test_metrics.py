@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import http.client
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ import pytest
 import yaml
 
 from e2e import process_faults
-from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
+from e2e.dashboard import Range, filled, panels, queries, unanswered
 from e2e.gangs import Gang, trainers
-from e2e.installation import NAMESPACE, Installed
+from e2e.installation import Installed
 from e2e.jaeger import Jaeger
-from e2e.prometheus import REPOSITORY, RULES, Access, Prometheus, prometheus, promtool, queries
+from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, prometheus_on, promtool
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.cluster.kube.watch.informers import WatchHealth
@@ -34,7 +33,6 @@ from tests.ports import free_port
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
-PORT = 19090
 GANG = """
 apiVersion: gangctl.io/v1alpha1
 kind: GangJob
@@ -45,6 +43,12 @@ spec:
     replicas: 2
     template: {spec: {containers: [{name: worker, command: [train]}]}}
 """
+WITHOUT_DATA = {
+    "Degraded gangs by reason: {{reason}}": "no gang is degraded",
+    "Faults by node: {{node}}": "a killed worker says nothing about its node",
+    "Refused connections: {{reason}}": "shows rates above zero, and nothing is refused",
+}
+"""Queries of the dashboard that find nothing after a worker was killed -> why."""
 TRACE = "0123456789abcdef0123456789abcdef"
 
 
@@ -129,6 +133,7 @@ def test_every_query_of_the_dashboard_and_of_the_reference_is_promql(tmp_path: P
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
     code, output = promtool("check", "rules", file)
     assert code == 0, output
+    assert WITHOUT_DATA.keys() <= {panel.named(target) for panel in panels() for target in panel.targets}
 
 
 async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_was_replaced(
@@ -162,6 +167,10 @@ async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_wa
             assert [(one["labels"]["trace_id"], float(one["value"])) for one in exemplars] == [(TRACE, 1.07)]
             assert seen.value('sum(gangctl_incident_phase_seconds_sum{phase="total"})') == pytest.approx(1.07)
             assert seen.value("sum(gangctl_leader)") == 1
+            shown = {panel.title: panel.targets for panel in panels()}
+            for title, wanted in {"Restarts by reason": 1, "Lost steps": 4, "Lost training": 2}.items():
+                (target,) = shown[title]
+                assert seen.value(filled(target.expression)) == wanted, f"{title} misses the first of its kind"
             assert set(seen.scraped().values()) == {""}
             await asyncio.to_thread(
                 until, "all rules are evaluated", lambda: set(seen.rules().values()) == {"ok"} or None, 30
@@ -185,28 +194,9 @@ def watched(
     namespace: str,
     tmp_path: Path,
 ) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes all controllers of the cluster, in a network that reaches pods.
-
-    It shows the token of a service account that may read metrics, and trusts the CA of the hub's Secret.
-    """
-    words = ("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "-o", "json")
-    pods = [one for one in json.loads(cluster.kubectl(*words))["items"] if "deletionTimestamp" not in one["metadata"]]
-    ports = {port["name"]: port["containerPort"] for port in pods[0]["spec"]["containers"][0]["ports"]}
-    targets = [f"{pod['status']['podIP']}:{ports['metrics']}" for pod in pods]
-    secret = json.loads(cluster.kubectl("get", "secret", "gangctl-tls", "-n", NAMESPACE, "-o", "json"))
-    ca = base64.b64decode(secret["data"]["ca.crt"]).decode()
-    token = cluster.kubectl("create", "token", "default", "-n", namespace, "--duration=1h").strip()
-    binding = ("clusterrolebinding", namespace)
-    cluster.kubectl(
-        *("create", *binding, "--clusterrole=gangctl-metrics-reader", f"--serviceaccount={namespace}:default")
-    )
-    enter = ("nsenter", f"--net=/proc/{lab.control_plane.machine.first.pid}/ns/net", "--")
-    access = Access(token, ca, f"gangctl.{NAMESPACE}.svc")
-    try:
-        with prometheus(tmp_path, targets, PORT, addresses.entrance(lab.control_plane.number), enter, access) as found:
-            yield found
-    finally:
-        cluster.kubectl("delete", *binding)
+    """A Prometheus that scrapes all controllers of the cluster."""
+    with prometheus_on(cluster, lab, namespace, tmp_path) as found:
+        yield found
 
 
 def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
@@ -249,6 +239,13 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     assert spent < time.time() - began
     assert watched.value("max(gangctl_watch_broken_seconds)") == 0
     assert set(watched.scraped().values()) == {""}
+
+    def silent() -> set[str]:
+        return unanswered(watched, Range(began, time.time(), 1.0)) - WITHOUT_DATA.keys()
+
+    with suppress(TimeoutError):
+        until("every other query of the dashboard finds something", lambda: not silent(), 60, every=2.0)
+    assert silent() == set()
 
 
 def test_on_a_cluster_every_series_is_documented_and_none_names_a_gang(

@@ -17,7 +17,7 @@ PAGES = sorted(
 )
 REPOSITORY = re.compile(r"https://github\.com/gangctl/gangctl/(?:blob|tree)/main/")
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\bsrc(?:set)?=\"([^\"\s]+)", re.MULTILINE)
 PATH = re.compile(
     r"`((?:bench|charts|client|containers|crds|docs|e2e|examples|gangctl|sidecar|tests)/[\w*-][\w./*-]*)`"
 )
@@ -25,8 +25,8 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def _links(page: Path) -> Iterator[str]:
-    for inline, reference in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
-        yield inline or reference
+    for found in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
+        yield next(filter(None, found))
 
 
 def _anchors(page: Path) -> set[str]:
