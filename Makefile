@@ -88,8 +88,10 @@ bench: $(VENV)/.e2e ## What docs/benchmarks.md quotes: restarts here, decisions,
 	@$(BIN)/python bench/metrics.py
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.cluster && $(BIN)/python -m bench.first_step && $(BIN)/python -m bench.first_start && $(BIN)/python -m bench.nodes; else echo "bench/cluster.py, first_step.py, first_start.py and nodes.py need root"; fi
 
-pictures: $(VENV)/.ready ## Record docs/pictures anew: a restart of the demo, as a terminal and a timeline show it
+pictures: $(VENV)/.e2e ## Record docs/pictures anew: a restart of the demo in a terminal and in a browser; as root, the dashboard
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.pictures
+	@$(BIN)/python -m bench.page_picture
+	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.dashboard_picture; else echo "bench/dashboard_picture.py needs root"; fi
 
 simulate: $(VENV)/.ready ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long_run.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
