@@ -129,8 +129,9 @@ class _Drawing:
         base = _MIB if panel.unit == "bytes" else 1.0
         most = panel.most or base * _round(max(value for points in stacked for _, value in points) / base)
         scale = _Scale(self._shown, _AXIS, self._width - _AXIS - _EDGE, bottom, bottom - _TITLE - 4, most)
-        for tick in range(_TICKS + 1):
-            value = most * tick / _TICKS
+        ticks = _TICKS if panel.decimals is None else next((many for many in (4, 5, 2, 1) if most % many == 0), 1)
+        for tick in range(ticks + 1):
+            value = most * tick / ticks
             y = scale.y(value)
             self.parts.append(
                 f'<line class="grid" x1="{_AXIS}" x2="{self._width - _EDGE:.0f}" y1="{y:.0f}" y2="{y:.0f}"/>'

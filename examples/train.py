@@ -142,6 +142,8 @@ def train(seed: int, steps: int, batch: int, save_every: int, pause: float, dire
         state = step_once(state, np.float32(step), text(step))
         loss = float(state["loss"])  # waits until all ranks have finished the step
         gang.progress(step, seconds=time.monotonic() - began)
+        if step == start + 1:
+            say(f"trains from step {step}")
         if RANK == 0 and step % 10 == 0:
             print(f"step {step:4} loss {loss:.4f} in {1000 * (time.monotonic() - began):.0f} ms", flush=True)
         if RANK == 0 and (step % save_every == 0 or step == steps):
