@@ -26,6 +26,7 @@ import yaml
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
+from gangctl.explain.lost_steps import lost_steps
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "demo.yaml"
@@ -187,10 +188,11 @@ def show(run: Run) -> None:
         phases = {"detect": times.detect, "stop": times.stop, "barrier": times.barrier, "start": times.start}
         spent = ", ".join(f"{name} {value} ms" for name, value in phases.items() if value is not None)
         first = "" if times.first_step is None else f"; the first step came {times.first_step / 1000:.1f} s later"
+        lost = "" if incident.lost_steps is None else lost_steps(incident.lost_steps, incident.lost_steps_at_most)
         rule = f", rule {incident.cause.rule}" if incident.cause.rule else ""
         charge = "charged" if incident.charged else "not charged"
         print(f"attempt {incident.attempt}: {incident.cause.member}: {incident.cause.message} ({charge}{rule})")
-        print(f"    {spent}{first}; {incident.lost_steps} steps lost")
+        print(f"    {spent}{first}; {lost or 'an unknown number of steps'} lost")
         if incident.warm_start is not None:
             print(f"    {incident.warm_start.forked} processes were forked, {incident.warm_start.executed} executed")
     print("sidecars and supervisors: the same processes from beginning to end")
