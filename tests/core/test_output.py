@@ -55,6 +55,20 @@ def test_each_place_that_tells_the_cause_has_the_line() -> None:
     assert world.job.status.incidents[0].output == Output(member="worker-1", text=ERROR)
 
 
+def test_of_a_process_that_sigkill_ended_only_an_exception_is_quoted() -> None:
+    for is_error in (False, True):
+        world = World()
+        world.submit("{}")
+        play(world, "the gang runs", "everyone runs", "worker-1 ends with SIGKILL", "decide")
+        play(world, f"the log of worker-1 ends with {ERROR}", "everyone is Ready")
+        read = world.output
+        assert read is not None
+        world.output = replace(read, printed=replace(read.printed, is_error=is_error))
+        world.decide()
+        last = world.job.status.incidents[0]
+        assert (last.cause.printed, last.output) == (ERROR if is_error else "", Output(member="worker-1", text=ERROR))
+
+
 def test_a_line_that_comes_late_is_told_once_with_its_trace() -> None:
     world = failed()
     play(world, "everyone is Ready", "decide")

@@ -36,7 +36,8 @@ def of_rank(rank: int, text: str) -> str:
 def test_lines_of_gangctl_are_never_the_workers() -> None:
     found = printed(BEGINS + phase("Ready", 1) + phase("Running", 1) + "loading\n" + TRACEBACK + ENDED)
     assert found.lines == ("loading", *TRACEBACK.splitlines())
-    assert (found.line, found.is_complete) == (ERROR, True)
+    assert (found.line, found.is_error, found.is_complete) == (ERROR, True, True)
+    assert not printed("loading\n").is_error
 
 
 def test_lines_that_name_the_program_are_gangctls_too() -> None:

@@ -55,6 +55,8 @@ class Printed:
     """The last lines, without empty ones."""
     line: str = ""
     """The one that tells most: that of the last Python exception, or else the last one that has a word."""
+    is_error: bool = False
+    """Whether that line is the exception's."""
     is_complete: bool = False
     """Whether a line of the supervisor shows that no more of it comes."""
     has_begin: bool = False
@@ -104,7 +106,7 @@ def last_lines(log: bytes, attempt: int, rank: int | None = None, *, overtaken: 
     if len(lines) - len(kept) > at:
         kept = _kept(lines, at + 1)
     line = _shown(lines[at].lstrip(" |") or lines[at])
-    return Printed(kept, line, part.is_complete, part.has_begin)
+    return Printed(kept, line, error is not None, part.is_complete, part.has_begin)
 
 
 class _Mark(NamedTuple):

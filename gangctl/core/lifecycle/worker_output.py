@@ -37,7 +37,7 @@ def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
     text = sentence(f"attempt {last.attempt - 1} ended: {describe(last.cause)}")
     pod = pod_name(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
     event = Event(EventType.NORMAL, Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
-    events = (*plan.events, event) if last.settled else plan.events
+    events = (*plan.events, event) if last.settled and last.cause.printed else plan.events
     if plan.status is not None:
         return replace(plan, events=events)
     due = gang.status.phase_time + _PATIENCE.get(gang.status.phase, 0.0)

@@ -1,12 +1,14 @@
 """The worker's own words: what the worker at fault printed last goes into the incident that its end led to.
 
 The rule: it is read once for each cause that is the end of a process or of a container, when the write that opens the
-incident is stored. The newest two incidents that have it keep the lines, and each keeps the line that tells most. No
-decision may depend on it, and no restart waits for it.
+incident is stored. The newest two incidents that have it keep the lines, and each keeps the line that tells most. A
+process that SIGKILL ended could not say why, so of that one only an exception is a word about its end. No decision may
+depend on it, and no restart waits for it.
 """
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -14,6 +16,7 @@ from gangctl.api.incident import Incident, Output
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
+from gangctl.core.facts.evidence import signal_name
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.trace_context import trace_of
@@ -23,6 +26,7 @@ EARLIER: Final = 1
 """So many of an earlier incident are kept beside the newest."""
 SECONDS: Final = 60.0
 """After the begin of the incident, a new leader does not look for it any more."""
+_KILLED: Final = signal_name(signal.SIGKILL)
 _ENDS: Final = frozenset(
     {
         Reason.EXIT_CODE,
@@ -52,9 +56,10 @@ def informed(gang: Gang) -> Status:
     last = _newest(status)
     if last is None or answer is None or answer.query != _query(last) or not answer.printed.lines or _is_known(last):
         return status
+    says_why = answer.printed.is_error or last.cause.signal != _KILLED
     told = changed(
         last,
-        cause=changed(last.cause, printed=answer.printed.line),
+        cause=changed(last.cause, printed=answer.printed.line if says_why else ""),
         output=Output(member=last.cause.member, text="\n".join(answer.printed.lines)),
     )
     earlier, left = [], EARLIER
