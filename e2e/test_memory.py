@@ -34,7 +34,7 @@ def has_made(step: int, status: dict[str, Any]) -> bool:
     return int(status.get("progress", {}).get("step", 0)) >= step
 
 
-@pytest.mark.timeout(600)  # its processes import PyTorch, from an image of 1.6 GB
+@pytest.mark.timeout(900)  # its processes import PyTorch, from an image of 1.6 GB
 @pytest.mark.usefixtures("torch")
 def test_a_lost_process_and_a_lost_pod_cost_no_step_that_all_ranks_had(submit: Submit, shared_dir: Path) -> None:
     plain = submit(memory("plain", shared_dir / "plain"))
@@ -52,7 +52,7 @@ def test_a_lost_process_and_a_lost_pod_cost_no_step_that_all_ranks_had(submit: S
         incident = next(one for one in gang.status["incidents"] if one["attempt"] == attempt)
         assert incident["lostSteps"] <= LAG
         at = point["step"] + FIRST  # The status shows steps late: the next fault waits for steps of this attempt.
-    gang.ends("Succeeded", 240)
+    gang.ends("Succeeded", 400)  # 600 steps, which a busy machine makes in minutes
     plain.ends("Succeeded", 240)
     assert gang.status["attempt"] == 3
     losses = [json.loads((shared_dir / name / "result.json").read_text()) for name in ("plain", "memory")]
