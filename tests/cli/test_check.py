@@ -14,7 +14,7 @@ from gangctl.cli.main import main
 from tests.cli.here import Here, manifest
 
 EVERYTHING = ("sh", "-c", 'env -0 > "$GANG_MEMBER.$RANK.env"')
-OF_THE_START = {"GANG_SOCKET", "GANG_POD_UID", "GANG_PARKING", "GANG_SUPERVISED"}
+OF_THE_START = {"GANG_SOCKET", "GANG_POD_UID", "GANG_PARKING", "GANG_SUPERVISED", "GANG_TERMINATION_LOG"}
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,10 @@ from gangctl.explain.forecast import ForecastMember
 
 MOST_MEMBERS: Final = 12
 """Lines of members; of larger gangs only some are shown."""
-_MORE: Final = "GANG_SOCKET and GANG_POD_UID, the folder of gangclient in PYTHONPATH, and folders for compilers' caches"
+_MORE: Final = (
+    "GANG_SOCKET, GANG_POD_UID and GANG_TERMINATION_LOG, the folder of gangclient in PYTHONPATH, and folders for "
+    "compilers' caches"
+)
 
 
 def lines(found: Checked, member: str | None, filename: str) -> Iterator[str]:
