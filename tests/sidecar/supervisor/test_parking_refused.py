@@ -226,8 +226,8 @@ def test_a_command_with_a_variable_of_the_attempt_is_started_anew(parkable: Park
         "gangclient.run(steps)\n", sys.executable, "-u", str(parkable.script), "--rank", "$(RANK)", "$(HOME)"
     )
     parkable.run()
+    wait_for(lambda: "its command has a variable of the attempt" in parkable.member.log)  # the process tells it
     assert [(end.signal, end.stopped) for end in parkable.hold().ends] == [(15, True)]
-    assert "its command has a variable of the attempt" in parkable.member.log
     assert parkable.member.sidecar.last is not None
     report = parkable.run(ready=parkable.member.sidecar.last)
     assert report.warm_start == WarmStart(2, 0, 1, REFUSAL)
