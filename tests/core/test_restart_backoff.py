@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.policy.restart_backoff import LONGEST_SECONDS, wait_seconds
 from tests.core.scenario import sentence
@@ -108,6 +109,18 @@ def test_a_wait_begins_again_with_the_term_of_a_leader_whose_clock_is_behind() -
     world.now -= 3600
     world.listening_since = world.now
     assert 40 < seconds_until_it_runs(world) <= LONGEST_SECONDS
+
+
+def test_what_fails_while_a_restart_by_hand_gathers_is_not_its_cause() -> None:
+    world = World()
+    world.submit(JOB)
+    sentence(world, "the gang runs")
+    is_restarted_by_hand(world, 1)
+    world.decide()
+    fails(world, 0)
+    assert seconds_until_it_runs(world) == 0
+    last = world.job.status.incidents[0]
+    assert (last.cause.reason, last.charged) == (Reason.RESTART_REQUESTED, False)
 
 
 def test_a_restart_by_hand_ends_a_wait_and_begins_the_row_anew() -> None:
