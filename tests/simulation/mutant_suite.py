@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,8 @@ RULES = (
     test_rolling,
 )
 """Tests of rules that are stated a second time."""
+LONGEST_SECONDS = 1200.0
+"""CPU time of all of it. It takes a third; a mutant may let a test go on for ever, which catches it."""
 FIRST_LIVES = 40
 """Before oracles and searches; most mutants live no longer."""
 
@@ -129,6 +132,8 @@ def main() -> int:
     parser.add_argument("--first", default="", help="what caught it last time, and after how much: simulation=life 17")
     arguments = parser.parse_args()
     settings.load_profile(PROFILE)
+    signal.signal(signal.SIGVTALRM, _does_not_end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
     by, after, said = next(_objections(arguments), ("", "", ""))
     print(json.dumps({"by": by, "after": after, "said": said, "seconds": time.process_time()}))
     return 0
@@ -159,6 +164,10 @@ def _objections(arguments: argparse.Namespace) -> Iterator[Objection]:
     yield from _searches(SEARCHES[-1:])
     if arguments.told and SCENARIOS.exists():
         yield from _scenarios()
+
+
+def _does_not_end(_signum: int, _frame: object) -> None:
+    raise TimeoutError("it does not end")
 
 
 def _lives(seeds: Iterable[int]) -> Iterator[Objection]:
