@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutant import Mutant, Patch, one
+from tests.simulation.mutant import one
 
 DIRECTIVES = "sidecar/gangsidecar/supervisor/machine/directives.py"
 STOP = "sidecar/gangsidecar/supervisor/machine/stop.py"
@@ -10,22 +10,13 @@ WORKER = "sidecar/gangsidecar/supervisor/machine/worker.py"
 PARKING = "sidecar/gangsidecar/supervisor/machine/parking.py"
 
 MUTANTS = (
-    Mutant(
+    one(
         "Ready is said when all have parked, whatever they have left behind",
-        (
-            Patch(
-                PARKING,
-                "    return hurry(state, now_ms), ()\n",
-                "    state = hurry(state, now_ms)\n"
-                "    return (state, ()) if mains else settle(replace(state, alive=False, stop=None), now_ms)\n",
-            ),
-            Patch(
-                PARKING,
-                "from gangsidecar.supervisor.machine.state import Result, State\n",
-                "from gangsidecar.supervisor.machine.directives import settle\n"
-                "from gangsidecar.supervisor.machine.state import Result, State\n",
-            ),
-        ),
+        PARKING,
+        "    return hurry(state, now_ms), ()\n",
+        "    from gangsidecar.supervisor.machine.directives import settle\n"
+        "    state = hurry(state, now_ms)\n"
+        "    return (state, ()) if mains else settle(replace(state, alive=False, stop=None), now_ms)\n",
     ),
     one(
         "a process is believed that has parked for another stop",
