@@ -113,7 +113,7 @@ RULES = (
 )
 """Tests of rules that are stated a second time."""
 LONGEST_SECONDS = 1200.0
-"""CPU time of all of it. It takes a third; a mutant may let a test go on for ever, which catches it."""
+"""CPU time of all of it. It takes a third; a mutant may let a test go on without end, which catches it."""
 FIRST_LIVES = 40
 """Before oracles and searches; most mutants live no longer."""
 
