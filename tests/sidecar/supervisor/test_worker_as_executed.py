@@ -13,8 +13,8 @@ import pytest
 
 from tests.sidecar.supervisor.supervised import EXECUTABLE, Member
 
-ADDED = {b"GANG_POD_UID", b"GANG_SUPERVISED", b"GANG_PARKING"}
-"""What the supervisor adds here: the mark, and the socket on which a process of ``gangclient.run`` parks."""
+ADDED = {b"GANG_POD_UID", b"GANG_SUPERVISED", b"GANG_PARKING", b"GANG_TERMINATION_LOG"}
+"""What the supervisor adds here: marks, the file of last words, and the socket on which ``gangclient.run`` parks."""
 PARTS = ("environ", "cmdline", "status", "oom_score_adj", "limits", "personality")
 SAME = ("Umask", "NoNewPrivs", "Seccomp", "Cpus_allowed_list", "SigBlk", "SigIgn", "SigCgt", "THP_enabled", "CapEff")
 WORDS = [b"tail", b"-n", b"+1", *(f"/proc/self/{part}".encode() for part in PARTS), b"$HOME", b"a b", b"", b"\xff"]
