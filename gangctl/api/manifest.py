@@ -19,7 +19,7 @@ from gangctl.api.foreign import advice, is_foreign
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, Constraint
 from gangctl.api.overrides import Override, overridden
-from gangctl.api.pod_fields import UnknownField, unknown_fields
+from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
 from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
 from gangctl.api.version import KIND
@@ -166,7 +166,7 @@ class _Check:
         elif name in known:
             self._add(location, "a field of another kind", why=node[ONLY])
         else:
-            near = get_close_matches(name, known, 1, cutoff=0.5) or [one for one in known if _flat(one) == _flat(name)]
+            near = get_close_matches(name, known, 1, cutoff=0.5) or [one for one in known if flat(one) == flat(name)]
             why = f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(sorted(known))}"
             self._add(location, "an unknown field", why=why)
 
@@ -261,7 +261,3 @@ def _has(value: Any, part: str | int) -> bool:
             return part in range(len(value))
         case _:
             return False
-
-
-def _flat(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()

@@ -63,12 +63,13 @@ def _unknown(value: Any, at: Location, kind: str) -> Iterator[UnknownField]:
 
 
 def _meant(name: str, absent: list[str]) -> str:
-    same = (field for field in absent if _flat(field) == _flat(name))
+    same = (field for field in absent if flat(field) == flat(name))
     near = [field for field in absent if abs(len(field) - len(name)) <= _LETTERS]
     return next(same, "") or next(iter(get_close_matches(name, near, 1, _NEARLY)), "")
 
 
-def _flat(name: str) -> str:
+def flat(name: str) -> str:
+    """The letters of a name: ``pod_ip`` and ``pod-ip`` are meant as ``podIP``."""
     return name.replace("_", "").replace("-", "").lower()
 
 
