@@ -19,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.pictures import FOLDER
-from examples.demo import Run, heading
+from bench.pictures import FOLDER, demo
 
 PAGES: Final = "http://127.0.0.1:16686"
 COLLECTOR: Final = "http://127.0.0.1:4318"
@@ -52,12 +51,7 @@ def main() -> int:
 
 def _restarted() -> str:
     """Train, kill a worker; returns the ID of the trace of the restart, when Jaeger has it whole."""
-    run = Run("demo", "Fork")
-    try:
-        run.reaches(1, 1)
-        run.warms_up()
-        run.reaches(1, 45)
-        heading("recording")
+    with demo() as run:
         run.inject("worker-1", "--signal", "SIGKILL")
         trace = run.reaches(2, 15).snapshot.status.incidents[0].trace_id
         end = time.monotonic() + SECONDS
@@ -66,8 +60,6 @@ def _restarted() -> str:
                 raise TimeoutError(f"Jaeger doesn't have the root span of trace {trace} after {SECONDS:.0f} s")
             time.sleep(1.0)
         return trace
-    finally:
-        run.end()
 
 
 def _read(url: str) -> str:

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench.pictures import FOLDER
+from bench.pictures import FOLDER, demo
 from e2e import browser
 from e2e.browser import Browser, chromium
-from examples.demo import Run, heading
+from examples.demo import Run
 from tests.wait import until
 
 WIDTH: Final = 1100
@@ -31,23 +31,14 @@ def main() -> int:
     """Record the pictures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     browser.install()
-    run = Run("demo", "Fork")
-    try:
-        run.reaches(1, 1)
-        run.warms_up()
-        run.reaches(1, 45)
-        heading("recording")
+    with demo() as run:
         run.inject("worker-1", "--signal", "SIGKILL")
         run.reaches(2, 35)
         with served(run) as address, chromium(WIDTH, HEIGHT) as window:
-            size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-            window.command("Emulation.setDeviceMetricsOverride", **size)
             window.command("Emulation.setScrollbarsHidden", hidden=True)
             window.driver.get(address)
             for scheme in ("light", "dark"):
                 (FOLDER / f"page-{scheme}.png").write_bytes(picture(window, scheme))
-    finally:
-        run.end()
     return 0
 
 

@@ -16,6 +16,8 @@ import shlex
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -111,15 +113,24 @@ def _all(terminal: int) -> bytes:
         found += block
 
 
-def main() -> int:
-    """Record the pictures."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+@contextmanager
+def demo() -> Iterator[Run]:
+    """The demo, warm and with checkpoints in its first attempt; what is left of it is ended afterwards."""
     run = Run("demo", "Fork")
     try:
         run.reaches(1, 1)
         run.warms_up()
         run.reaches(1, 45)
         heading("recording")
+        yield run
+    finally:
+        run.end()
+
+
+def main() -> int:
+    """Record the pictures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    with demo() as run:
         session = Session(run)
         session.type("gangctl inject demo worker-1 --signal SIGKILL")
         run.reaches(2, 35)
@@ -132,8 +143,6 @@ def main() -> int:
         session.type("gangctl timeline demo")
         session.save("timeline-in-the-terminal", "gangctl timeline: two restarts of four members, as text")
         session.type(f"gangctl timeline demo --svg {FOLDER / 'timeline.svg'}")
-    finally:
-        run.end()
     return 0
 
 
