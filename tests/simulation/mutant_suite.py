@@ -1,240 +1,203 @@
-"""The suite that must catch a mutant: regressions, simulation, oracles, search; the first that objects ends it.
+"""The checks that must catch a mutant: regressions, lives, oracles, searches, and tests of what does I/O.
 
-The golden files of the scenarios are asked only where a mutant changes no more than what people are told.
-
-``run_mutants.py`` runs it in a copy of the sources. It prints one line of JSON: what caught the mutant, after how much,
-and what it said. The mutant survived if ``by`` is empty.
+A check is known by the name that the table of the docs gives it, such as ``simulation (life 17)``. The golden files of
+the scenarios are asked only where a mutant changes no more than what people are told.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import ast
+import contextlib
+import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from traceback import extract_tb
 
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+import pytest
+from hypothesis import Phase, settings
 
 from gangctl.core.facts import awaiting
 from tests.conftest import PROFILE
-from tests.core import (
-    test_bounds,
-    test_brake,
-    test_checkpoint_oracle,
-    test_degradation,
-    test_failed_starts,
-    test_log_lines,
-    test_node_signals,
-    test_oracles,
-    test_restart_backoff,
-    test_rolling,
-    test_stored_times,
-    test_ties,
-)
-from tests.sidecar.machine import (
-    test_any_order,
-    test_directives,
-    test_ends,
-    test_framework,
-    test_parked,
-    test_parked_searched,
-    test_parking,
-    test_run,
-    test_stacks,
-    test_timers,
-)
-from tests.simulation import (
-    test_adaptive_regressions,
-    test_disk_regressions,
-    test_fencing,
-    test_finished_regressions,
-    test_hang_regressions,
-    test_queues,
-    test_regressions,
-    test_request_regressions,
-    test_signal_regressions,
-    test_silence_regressions,
-    test_vanished_regressions,
-)
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
-SCENARIOS = ROOT / "tests/core/test_scenarios.py"
-MAX_AWAITED = awaiting.MAX_AWAITED
-TESTS = {
+REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
+MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
+ORACLES = "oracles restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
+CALLED = {
     "regression": (
-        test_bounds,
-        test_stored_times,
-        test_degradation,
-        test_node_signals,
-        test_regressions,
-        test_finished_regressions,
-        test_hang_regressions,
-        test_signal_regressions,
-        test_silence_regressions,
-        test_vanished_regressions,
-        test_adaptive_regressions,
-        test_disk_regressions,
-        test_request_regressions,
-        test_fencing,
+        *(f"tests.core.test_{name}" for name in ("bounds", "stored_times", "degradation", "node_signals")),
+        *(f"tests.simulation.test_{name}regressions" for name in REGRESSIONS),
+        "tests.simulation.test_fencing",
     ),
-    "test of the machine": (
-        test_any_order,
-        test_directives,
-        test_ends,
-        test_framework,
-        test_parked,
-        test_parked_searched,
-        test_parking,
-        test_run,
-        test_stacks,
-        test_timers,
-    ),
+    "test of the machine": tuple(f"tests.sidecar.machine.test_{name}" for name in MACHINE.split()),
+    "oracles": (*(f"tests.core.test_{name}" for name in ORACLES.split()), "tests.simulation.test_queues"),
 }
-"""Short tests, by what they are called in the table. Those of the machine ask nothing but its pure functions."""
+"""Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
+HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
+HUB_TESTS = "hub_terms hub hub_connections hub_tls turns shares intake"
+SUPERVISOR_TESTS = "warm_start_memory warm_start_imports warm_start warm_start_obstacles"
+WITH_PYTEST = {
+    HUB: ("tests/controller", HUB_TESTS.split(), "flood"),
+    SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
+}
+"""Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+LIVES = 300
+MAX_AWAITED = awaiting.MAX_AWAITED
+SCENARIOS = "scenarios"
+ORACLE_EXAMPLES = 400
+"""Of the test of all oracles, which draws less in a run of all tests."""
+CPU_SECONDS = 60.0
+CLOCK_SECONDS = 5.0
+TIMES = 5
+"""A check objects when it takes these seconds and five times what it usually takes: a mutant may let it go on without
+end. Checks with sockets and processes are timed by the clock, all others by CPU time."""
 
 
-RULES = (
-    test_restart_backoff,
-    test_ties,
-    test_brake,
-    test_checkpoint_oracle,
-    test_failed_starts,
-    test_log_lines,
-    test_queues,
-    test_rolling,
-)
-"""Tests of rules that are stated a second time."""
-LONGEST_SECONDS = 1200.0
-"""CPU time of all of it. It takes a third; a mutant may let a test go on without end, which catches it."""
-FIRST_LIVES = 40
-"""Before oracles and searches; most mutants live no longer."""
+@dataclass(frozen=True)
+class Check:
+    """One of them. It objects by an error."""
 
-SEARCHES = tuple(reversed(range(len(QUICK) + len(MANY))))
-"""Their numbers. The first takes the longest: it comes last of all."""
-Objection = tuple[str, str, str]
-"""What caught the mutant, after how much, and what it said."""
+    kind: str
+    which: str
+    run: Callable[[float], None]
+    """Its argument: the seconds that it may take."""
+
+    @property
+    def name(self) -> str:
+        """As the docs have it."""
+        return f"{self.kind} ({self.which})" if self.which else self.kind
+
+    @property
+    def is_by_the_clock(self) -> bool:
+        """Whether it waits for sockets or processes."""
+        return self.kind in WITH_PYTEST
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether it starts processes, which read the sources from files."""
+        return self.kind == SUPERVISOR
 
 
-def main() -> int:
-    """Try one check after the other, beginning with the one that caught the mutant last time."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lives", type=int, default=300, help="how many lives are simulated at most")
-    parser.add_argument("--short", action="store_true", help="only the simulation")
-    parser.add_argument("--told", action="store_true", help="golden files may catch it")
-    parser.add_argument("--first", default="", help="what caught it last time, and after how much: simulation=life 17")
-    arguments = parser.parse_args()
+@dataclass(frozen=True)
+class Objection:
+    """The check that caught a mutant (no name: none did), what it said, and what all checks until then took."""
+
+    check: str = ""
+    said: str = ""
+    seconds: float = 0.0
+
+
+class CheckFailedError(Exception):
+    """A test that pytest ran has failed."""
+
+
+def checks() -> dict[str, Check]:
+    """Return all of them by name, in the order in which they are tried if nothing is known about them."""
+    found = [*_called("regression"), *_called("test of the machine")]
+    found += [Check("simulation", f"life {seed}", partial(_timed, drawn(seed).run)) for seed in range(LIVES)]
+    found += [*_called("oracles"), *_with_pytest(HUB), *_with_pytest(SUPERVISOR)]
+    searches = reversed(range(len(QUICK) + len(MANY)))
+    found += [Check("search", f"number {at + 1}", partial(_timed, partial(_search, at))) for at in searches]
+    return {
+        check.name: check for check in [*found, Check(SCENARIOS, "", partial(_test, "tests/core/test_scenarios.py"))]
+    }
+
+
+def first_objection(tried: Sequence[Check], usual: Mapping[str, float]) -> Objection:
+    """Run the checks until one objects.
+
+    Args:
+        tried: in this order.
+        usual: name of a check -> seconds that it takes.
+    """
     settings.load_profile(PROFILE)
+    spent = 0.0
+    for check in tried:
+        clock = time.monotonic if check.is_by_the_clock else time.process_time
+        began = clock()
+        try:
+            check.run((CLOCK_SECONDS if check.is_by_the_clock else CPU_SECONDS) + TIMES * usual.get(check.name, 0.0))
+        except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
+            said = f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
+            return Objection(check.name, said, spent + clock() - began)
+        spent += clock() - began
+    return Objection(seconds=spent)
+
+
+def _called(kind: str) -> Iterator[Check]:
+    for module in CALLED[kind]:
+        for name, test in vars(import_module(module)).items():
+            if name.startswith("test_") and not hasattr(test, "pytestmark"):
+                yield Check(kind, _sentence(name), partial(_timed, _unshrunk(test)))
+
+
+def _unshrunk(test: Callable[[], object]) -> Callable[[], object]:
+    """An example that fails is enough: nobody reads the smallest one."""
+    drawn_by = getattr(test, "_hypothesis_internal_use_settings", None)
+    if drawn_by is not None:
+        most = ORACLE_EXAMPLES if test.__name__ == "test_the_core_agrees_with_its_oracles" else drawn_by.max_examples
+        phases = (Phase.explicit, Phase.generate)
+        test._hypothesis_internal_use_settings = settings(drawn_by, phases=phases, max_examples=most)  # type: ignore[attr-defined]  # noqa: SLF001 - @settings sets the same
+    return test
+
+
+def _timed(run: Callable[[], object], seconds: float) -> None:
     signal.signal(signal.SIGVTALRM, _does_not_end)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
-    by, after, said = next(_objections(arguments), ("", "", ""))
-    print(json.dumps({"by": by, "after": after, "said": said, "seconds": time.process_time()}))
-    return 0
-
-
-def _objections(arguments: argparse.Namespace) -> Iterator[Objection]:
-    kind, _, which = arguments.first.partition("=")
-    lives = range(arguments.lives)
-    if kind == "simulation" and which.removeprefix("life ").isdecimal():
-        yield from _lives([int(which.removeprefix("life "))])
-    if arguments.short:
-        yield from _lives(lives)
-        return
-    if kind in TESTS:
-        yield from _tests(kind, which)
-    if kind == "oracles":
-        yield from _oracles()
-        yield from _rules()
-    if kind == "search" and which.removeprefix("number ").isdecimal():
-        yield from _searches([int(which.removeprefix("number ")) - 1])
-    for one in TESTS:
-        yield from _tests(one)
-    yield from _lives(lives[:FIRST_LIVES])
-    yield from _oracles()
-    yield from _rules()
-    yield from _searches(SEARCHES[:-1])
-    yield from _lives(lives[FIRST_LIVES:])
-    yield from _searches(SEARCHES[-1:])
-    if arguments.told and SCENARIOS.exists():
-        yield from _scenarios()
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        run()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def _does_not_end(_signum: int, _frame: object) -> None:
     raise TimeoutError("it does not end")
 
 
-def _lives(seeds: Iterable[int]) -> Iterator[Objection]:
-    for seed in seeds:
-        try:
-            drawn(seed).run()
-        except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
-            yield "simulation", f"life {seed}", _said(error)
-
-
-def _tests(kind: str, only: str = "") -> Iterator[Objection]:
-    for module in TESTS[kind]:
-        for name, test in vars(module).items():
-            sentence = name.removeprefix("test_").replace("_", " ")
-            known = name.startswith("test_") and not hasattr(test, "pytestmark")
-            if not known or (only and only != sentence):
-                continue
-            try:
-                test()
-            except Exception as error:  # noqa: BLE001 - as above
-                yield kind, sentence, _said(error)
-
-
-def _searches(numbers: Iterable[int]) -> Iterator[Objection]:
-    for number in numbers:
-        many = number >= len(QUICK)
-        awaiting.MAX_AWAITED = 0 if many else MAX_AWAITED  # type: ignore[misc]  # this process ends after it
-        try:
-            explore([*QUICK, *MANY][number])
-        except Exception as error:  # noqa: BLE001 - as above
-            yield "search", f"number {number + 1}", _said(error)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
-
-
-def _oracles() -> Iterator[Objection]:
-    agrees = test_oracles.test_the_core_agrees_with_its_oracles.hypothesis.inner_test  # type: ignore[attr-defined]
-    unshrunk = settings(test_oracles.STATES, phases=[Phase.generate], max_examples=400)
+def _search(number: int) -> None:
+    awaiting.MAX_AWAITED = 0 if number >= len(QUICK) else MAX_AWAITED  # type: ignore[misc]
     try:
-        unshrunk(given(st.data())(agrees))()
-    except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
-        disagrees = extract_tb(error.__traceback__)[-1].name
-        yield "oracles", "", f"not so: {disagrees.replace('_', ' ')}"
+        explore([*QUICK, *MANY][number])
+    finally:
+        awaiting.MAX_AWAITED = MAX_AWAITED  # type: ignore[misc]
 
 
-def _rules() -> Iterator[Objection]:
-    """Rules that are stated a second time, and compared over drawn lives."""
-    for module in RULES:
-        for name, test in [(name, test) for name, test in vars(module).items() if name.startswith("test_")]:
-            if hasattr(test, "pytestmark"):
-                continue
-            try:
-                test()
-            except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
-                yield "oracles", name.removeprefix("test_").replace("_", " "), _said(error)
+def _with_pytest(kind: str) -> Iterator[Check]:
+    folder, files, without = WITH_PYTEST[kind]
+    for file in files:
+        path = f"{folder}/test_{file}.py"
+        for node in ast.parse((ROOT / path).read_text()).body:
+            name = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+            if name.startswith("test_") and without not in name:
+                yield Check(kind, _sentence(name), partial(_test, f"{path}::{name}"))
 
 
-def _scenarios() -> Iterator[Objection]:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
-    ended = subprocess.run([*command, str(SCENARIOS)], cwd=ROOT, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        lines = ended.stdout.splitlines()
-        failed = next((line for line in lines if line.startswith(("FAILED", "ERROR"))), ended.stdout[-200:])
-        yield "scenarios", "", failed
+class _Failures:
+    """A plugin of pytest that keeps what the failed tests said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called by pytest for each part of a test."""
+        if report.failed:
+            self.said += report.longreprtext.strip().splitlines()[-1:]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _test(test: str, seconds: float) -> None:
+    failures = _Failures()
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = pytest.main([*PYTEST, "--rootdir", str(ROOT), f"--timeout={seconds:.0f}", str(ROOT / test)], [failures])
+    if code != pytest.ExitCode.OK:
+        raise CheckFailedError(next(iter(failures.said), str(code)))
+
+
+def _sentence(name: str) -> str:
+    return name.removeprefix("test_").replace("_", " ")
