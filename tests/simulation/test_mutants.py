@@ -15,11 +15,11 @@ from tests.simulation.mutant_trials import asked
 from tests.simulation.run_mutants import BEGIN, DOCS, END
 
 pytestmark = pytest.mark.timeout(900)  # A minute of work; other work on the machine may multiply it.
-FEW = {
+FEW = (
     "members are told before the status is stored",
     "the barrier is short by one pod",
     "the budget is charged twice",
-}
+)
 LIVES = [f"simulation (life {seed})" for seed in range(20)]
 SOURCES = Sources.of_this_tree()
 HALVES = Sources(
