@@ -24,10 +24,9 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 T = TypeVar("T")
-DEADLINE = 30.0
 LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done')
 """A worker that writes its attempt into a file of its member's and never ends."""
 
@@ -62,7 +61,7 @@ class Running:
 
     def wait(self) -> int:
         """Its exit code."""
-        return self.child.wait(DEADLINE)
+        return self.child.wait(SECONDS)
 
     @property
     def said(self) -> str:
@@ -112,7 +111,7 @@ class Here:
         """Run another verb to its end."""
         command = [sys.executable, "-m", "gangctl", *arguments]
         return subprocess.run(
-            command, check=False, cwd=self.path, env=self.env(), capture_output=True, text=True, timeout=DEADLINE
+            command, check=False, cwd=self.path, env=self.env(), capture_output=True, text=True, timeout=SECONDS
         )
 
     def env(self, **more: str) -> dict[str, str]:

@@ -18,8 +18,8 @@ from typing import Any
 from aiohttp import web
 
 from tests.cluster.kube.fakeapi import FakeApi, serving
+from tests.wait import SECONDS
 
-SECONDS = 30
 PLUGIN = "import sys; sys.argv[0] = '/usr/bin/kubectl-gang'; from gangctl.cli.main import main; sys.exit(main())"
 EXIT_3 = {
     "status": "Failure",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.cli.kube import SECONDS, Shell, on, shell, with_gang
+from tests.cli.kube import Shell, on, shell, with_gang
 from tests.cluster.kube.fakeapi import status
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 OWN = "gangctl-supervisor: a session begins"
 

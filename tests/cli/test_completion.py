@@ -22,7 +22,7 @@ import pytest
 from gangctl.cli.main import main
 from tests.cli.here import manifest
 from tests.cli.kube import Shell, shell, with_gang
-from tests.wait import until, until_async
+from tests.wait import SECONDS, until, until_async
 
 COMPLETE = """\
 source <(gangctl completion bash)
@@ -58,7 +58,7 @@ def completed(here: Path, line: str) -> list[str]:
         env=environment(here),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert done.stderr == ""
     return [word.strip() for word in done.stdout.split("\n") if word.strip()]
@@ -98,7 +98,7 @@ def test_bash_completes(here: Path, line: str, words: list[str]) -> None:
 def test_fish_completes(here: Path, line: str, words: list[str]) -> None:
     command = ["fish", "--no-config", "-c", 'gangctl completion fish | source; complete -C "$argv"', line]
     done = subprocess.run(
-        command, check=True, cwd=here, env=environment(here), capture_output=True, text=True, timeout=60
+        command, check=True, cwd=here, env=environment(here), capture_output=True, text=True, timeout=SECONDS
     )
     assert done.stderr == ""
     assert [one.split("\t")[0] for one in done.stdout.splitlines()] == words
@@ -148,7 +148,7 @@ def test_members_are_those_of_the_gang(here: Path) -> None:
     (here / "gang.yaml").write_text(json.dumps(manifest(["true"], 2)))
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [sys.executable, "-m", "gangctl", "run", "gang.yaml", "--plain"]
-    subprocess.run(command, check=True, cwd=here, env=env, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, cwd=here, env=env, capture_output=True, timeout=SECONDS)
     assert completed(here, "gangctl logs g work") == ["worker-0", "worker-1"]
     assert completed(here, "gangctl logs g --follow work") == ["worker-0", "worker-1"]
 

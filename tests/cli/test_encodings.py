@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.cli.here import DEADLINE, Here, manifest
+from tests.cli.here import Here, manifest
+from tests.wait import SECONDS
 
 SPEAKS = ("sh", "-c", 'echo "grüße $RANK"; pwd')
 NAME = "wörk"
@@ -21,7 +22,7 @@ def _gangctl(folder: Here, directory: bytes, *words: str, **environment: str) ->
         cwd=directory,
         env=folder.env(**environment),
         capture_output=True,
-        timeout=DEADLINE,
+        timeout=SECONDS,
     )
 
 

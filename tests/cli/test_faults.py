@@ -12,6 +12,7 @@ import pytest
 from gangctl.cli.targets.pod_faults import program_for
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.local.pod_processes import PodProcess
+from tests.wait import SECONDS
 
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
 SUPERVISOR = """
@@ -56,7 +57,7 @@ def inject(container: Path, before: str = "", **wanted: Any) -> subprocess.Compl
     program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}), str(container))
     (container / "program").write_text(before + program)
     command = [*UNSHARE, sys.executable, str(container / "supervisor.pyz"), str(container / "program")]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def test_a_signal_reaches_every_worker_process_or_that_of_one_rank(container: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from tests.cli.here import Here
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 SCRIPT = '''\
 """Counts. It knows nothing of gangctl but two variables of the environment."""
@@ -31,7 +31,9 @@ for step in range(start + 1, steps + 1):
 
 def test_an_own_script_restarts_in_place_from_its_checkpoint(folder: Here) -> None:
     (folder.path / "mine.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, "mine.py"], check=True, cwd=folder.path, env=folder.env(STEPS="30"), timeout=60)
+    subprocess.run(
+        [sys.executable, "mine.py"], check=True, cwd=folder.path, env=folder.env(STEPS="30"), timeout=SECONDS
+    )
 
     made = folder.gangctl("init", "mine.py", "--framework", "script", "--members", "2", "--file", "job.yaml")
     assert made.returncode == 0, made.stderr

@@ -12,8 +12,8 @@ import pytest
 from gangctl.cli.targets.own_lines import in_order, own_part, workers_part
 from gangctl.cluster.local.layout import PodFolder
 from gangctl.cluster.local.rotation import MOST_BYTES, rotated
-from tests.cli.here import DEADLINE, Here, manifest
-from tests.wait import until
+from tests.cli.here import Here, manifest
+from tests.wait import SECONDS, until
 
 SPEAKS = ("sh", "-c", 'echo "hello of $RANK"; echo "and more"; exec sleep 1000')
 OWN = b"2026-01-31T12:00:00.123Z info gangctl-supervisor: a session begins session=1"
@@ -95,7 +95,7 @@ def test_logs_ends_silently_when_its_reader_is_gone(folder: Here, follow: tuple[
         assert logs.stderr is not None
         assert logs.stdout.readline().startswith(b"worker-0 | ")
         logs.stdout.close()
-        assert logs.wait(DEADLINE) == 141
+        assert logs.wait(SECONDS) == 141
         assert logs.stderr.read() == b""
 
 
@@ -110,7 +110,7 @@ def test_a_log_that_grows_without_end_is_rotated_and_a_reader_misses_no_line(fol
         seen.open("wb") as out,
         subprocess.Popen(command, cwd=folder.path, env=folder.env(), stdout=out, stderr=subprocess.STDOUT) as logs,
     ):
-        until("all is read", lambda: seen.stat().st_size > 0 and _end(seen).endswith(b"\ndone\n"), seconds=60)
+        until("all is read", lambda: seen.stat().st_size > 0 and _end(seen).endswith(b"\ndone\n"))
         logs.kill()
     until("it is rotated", lambda: rotated(pod.worker_log).exists() and pod.worker_log.stat().st_size < MOST_BYTES)
     numbers = [int(line[:7]) for line in seen.read_bytes().splitlines() if line != b"done"]

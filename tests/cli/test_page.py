@@ -23,9 +23,8 @@ from gangctl.cli.page.proxy import PageProxy, check
 from gangctl.cluster.local.layout import StateDirectory
 from tests.cli.here import Here, manifest
 from tests.ports import free_port
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
-SECONDS = 20.0
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -25,9 +25,7 @@ from tests.controller.replicas import Replica, replica
 from tests.controller.test_metrics import ACCESS as ACCESS_REVIEWS
 from tests.controller.test_metrics import Reviewer
 from tests.ports import free_port
-from tests.wait import until_async
-
-SECONDS = 20.0
+from tests.wait import SECONDS, until_async
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gangclient
 from tests.cli.here import Here, manifest
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 STEPS = 300
 SCRIPT = f"""
@@ -75,6 +75,6 @@ def test_processes_survive_restarts_and_the_result_is_the_same(folder: Here) -> 
     alone = folder.path / "alone"
     alone.mkdir()
     client = str(Path(gangclient.__file__).parents[1])
-    subprocess.run([sys.executable, "-c", SCRIPT], cwd=alone, env={"PYTHONPATH": client}, check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", SCRIPT], cwd=alone, env={"PYTHONPATH": client}, check=True, timeout=SECONDS)
     results = {path.read_text() for path in folder.path.glob("*.result")}
     assert results == {(alone / "alone.result").read_text()}

@@ -59,16 +59,16 @@ def test_a_program_restores_what_all_ranks_have_and_saves_when_it_is_told_to_sto
     folder.write(document)
     running = folder.run()
     second = [saved / f"step-20/rank-{rank}" for rank in range(RANKS)]
-    until("two checkpoints", lambda: all(one.exists() for one in second), seconds=30)
+    until("two checkpoints", lambda: all(one.exists() for one in second))
     folder.gangctl("inject", "g", "worker-1", "--signal", "SIGKILL")
-    until("attempt 2", lambda: [len(begun(folder, f"worker-{rank}")) for rank in range(RANKS)] == [2, 2], seconds=30)
+    until("attempt 2", lambda: [len(begun(folder, f"worker-{rank}")) for rank in range(RANKS)] == [2, 2])
     restored = [begun(folder, f"worker-{rank}")[1] for rank in range(RANKS)]
     assert restored[0] == restored[1]
     assert restored[0] > 0
     assert restored[0] % 10 == 0
-    until("steps of attempt 2", (saved / f"step-{restored[0] + 10}/rank-0").exists, seconds=30)
+    until("steps of attempt 2", (saved / f"step-{restored[0] + 10}/rank-0").exists)
     folder.gangctl("restart", "g")
-    until("attempt 3", lambda: [len(begun(folder, f"worker-{rank}")) for rank in range(RANKS)] == [3, 3], seconds=30)
+    until("attempt 3", lambda: [len(begun(folder, f"worker-{rank}")) for rank in range(RANKS)] == [3, 3])
     stopped = [dict(steps(folder, f"worker-{rank}", "stops"))[2] for rank in range(RANKS)]
     assert all((saved / f"step-{step}/rank-{rank}").exists() for rank, step in enumerate(stopped))
     assert running.wait() == 0

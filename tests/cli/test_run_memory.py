@@ -45,7 +45,6 @@ def runs(here: Here, attempt: int, members: int) -> None:
     until(
         f"attempt {attempt} has loaded",
         lambda: all(any(one[0] == str(attempt) for one in attempts(here, f"worker-{at}")) for at in range(members)),
-        seconds=30,
     )
 
 
@@ -93,7 +92,6 @@ def progressed(here: Here, attempt: int) -> None:
         lambda: any(
             int(path.name.split(".")[0]) > first + 5 for found in memories(here) for path in found.glob("*.json")
         ),
-        seconds=30,
     )
 
 

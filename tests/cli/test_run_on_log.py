@@ -31,7 +31,7 @@ def test_a_line_in_the_log_replaces_the_pod(folder: Here) -> None:
     )
     folder.run()
     until("the workers run", lambda: len(folder.workers()) == 2)
-    until("attempt 2 runs", lambda: folder.job.status.attempt == 2 and len(folder.workers()) == 2, seconds=60)
+    until("attempt 2 runs", lambda: folder.job.status.attempt == 2 and len(folder.workers()) == 2)
     incident = until("it is settled", lambda: next((one for one in folder.job.status.incidents if one.settled), None))
     cause = incident.cause
     assert (cause.member, cause.exit_code, cause.rule, incident.level) == ("worker-1", 1, "xid", "Pod")
@@ -48,6 +48,6 @@ def test_a_line_that_is_not_there_changes_nothing(folder: Here, pattern: str) ->
     _rules(folder, {"name": "xid", "action": "FailJob", "onLog": {"pattern": pattern}})
     folder.run()
     until("the workers run", lambda: len(folder.workers()) == 2)
-    until("attempt 2 runs", lambda: folder.job.status.attempt == 2 and len(folder.workers()) == 2, seconds=60)
+    until("attempt 2 runs", lambda: folder.job.status.attempt == 2 and len(folder.workers()) == 2)
     incident = until("it is settled", lambda: next((one for one in folder.job.status.incidents if one.settled), None))
     assert (incident.cause.rule, incident.level, incident.charged) == (None, "Process", True)

@@ -38,17 +38,17 @@ def test_a_job_that_goes_on_is_left_alone_and_one_that_stops_is_restarted(
     folder.write(manifest((sys.executable, "-c", script), 2, progress=progress))
     folder.run()
     until("the workers run", lambda: len(folder.workers()) == 2)
-    first = until("the first step is in the status", lambda: folder.job.status.first_step, seconds=60)
+    first = until("the first step is in the status", lambda: folder.job.status.first_step)
     assert first.step == (1000 if source is STEPS else None)
     later = first.time + 12
-    until("three times the timeout passes", lambda: time.time() > later or folder.job.status.attempt > 1, seconds=60)
+    until("three times the timeout passes", lambda: time.time() > later or folder.job.status.attempt > 1)
     assert folder.job.status.attempt == 1, "a healthy job is left alone"
     if source is STEPS:
         log = folder.state.gang("g").pod(folder.pods()["worker-0"].name).worker_log
         assert "at step 1000 of many\n" in log.read_text()
     (folder.path / "stop-1").touch()
-    until("it is restarted", lambda: folder.job.status.attempt == 2, seconds=30)
-    incident = until("the incident has its first step", lambda: _stepped(folder), seconds=60)
+    until("it is restarted", lambda: folder.job.status.attempt == 2)
+    incident = until("the incident has its first step", lambda: _stepped(folder))
     assert incident.cause.reason == "Hang"
     last = "its last step was 10" if source is STEPS else "its last step is not known"
     assert last in incident.cause.message

@@ -26,7 +26,7 @@ from tests.cli.kube import job as document
 from tests.cli.kube import shell
 from tests.cli.tracecases import CASES, NASTY, hostile, incident, is_open, job, linked
 from tests.cluster.kube.fakeapi import status
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 URL = "https://jaeger.example.com"
 
@@ -61,7 +61,7 @@ def test_the_last_incident_is_shown_and_another_by_the_attempt_that_it_led_to(
 def test_an_ascii_terminal_gets_ascii_bars(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "gangctl", "trace", "demo", *stored(tmp_path, hostile())]
     told = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(words, env=told, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(words, env=told, capture_output=True, check=False, timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u" in done.stdout
     assert b"gang.restart" in done.stdout

@@ -16,9 +16,9 @@ from gangctl.api.changes import changed
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.watched_lines import Rows
 from gangctl.cli.targets.local import LocalTarget
-from tests.cli.here import DEADLINE, Here, manifest
+from tests.cli.here import Here, manifest
 from tests.cli.test_displays import NOW, look
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 WAITS = ("sh", "-c", "exec sleep 1000")
 
@@ -50,7 +50,7 @@ def test_all_gangs_are_watched_as_rows_of_what_has_changed(folder: Here) -> None
         rows = until("the next attempt is printed", lambda: _rows(out, ["g", "Running", "1/1", "2"]))
         assert rows[0] == ["NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE"]
         child.send_signal(signal.SIGINT)
-        assert child.wait(DEADLINE) == 0
+        assert child.wait(SECONDS) == 0
 
 
 def _rows(out: Path, last: list[str]) -> list[list[str]] | None:
@@ -68,7 +68,7 @@ def test_one_gang_is_watched_as_lines_and_its_end_is_said(folder: Here) -> None:
         until("the change is printed", lambda: "g: Running, attempt 2" in out.read_text())
         run.signal(signal.SIGINT)
         assert run.wait() == 130
-        assert child.wait(DEADLINE) == 2
+        assert child.wait(SECONDS) == 2
         assert "was removed: gangctl logs g still has its logs" in out.read_text()
 
 
@@ -88,7 +88,7 @@ def test_a_watch_ends_with_its_reader_though_nothing_changes(folder: Here, words
         os.close(theirs)
         assert os.read(ours, 1)
         os.close(ours)
-        assert child.wait(DEADLINE) == 141
+        assert child.wait(SECONDS) == 141
         assert child.stderr is not None
         assert b"rror" not in child.stderr.read()
 

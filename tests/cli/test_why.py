@@ -219,7 +219,7 @@ def test_a_real_gang_tells_why_it_restarted_and_that_it_is_held(folder: Here) ->
     folder.write(manifest(["sh", "-c", script], recovery=recovery))
     folder.run()
     record = folder.state.gang("g").path / "gangjob.json"
-    until("the gang is held", lambda: record.exists() and folder.job.status.phase == "Held", 30)
+    until("the gang is held", lambda: record.exists() and folder.job.status.phase == "Held")
     out = " ".join(folder.gangctl("why", "g").stdout.split())
     assert "g: Held for" in out
     assert "1. held: " in out
@@ -250,7 +250,7 @@ def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(fold
     script = f'if [ "$RANK" = 2 ]; then {stubborn}; fi; while :; do sleep 0.05; done'
     folder.write(manifest(["sh", "-c", script], recovery={"plannedStopGracePeriodSeconds": 20}))
     folder.run()
-    until("it runs", folder.is_seen_running, 30)
+    until("it runs", folder.is_seen_running)
     folder.gangctl("restart", "g")
     told: dict[str, Any] = {}
 
@@ -258,7 +258,7 @@ def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(fold
         told.update(json.loads(folder.gangctl("why", "g", "-o", "json").stdout))
         return any(one["kind"] == "Stopping" for one in told["findings"])
 
-    until("it says who stops", stops, 20)
+    until("it says who stops", stops)
     finding = next(one for one in told["findings"] if one["kind"] == "Stopping")
     assert finding["members"] == ["worker-2"]
 

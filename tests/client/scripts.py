@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gangsidecar import wire
 from tests.sidecar.agent.sidecars import World
+from tests.wait import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ async def script(source: str, variables: dict[str, str], python: str = sys.execu
     started = await asyncio.create_subprocess_exec(
         python, "-c", source, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         output, _ = await started.communicate()
     assert started.returncode == 0, output.decode()
     return output.decode()

@@ -14,6 +14,7 @@ import pytest
 import gangclient
 from gangclient._parking import Channel
 from tests.sidecar.supervisor.supervised import wait_for
+from tests.wait import SECONDS
 
 
 def test_the_time_that_the_main_thread_takes_away_between_two_looks_ends_no_listening(
@@ -62,7 +63,7 @@ def no_one_listens() -> None:
     """Wait for the end of the thread: what a test has replaced would be gone under it."""
     for thread in threading.enumerate():
         if thread.name == "gangclient-parking":
-            thread.join(30)
+            thread.join(SECONDS)
             assert not thread.is_alive()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
+from tests.wait import SECONDS
 
 CLIENT = Path(__file__).parents[2] / "client"
 SAYS = (
@@ -35,7 +36,7 @@ def gang(rank: int, port: int, **more: str) -> dict[str, str]:
 def test_each_process_finds_its_place(per_pod: str, devices: list[str]) -> None:
     port = free_port()
     both = [started(gang(rank, port, LOCAL_WORLD_SIZE=per_pod, KUBERNETES_SERVICE_HOST="10.0.0.1")) for rank in (1, 0)]
-    said = [one.communicate(timeout=60) for one in both][::-1]
+    said = [one.communicate(timeout=SECONDS) for one in both][::-1]
     assert [json.loads(out.splitlines()[-1]) for out, _ in said] == [[0, 2, devices[0]], [1, 2, devices[1]]], said
 
 
@@ -47,11 +48,11 @@ def test_a_script_that_passes_its_place_leaves_a_lost_peer_too() -> None:
         "Client.on_stop = lambda _, callback: print('on stop:', callback.__name__, flush=True)\n"
         f"jax.distributed.initialize('127.0.0.1:{port}', 1, 0)\n"
     )
-    said, wrong = started(gang(0, port), script).communicate(timeout=60)
+    said, wrong = started(gang(0, port), script).communicate(timeout=SECONDS)
     assert said.splitlines().count("on stop: leave_at_once") == 1, wrong
 
 
 def test_outside_of_gangctl_the_import_changes_nothing() -> None:
     script = SAYS.replace("jax.distributed.initialize()", "jax.distributed.initialize('127.0.0.1:1')")
-    _, wrong = started({}, script).communicate(timeout=60)
+    _, wrong = started({}, script).communicate(timeout=SECONDS)
     assert "Number of processes must be defined." in wrong

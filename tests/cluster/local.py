@@ -23,8 +23,6 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.policy.pods import CreatePod
 from tests.wait import until_async
 
-DEADLINE = 20.0
-
 
 def manifest(
     name: str = "g", replicas: int = 2, command: tuple[str, ...] = ("sleep", "600"), **container: Any

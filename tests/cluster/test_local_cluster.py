@@ -17,8 +17,8 @@ from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.core.policy.pods import CreatePod
-from tests.cluster.local import DEADLINE, alive, left, machine, manifest
-from tests.wait import until_async
+from tests.cluster.local import alive, left, machine, manifest
+from tests.wait import SECONDS, until_async
 
 
 def ids(pod: PodRecord) -> tuple[object, object]:
@@ -63,7 +63,7 @@ async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
     removed = threading.Event()
 
     def slow(*given: Any) -> PodRecord:
-        assert removed.wait(DEADLINE)
+        assert removed.wait(SECONDS)
         return new_pod.store_pod(*given)
 
     async with machine(tmp_path) as here, here.controlled() as cluster:
@@ -101,7 +101,7 @@ async def test_a_new_gang_never_gets_the_pods_of_an_old_one_of_the_same_name(tmp
                 await cluster.create_pod(new, CreatePod("worker-0", 0))
                 await until_async("the cluster shows a change or a pod", lambda: here.changes or here.pods)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             await created()
         assert (await here.running()).gang == new.metadata.uid
 

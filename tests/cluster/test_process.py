@@ -12,7 +12,7 @@ import pytest
 
 from gangctl.cluster.local import process
 from gangctl.cluster.local.process import Process
-from tests.wait import until, until_async
+from tests.wait import SECONDS, until, until_async
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_the_end_of_a_process_that_is_no_child_is_noticed_without_its_exit
     done, _ = await asyncio.wait([waiting], timeout=0.05)
     assert not done
     assert process.send(stranger, signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS):
         assert await waiting is None
     assert not process.is_alive(stranger)
 
@@ -67,7 +67,7 @@ async def test_a_process_with_a_reused_pid_is_another_process(sleeper: Process) 
         assert not process.is_alive(other)
         assert not process.send(other, signal.SIGKILL)
         assert process.descendants(other) == process.children(other) == ()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             assert await process.ended(other) is None
     assert process.is_alive(sleeper)
 

@@ -18,6 +18,7 @@ from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.hub import Hub
 from gangctl.controller.upgrade import Authenticate
 from gangsidecar import wire
+from tests.wait import SECONDS
 
 DirectiveFor = Callable[[GangJob, wire.Report], wire.Directive | None]
 
@@ -78,12 +79,12 @@ class Sidecar:
 
     async def hear_all(self) -> Any:
         """The next message."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             return wire.decode(await self.socket.receive_str())
 
     async def closed(self) -> int:
         """Wait until the hub closes the connection; returns the close code."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while (await self.socket.receive()).type is not aiohttp.WSMsgType.CLOSED:
                 pass
         assert self.socket.close_code is not None

@@ -19,8 +19,7 @@ from gangctl.controller.page.source import Source
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running
-
-SECONDS = 10.0
+from tests.wait import SECONDS
 
 
 def nothing(_now: float, _job: GangJob, _observed: Observed) -> Plan:

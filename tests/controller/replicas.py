@@ -18,7 +18,7 @@ from gangctl.controller.kube import Controller
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import FakeApi, Fault
 from tests.ports import free_port
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 T = TypeVar("T")
 QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
@@ -81,7 +81,7 @@ async def replica(api: FakeApi, name: str, *more: str) -> AsyncIterator[Replica]
             yield found
         finally:
             found.ended.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SECONDS):
                 await running
 
 

@@ -19,7 +19,7 @@ from gangctl.controller.shares import Owner
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, Sidecar, job, report, serving
 from tests.controller.flooding import GANG, largest
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +82,12 @@ async def test_a_flood_of_one_namespace_delays_no_other_and_its_pods_are_told() 
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())
         async with flooded(here, FLOODERS) as printed:
-            await until_async("the flood is paused", lambda: here.hub.intake.pauses[Owner.POD] > FLOODERS, seconds=90)
+            await until_async("the flood is paused", lambda: here.hub.intake.pauses[Owner.POD] > FLOODERS)
             member = await here.dial()  # One that is there before and reads nothing meanwhile would answer no ping.
             seconds = sorted([await answer_seconds(member, number) for number in range(ROUNDS)])
             assert seconds[ROUNDS * 99 // 100] < BOUND_SECONDS, seconds[-10:]
-            await until_async("a pod is closed", lambda: here.hub.refused[ConnectionRefusal.FLOODING], seconds=30)
-            async with asyncio.timeout(10):
+            await until_async("a pod is closed", lambda: here.hub.refused[ConnectionRefusal.FLOODING])
+            async with asyncio.timeout(SECONDS):
                 assert b"its pod floods the controller" in await printed.readline()
         await session.close()
 
@@ -106,7 +106,7 @@ async def test_thirty_two_pods_that_flood_delay_no_other_take_no_memory_and_lose
                     newest[f"flood-{at}"] = int(seq)
 
         async with flooded(here, MANY, FLOOD_SECONDS) as printed:
-            await until_async("all of them flood", lambda: len(here.hub.heard(GANG)) == MANY, seconds=60)
+            await until_async("all of them flood", lambda: len(here.hub.heard(GANG)) == MANY)
             reading = asyncio.create_task(read(printed))
             while not reading.done():
                 seconds.append(await answer_seconds(member, len(seconds) + 1))
@@ -124,5 +124,5 @@ async def test_thirty_two_pods_that_flood_delay_no_other_take_no_memory_and_lose
             def are_heard() -> bool:
                 return {one.report.pod: one.report.seq for one in here.hub.heard(GANG)} == newest
 
-            await until_async("the newest report of each is taken", are_heard, seconds=60)
+            await until_async("the newest report of each is taken", are_heard)
         await session.close()

@@ -8,7 +8,7 @@ import pytest
 
 from gangctl.controller import health, pending
 from gangctl.controller.health import Health
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 
 async def answer(port: int, path: str) -> tuple[int, str]:
@@ -43,7 +43,7 @@ async def test_a_stuck_event_loop_is_not_healthy_until_it_runs_again(
     monkeypatch.setattr(health, "LATE_SECONDS", 0.2)
     here = Health(list)
     async with here.serve("127.0.0.1", 0) as port:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while (await answer(port, "/healthz"))[0] == 200:
                 pass
         assert "the event loop has been stuck for" in (await answer(port, "/healthz"))[1]
@@ -59,7 +59,7 @@ async def test_a_connection_carries_one_request() -> None:
     async with Health(list).serve("127.0.0.1", 0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             text = await reader.read()
         assert text.count(b"HTTP/1.1 200 OK") == 1
         assert b"Connection: close" in text
@@ -75,7 +75,7 @@ async def test_slow_clients_are_cut_off_and_keep_no_probe_from_its_answer(monkey
             writer.write(b"GET /healthz HTTP/1.1\r\nX: ")
         for _ in range(10):
             assert await answer(port, "/healthz") == (200, "ok\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             for reader, _ in crowd:
                 with suppress(ConnectionResetError):
                     assert await reader.read() == b""

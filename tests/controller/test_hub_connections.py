@@ -18,7 +18,7 @@ from gangctl.controller.connections import Connections
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, job, report, served, serving
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 
 def connected(here: Served) -> list[bool]:
@@ -148,7 +148,7 @@ async def test_garbage_instead_of_http_affects_no_member() -> None:
         for _ in range(20):
             reader, writer = await asyncio.open_connection(address.hostname, address.port)
             writer.write(os.urandom(4096))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SECONDS):
                 await reader.read()
             writer.close()
         sidecar = await here.dial()

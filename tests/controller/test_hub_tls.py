@@ -21,7 +21,7 @@ from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from gangctl.controller import pending, server
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 NAME = "gangctl.gangctl-system.svc"
 KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
@@ -60,7 +60,7 @@ async def knock(here: Served, *, tls: bool = True) -> tuple[asyncio.StreamReader
     return await asyncio.open_connection(address.hostname, address.port, **secure)
 
 
-async def ended(reader: asyncio.StreamReader, seconds: float = 10) -> bytes:
+async def ended(reader: asyncio.StreamReader, seconds: float = SECONDS) -> bytes:
     """Everything that arrives until the other side closes the connection."""
     try:
         async with asyncio.timeout(seconds):

@@ -20,7 +20,7 @@ from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
 from tests.cluster.local import Machine, left, machine, manifest
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -150,7 +150,7 @@ async def test_sigterm_ends_only_the_controller(tmp_path: Path) -> None:
         async with controller(here) as running:
             workers = await runs(here, 1)
             running.terminate()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SECONDS):
                 assert await running.wait() == 0
         assert all(process.is_alive(one) for one in workers)
 
@@ -161,7 +161,7 @@ async def test_the_end_of_its_input_ends_only_the_controller(tmp_path: Path) -> 
             workers = await runs(here, 1)
             assert running.stdin is not None
             running.stdin.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SECONDS):
                 assert await running.wait() == 0
         assert all(process.is_alive(one) for one in workers)
 
@@ -183,7 +183,7 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
         before = resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
         process.send(workers[0], signal.SIGKILL)
         assert running.stderr is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             await running.stderr.readuntil(b"nothing is done until the status can be written: ")
             assert b"gangjob.json can't be written: File too large" in await running.stderr.readline()
         assert here.job == good

@@ -83,7 +83,7 @@ class Running:
     async def is_back(self, ending: Replica) -> float:
         """Wait until another replica leads and all members are connected to it; the seconds that it took."""
         began = time.monotonic()
-        await until_async("another leads", lambda: holder(self.api) not in {"", ending.name}, 30)
+        await until_async("another leads", lambda: holder(self.api) not in {"", ending.name})
         await until_async("all are connected", lambda: self.fleet.connected == MEMBERS, BACK_SECONDS)
         return time.monotonic() - began
 
@@ -126,7 +126,7 @@ async def test_an_upgrade_restarts_no_member_and_all_are_connected_again(gang: R
             ending.ended.set()
             if led:
                 back.append(await gang.is_back(ending))
-        await until_async("a new one leads", lambda: holder(gang.api) in new, 30)
+        await until_async("a new one leads", lambda: holder(gang.api) in new)
         await until_async("all are connected", lambda: gang.fleet.connected == MEMBERS, BACK_SECONDS)
         assert back, "a leader was replaced"
         log.info("the leader was asked to end; another led, and all members were back, after %.1f s", max(back))

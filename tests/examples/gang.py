@@ -16,11 +16,10 @@ import yaml
 import gangclient
 from gangsidecar import wire
 from gangsidecar.supervisor import checkpoints, ports
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-DEADLINE_SECONDS = 60.0
 
 
 def container(manifest: str) -> dict[str, Any]:
@@ -88,11 +87,11 @@ class Gang:
             assert all(worker.poll() is None for worker in self.workers), self.log(0).read_text()
             return False
 
-        until("the workers get there", holds_while_they_run, DEADLINE_SECONDS)
+        until("the workers get there", holds_while_they_run, SECONDS)
 
     def ends(self) -> list[int]:
         """Wait until all workers have ended; their exit codes, negative for a signal."""
-        end = time.monotonic() + DEADLINE_SECONDS
+        end = time.monotonic() + SECONDS
         return [worker.wait(max(0.0, end - time.monotonic())) for worker in self.workers]
 
     def close(self) -> None:

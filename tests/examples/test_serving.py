@@ -18,7 +18,7 @@ import yaml
 
 from tests.examples.gang import EXAMPLES
 from tests.ports import free_port
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 NAMES = ("a", "b")
 
@@ -45,7 +45,7 @@ class Replica:
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Status and body; status 0 if the port is closed or closes before it answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=15) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=SECONDS) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -75,7 +75,7 @@ def answers_until_back(hit: Replica, other: Replica) -> set[int]:
         serves = hit.serves()  # asks as a probe does: rank 0 ends if rank 1 doesn't answer
         return serves and hit.starts() >= 2
 
-    until("the replica is back", is_back, seconds=60)
+    until("the replica is back", is_back)
     return answers
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.examples.gang import EXAMPLES, ROOT, Gang, complete
+from tests.wait import SECONDS
 
 HERE = Path(__file__).parent
 FLAGS = ["--steps", "40", "--save-every", "4", "--batch", "2"]
@@ -116,9 +117,9 @@ def test_the_plain_script_finds_the_same_line_to_the_last_digit_after_a_kill(tmp
             if line.startswith("step 12:"):
                 killed.kill()
                 break
-        said, _ = undisturbed.communicate(timeout=60)
+        said, _ = undisturbed.communicate(timeout=SECONDS)
     with train(tmp_path / "killed") as again:
-        resumed, _ = again.communicate(timeout=60)
+        resumed, _ = again.communicate(timeout=SECONDS)
     assert resumed.splitlines()[0] in {"rank 0: begins after step 12", "rank 0: begins after step 16"}
     assert resumed.splitlines()[-1] == said.splitlines()[-1]
     assert "the line is" in said
@@ -128,5 +129,5 @@ def test_the_plain_script_finds_the_same_line_to_the_last_digit_after_a_kill(tmp
 def test_an_example_manifest_ends_as_its_comment_describes(manifest: str, code: int, tmp_path: Path) -> None:
     file = EXAMPLES / f"{manifest}.yaml"
     command = [sys.executable, "-m", "gangctl", "run", str(file), "--plain", "--state-dir", str(tmp_path / "state")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert ran.returncode == code, ran.stdout + ran.stderr

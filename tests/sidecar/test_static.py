@@ -13,6 +13,7 @@ import pytest
 
 from gangsidecar import bundle
 from tests.pythons import every
+from tests.wait import SECONDS
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "sidecar" / "static"
@@ -121,7 +122,9 @@ def test_what_is_frozen_is_enough_to_import_the_supervisor(tmp_path: Path) -> No
     """As freeze.py finds it: the listed modules and what importing these imports."""
     python = python_3_13()
     (tmp_path / "config.c").write_text("".join(f'{{"{name}", PyInit_{name}}},' for name in sorted(extensions(python))))
-    subprocess.run([python, "-IS", "-B", str(STATIC / "freeze.py"), "config.c"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        [python, "-IS", "-B", str(STATIC / "freeze.py"), "config.c"], cwd=tmp_path, check=True, timeout=SECONDS
+    )
     table = [
         line.split('"')[1] for line in (tmp_path / "frozen.h").read_text().splitlines() if line.startswith('    {"')
     ]
@@ -129,7 +132,7 @@ def test_what_is_frozen_is_enough_to_import_the_supervisor(tmp_path: Path) -> No
     names = {*table, *linked, "marshal", "sys", "builtins", "_imp", "_warnings", "_string"}
     ours = sorted(name for name in supervisors()[0] if name != "gangsidecar")
     command = [python, "-IS", "-B", "-c", ONLY_FROZEN, str(ROOT / "sidecar"), ",".join(names), ",".join(ours)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert {name for name in table if name.startswith("gangsidecar")} >= {*ours}
 
@@ -137,7 +140,7 @@ def test_what_is_frozen_is_enough_to_import_the_supervisor(tmp_path: Path) -> No
 def test_a_module_in_c_that_libpython_lacks_ends_the_build(tmp_path: Path) -> None:
     (tmp_path / "config.c").write_text('{"posix", PyInit_posix},')
     command = [python_3_13(), "-IS", "-B", str(STATIC / "freeze.py"), "config.c"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 1
     assert "this libpython has no " in done.stderr
     assert "_socket" in done.stderr

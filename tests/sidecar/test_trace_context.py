@@ -16,6 +16,7 @@ import pytest
 from gangctl.api.incident import Cause, Incident
 from gangctl.core.facts.trace_context import trace_parent
 from tests.core.world import World
+from tests.wait import SECONDS
 
 PAGE = Path(__file__).parents[2] / "docs/tasks/make-a-framework-restartable.md"
 TRACE = "5b8aa5a2d2c872e8321cf37308d69df2"
@@ -49,7 +50,9 @@ def span_of_a_worker(variables: dict[str, str], trampoline: tuple[str, ...] = ()
     source = WORKER.format(lines=lines())
     command = (*trampoline, sys.executable, "-c", source)
     kept = {name: value for name, value in os.environ.items() if name != "TRACEPARENT" and not name.startswith("OTEL_")}
-    ended = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        command, env={**kept, **variables}, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

@@ -21,7 +21,7 @@ from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.collectors import COLLECTORS, later
 from tests.telemetry.otlp_receiver import Receiver, hangs, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 SLY = r"sec'ret\x"
 SECRET = "hunter2-the-token"
@@ -201,7 +201,7 @@ async def main():
     tracer = tracer_from_environment(environment | {"OTEL_BSP_SCHEDULE_DELAY": "100"})
     for job in restarted():
         tracer.round_began(job)
-    await until_async("spans are lost", lambda: tracer.counts().failed > 0, 30)
+    await until_async("spans are lost", lambda: tracer.counts().failed > 0)
     await tracer.close()
 asyncio.run(main())
 """
@@ -209,7 +209,7 @@ asyncio.run(main())
         *(sys.executable, "-c", code), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
     finally:
         if process.returncode is None:
             process.kill()

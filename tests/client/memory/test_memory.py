@@ -22,7 +22,7 @@ from gangclient.memory import _link
 from gangclient.memory._lines import Identity, encoded
 from gangclient.memory._transfer import put
 from tests.client.memory.ranks import Rank, attempt, changed, held, part, safe, save
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 
 def loaded(one: Rank) -> bytes:
@@ -168,7 +168,7 @@ def test_a_copy_on_its_way_ends_with_the_attempt(tmp_path: Path) -> None:
     with attempt(tmp_path, 2) as ranks:
         save(ranks, 1)
     with attempt(tmp_path, 2, number=2, restored=1) as ranks:
-        sender = socket.create_connection(("127.0.0.1", ranks[1].store.port), timeout=10)
+        sender = socket.create_connection(("127.0.0.1", ranks[1].store.port), timeout=SECONDS)
         announced = part(2, 0)
         hello = {"gang": "uid", "attempt": 2, "rank": 0}
         sender.sendall(encoded({**hello, "put": [2, 0, 2, len(announced), zlib.crc32(announced)]}))
@@ -241,7 +241,7 @@ def test_the_directory_and_the_ranks_send_others_away(tmp_path: Path) -> None:
 
 def answer(host: str, port: int, sent: bytes) -> bytes:
     """What comes back. A reset is no answer: it comes where the receiver hangs up before it has read everything."""
-    with socket.create_connection((host, port), timeout=10) as connection:
+    with socket.create_connection((host, port), timeout=SECONDS) as connection:
         try:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)

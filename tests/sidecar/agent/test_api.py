@@ -22,7 +22,7 @@ from tests.sidecar.agent.sidecars import (
     until,
     world,
 )
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 
 async def test_the_api_describes_the_attempt(directory: Path) -> None:
@@ -256,7 +256,7 @@ async def test_a_sidecar_that_starts_late_serves_a_worker_without_the_controller
     running = replace(REPORT, attempt=3, phase=wire.Phase.RUNNING)
     async with sidecar(directory, "ws://127.0.0.1:9/") as here, supervisor(directory, running) as below:
         await until(lambda: here.process.pid)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while (await here.call("GET", "/v1/attempt"))[0] != 200:
                 pass
         assert (await here.call("GET", "/v1/attempt"))[1]["attempt"] == 3

@@ -23,6 +23,7 @@ from tests.sidecar.agent.sidecars import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 from tests.sidecar.agent.api_calls import call, valid
+from tests.wait import SECONDS
 
 
 class Stream:
@@ -32,7 +33,7 @@ class Stream:
         self._answer = answer
 
     async def next(self) -> tuple[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             name = (await self._answer.content.readline()).decode().strip().removeprefix("event: ")
             data = json.loads((await self._answer.content.readline()).decode().removeprefix("data: "))
             await self._answer.content.readline()

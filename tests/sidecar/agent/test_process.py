@@ -21,6 +21,7 @@ from tests.sidecar.agent.sidecars import (
     training,
     until,
 )
+from tests.wait import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ async def test_a_sidecar_ends_when_its_supervisor_has_ended_deliberately(directo
     async with training(directory) as here:
         await here.report(seq=9, attempt=3, phase=wire.Phase.DONE)
         here.supervisor.writer.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             assert await here.sidecar.process.wait() == 0
 
 

@@ -13,6 +13,7 @@ import pytest
 from gangsidecar import bundle
 from gangsidecar.start.entry import ENTER
 from tests.pythons import oldest
+from tests.wait import SECONDS
 
 TELLS = """\
 import atexit, os, sys, threading
@@ -71,7 +72,7 @@ def compare(python: str, archive: Path, folder: Path, flags: list[str], command:
 
     def run(*words: str) -> tuple[int, str, str]:
         done = subprocess.run(
-            [python, *flags, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+            [python, *flags, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
         )
         return done.returncode, done.stdout, re.sub("0x[0-9a-f]+", "0x", done.stderr)
 

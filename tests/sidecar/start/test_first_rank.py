@@ -44,12 +44,12 @@ def test_it_waits_until_the_first_rank_listens(address: str) -> None:
         waiting = threading.Thread(target=wait_for_first_rank, args=(environment,))
         waiting.start()
         server.listen()
-        waiting.join(10)
+        waiting.join(SECONDS)
         assert not waiting.is_alive()
-        server.settimeout(10)
+        server.settimeout(SECONDS)
         connection, _ = server.accept()
         with connection:
-            connection.settimeout(10)
+            connection.settimeout(SECONDS)
             assert connection.recv(1) == b""  # It says nothing, and closes.
 
 

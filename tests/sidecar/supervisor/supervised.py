@@ -32,13 +32,13 @@ from gangsidecar.wire import (
     Source,
     Verb,
 )
-from tests.wait import until
+from tests.wait import SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-DEADLINE = 20.0
+DEADLINE = SECONDS
 
 
 GRACE = 10_000
@@ -105,7 +105,7 @@ class Sidecar:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
         self._server.listen()
-        self._server.settimeout(DEADLINE)
+        self._server.settimeout(SECONDS)
         self._connection: socket.socket | None = None
         self._unread = b""
         self.last: Report | None = None
@@ -115,7 +115,7 @@ class Sidecar:
         if self._connection is not None:
             self._connection.close()
         self._connection, _ = self._server.accept()
-        self._connection.settimeout(DEADLINE)
+        self._connection.settimeout(SECONDS)
         self._unread = b""
         self.last = None
 
@@ -143,7 +143,7 @@ class Sidecar:
 
     def until(self, condition: Callable[[Report], Any]) -> Report:
         """The first report for which the condition holds."""
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             message = self.receive()
             if isinstance(message, Report):
@@ -256,7 +256,7 @@ class Member:
 
     def wait(self) -> int:
         assert self.process is not None
-        return self.process.wait(DEADLINE)
+        return self.process.wait(SECONDS)
 
     def workers(self) -> list[int]:
         found: list[int] = wait_for(lambda: pids(self.file()))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gangsidecar import bundle
-from tests.sidecar.supervisor.supervised import DEADLINE, Member, program
+from tests.sidecar.supervisor.supervised import Member, program
+from tests.wait import SECONDS
 
 
 def call(archive: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +19,7 @@ def call(archive: Path, *arguments: str, **env: str) -> subprocess.CompletedProc
         check=False,
         capture_output=True,
         text=True,
-        timeout=DEADLINE,
+        timeout=SECONDS,
         env={"PATH": os.environ["PATH"], **env},
     )
 

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+from tests.wait import SECONDS
+
 KILLED_BEFORE_THE_KERNEL_KNOWS = """
 import os, signal, time
 from gangsidecar.supervisor import forking, kernel
@@ -27,5 +29,5 @@ time.sleep(60)
 
 def test_a_helper_whose_parent_is_killed_before_the_kernel_knows_of_it_ends_as_well() -> None:
     command = [sys.executable, "-c", KILLED_BEFORE_THE_KERNEL_KNOWS]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, ""), ended.stderr

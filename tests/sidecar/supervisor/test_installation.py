@@ -13,7 +13,8 @@ import pytest
 import gangclient
 from gangsidecar import install as package
 from gangsidecar.supervisor import installation
-from tests.sidecar.supervisor.supervised import DEADLINE, EXECUTABLE, program
+from tests.sidecar.supervisor.supervised import EXECUTABLE, program
+from tests.wait import SECONDS
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def shared(tmp_path: Path) -> Path:
 def run(archive: Path, directory: Path) -> subprocess.CompletedProcess[str]:
     command = [*program(archive), "install", str(directory)]
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=DEADLINE, env={}, cwd="/", umask=0o077
+        command, check=False, capture_output=True, text=True, timeout=SECONDS, env={}, cwd="/", umask=0o077
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.pythons import FIRST_MINOR, LAST_MINOR, every
 from tests.sidecar.supervisor.warm import Warm
+from tests.wait import SECONDS
 
 TELLS = """\
 import os, sys
@@ -79,7 +80,7 @@ def test_a_forked_worker_is_as_python_itself_starts_it(warm: Warm, minor: int, m
         environment = {**forked["environment"], "NAME": f"plain-{number}"}
         words = ["env", "--default-signal", *command]
         done = subprocess.run(
-            words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, check=False, timeout=60
+            words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, check=False, timeout=SECONDS
         )
         plain, expected = told(warm.member.folder / f"out-plain-{number}")
         assert (end.exit_code, end.signal) == ends(done.returncode), name

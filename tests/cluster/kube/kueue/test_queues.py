@@ -194,5 +194,5 @@ async def test_a_gang_that_was_decided_about_while_nothing_was_known_is_woken(mo
         assert not reads.queue(UID).known
         monkeypatch.undo()
         one.live.notified.clear()
-        await until_async("the gang is woken", lambda: UID in one.live.notified, 60)
+        await until_async("the gang is woken", lambda: UID in one.live.notified)
         assert one.queue.known_since > since
