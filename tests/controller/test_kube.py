@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,11 +121,9 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
             stderr=asyncio.subprocess.PIPE,
         )
         await until_async("the process holds the Lease", lambda: holder(api) == "whole")
-        told = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, log = await process.communicate()
         assert process.returncode == 0
-        assert time.monotonic() - told < 10
         assert holder(api) == ""
         said = [json.loads(line)["message"] for line in log.splitlines()]
         assert "the controller ends; gangs keep running" in said
