@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from pathlib import Path
@@ -13,7 +14,8 @@ from gangsidecar import bundle
 from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+from tests.sidecar.supervisor import patient
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import EXECUTABLE, Member
 from tests.sidecar.supervisor.warm import SAYS_HELLO, Warm
@@ -38,8 +40,18 @@ def small_group() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundle") / SUPERVISOR_ARCHIVE
-    bundle.build(path)
+    return _built(bundle.build, tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="module")
+def patient_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a supervisor that waits for longer; a file of tests uses it as its ``archive``."""
+    return _built(patient.build, tmp_path_factory.mktemp("patient"))
+
+
+def _built(build: Callable[[Path], None], folder: Path) -> Path:
+    path = folder / SUPERVISOR_ARCHIVE
+    build(path)
     if EXECUTABLE:
         shutil.copy(EXECUTABLE, path.with_name(SUPERVISOR_PROGRAM))
     return path
@@ -68,3 +80,20 @@ def greeting(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> Warm:
 @pytest.fixture
 def parkable(member: Member, tmp_path: Path) -> Parkable:
     return Parkable(member, tmp_path)
+
+
+@pytest.fixture
+def py_spy(member: Member, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for py-spy on the worker's PATH."""
+    program = member.file("bin") / "py-spy"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+@pytest.fixture
+def output(member: Member, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "output"
+    member.stdout = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    yield path
+    os.close(member.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gangclient
-from gangsidecar.wire import Report, WarmStart
+from gangsidecar.wire import Ping, Report, WarmStart
 from tests.sidecar.supervisor.supervised import Member, text, wait_for
 
 CLIENT = str(Path(gangclient.__file__).parent.parent)
@@ -55,6 +55,9 @@ class Parkable:
         ]
         report = self.member.run(told, *given, **more)
         wait_for(lambda: len(self.begun()) == len(given))
+        # Before it begins, a process says that it can park. The supervisor has read that when it has a later directive.
+        self.member.sidecar.send(self.member.order(told, *given, fencing=self.attempt, **more), Ping())
+        self.member.sidecar.until(lambda one: one.fencing == self.attempt)
         return report
 
     def begun(self, attempt: int = 0) -> dict[int, int]:

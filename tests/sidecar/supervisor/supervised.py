@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
 
 DEADLINE = SECONDS
-
-
-GRACE = 10_000
+GRACE = 60_000
+"""Milliseconds: on a busy machine, too, what obeys SIGTERM ends by it."""
 
 
 SLEEP = ("sleep", "1000")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -79,21 +78,10 @@ def test_a_worker_that_exits_with_zero_holds_its_supervisor_until_finish(member:
     member.finish(1)
 
 
-def test_a_supervisor_stops_and_starts_a_worker_within_milliseconds(
-    member: Member, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_supervisor_stops_and_starts_a_worker_twenty_times(member: Member) -> None:
     member.train(*SLEEP)
-    stops, starts = [], []
     for attempt in range(2, 22):
-        begin = time.perf_counter()
-        ready = member.hold(attempt)
-        stopped = time.perf_counter()
-        member.run(ready)
-        starts.append(time.perf_counter() - stopped)
-        stops.append(stopped - begin)
-    with capsys.disabled():
-        median = len(stops) // 2
-        print(f"\nstop {sorted(stops)[median] * 1e3:.1f} ms, start {sorted(starts)[median] * 1e3:.1f} ms")  # noqa: T201
+        assert member.run(member.hold(attempt)).attempt == attempt
 
 
 def test_a_supervisor_stays_below_its_memory_limit(member: Member) -> None:

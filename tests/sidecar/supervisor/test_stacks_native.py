@@ -11,10 +11,15 @@ import pytest
 from gangctl.api.incident import Stacks
 from gangctl.core.record.stacks import innermost
 from tests.sidecar.supervisor.supervised import Member
-from tests.sidecar.supervisor.test_stacks import HUNG, MAXIMUM_SECONDS, hang, script, told
+from tests.sidecar.supervisor.test_stacks import HUNG, hang, script, told
 
 BESIDE = Path(sys.executable).parent
 """Where the real py-spy is."""
+
+
+@pytest.fixture(scope="module")
+def archive(patient_archive: Path) -> Path:
+    return patient_archive
 
 
 @pytest.fixture
@@ -31,5 +36,3 @@ def test_native_frames_are_told_beside_those_of_python(member: Member, *, offers
     assert "PyThread_acquire_lock_timed" in text
     assert "\n    all_reduce (" in text
     assert innermost(Stacks(member="worker-0", text=text)).startswith("all_reduce ("), "the line of Python is named"
-    assert report.stop_ms is not None
-    assert report.stop_ms < MAXIMUM_SECONDS * 1000

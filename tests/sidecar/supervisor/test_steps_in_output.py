@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text,
 from tests.sidecar.supervisor.warm import Warm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 STEPS = Source(pattern=r"step (?P<step>[0-9]+)")
 WAITS = "import time; time.sleep(1000)"
@@ -30,14 +29,6 @@ WAITS = "import time; time.sleep(1000)"
 @pytest.fixture(autouse=True)
 def buffered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-
-
-@pytest.fixture
-def output(member: Member, tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "output"
-    member.stdout = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    yield path
-    os.close(member.stdout)
 
 
 def is_full(pipe: int) -> bool:
@@ -52,6 +43,11 @@ def script(code: str) -> tuple[str, ...]:
 def step(report: Report) -> int | None:
     """The newest step; None if none is known."""
     return None if report.progress is None or report.progress.uncounted else report.progress.step
+
+
+def moved_at(report: Report) -> int:
+    """When the job went on last, on the clock of the supervisor."""
+    return 0 if report.progress is None else report.sent_ms - report.progress.age_ms
 
 
 def _is_at(wanted: int) -> Callable[[Report], bool]:
@@ -156,9 +152,7 @@ def test_a_slow_reader_of_the_log_holds_up_nothing_but_the_worker(member: Member
     first = member.sidecar.until(step)
     wait_for(lambda: is_full(output))
     member.sidecar.until(lambda report: report.seq > first.seq + 1)  # The supervisor goes on to report.
-    began = time.monotonic()
-    member.hold(2)
-    assert time.monotonic() - began < 8, "the stop does not wait for the reader"
+    assert not member.hold(2).killed_ms, "the stop does not wait for the reader"
     in_the_log = unread(log)
     os.close(output)
     member.sidecar.send(member.directive(3, Verb.FINISH))
@@ -233,9 +227,8 @@ def test_a_pattern_that_never_ends_is_given_up_and_each_line_counts(member: Memb
     trains(member, code, source=Source(pattern=r"(a+)+b|step (?P<step>[0-9]+)"))
     wait_for(lambda: "the pattern of progress.source took more than 1 s" in member.log)
     given_up = member.sidecar.until(lambda report: report.progress is not None)
-    later = member.sidecar.until(lambda report: report.sent_ms > given_up.sent_ms + 2500)
-    assert later.progress is not None
-    assert later.progress.age_ms < 2000, "the job goes on"
+    later = member.sidecar.until(lambda report: moved_at(report) > given_up.sent_ms)
+    assert later.progress is not None, "the job goes on"
     assert later.progress.step == 1
     assert "on and on" in text(output)
 
