@@ -116,17 +116,23 @@ def build(*, images: Iterable[str], on_demand: Iterable[str]) -> None:
     Raises:
         Missing: the machine lacks something that cannot be installed or built.
     """
-    foreign = bool(os.environ.get("KUBECONFIG")) and not (_home() / "lab.json").exists()
-    programs.ready(programs.CLIENTS if foreign else programs.ALL)
-    if foreign and "GANGCTL_E2E_IMAGES" in os.environ:
-        return
-    for name in () if foreign else on_demand:
-        programs.on_demand(name)
-    toolchain.require_root()
-    toolchain.install_packages(*versions.PACKAGES)
-    maker = Images()
-    for name in ("controller", "sidecar", "examples", *images):
-        maker.made(name)
+    with versions.lock("build"):  # the other shard waits, and finds everything made
+        foreign = bool(os.environ.get("KUBECONFIG")) and not (_home() / "lab.json").exists()
+        programs.ready(programs.CLIENTS if foreign else programs.ALL)
+        if foreign and "GANGCTL_E2E_IMAGES" in os.environ:
+            return
+        for name in () if foreign else on_demand:
+            programs.on_demand(name)
+        toolchain.require_root()
+        toolchain.install_packages(*versions.PACKAGES)
+        maker = Images()
+        for name in ("controller", "sidecar", "examples", *images):
+            maker.made(name)
+
+
+def is_there() -> bool:
+    """Return whether a cluster exists that this run would use: that of KUBECONFIG, or the one of `make e2e-up`."""
+    return bool(os.environ.get("KUBECONFIG")) or (_home() / "lab.json").exists()
 
 
 def _home() -> Path:

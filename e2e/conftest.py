@@ -37,6 +37,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """With ``-n auto``: two clusters of our own side by side. A cluster that is there already can't be shared."""
+    return 0 if clusters.is_there() else 2
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what the selected tests need before the first one begins: a first build takes longer than its timeout."""
     fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}

@@ -45,8 +45,13 @@ OF_THE_INTERPRETER = (
 
 @pytest.mark.parametrize(
     ("image", "context"),
-    [("scratch", LOCKED), ("musl", {}), ("musl", LOCKED), ("no-python", {}), ("old-python", {"runAsUser": 12345})],
-    ids=["scratch-locked", "musl", "musl-locked", "no-python", "old-python"],
+    [
+        pytest.param("scratch", LOCKED, id="scratch-locked"),
+        pytest.param("musl", {}, id="musl", marks=pytest.mark.nightly),
+        pytest.param("musl", LOCKED, id="musl-locked", marks=pytest.mark.nightly),
+        pytest.param("no-python", {}, id="no-python", marks=pytest.mark.nightly),
+        pytest.param("old-python", {"runAsUser": 12345}, id="old-python", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_gang_restarts_in_place_whatever_its_image_lacks(
     submit: Callable[[dict[str, Any]], Gang],
@@ -178,6 +183,7 @@ def test_the_supervisor_needs_nothing_of_its_root(root: Path, tmp_path: Path) ->
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.nightly
 def test_the_executable_is_static_on_both_architectures(images: Images, request: pytest.FixtureRequest) -> None:
     with uncaptured(request.config):
         other = images.supervisor.arm64()

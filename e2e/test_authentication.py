@@ -108,6 +108,7 @@ def test_the_hub_refuses_a_pod_that_only_has_the_labels_of_a_member(
     assert gang.status["attempt"] == 1
 
 
+@pytest.mark.nightly
 def test_the_hub_refuses_the_token_of_a_deleted_pod(
     kubectl: Kubectl, namespace: str, gang: Gang, connect: Callable[[str], tuple[int, str]]
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_hub_refuses_the_token_of_a_deleted_pod(
     assert connect(old)[0] in {401, 403, 503}
 
 
+@pytest.mark.nightly
 async def test_a_flood_of_garbage_connections_disturbs_no_gang(
     local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
 ) -> None:

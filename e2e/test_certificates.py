@@ -24,6 +24,8 @@ from e2e.gangs import Gang, Kubectl, sleepers
 from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
 from tests.wait import until_async
 
+pytestmark = pytest.mark.nightly
+
 SECRET = f"{NAME}-tls"
 """The only Secret that the chart's service account may read here."""
 HOST = f"{NAME}.{NAMESPACE}.svc"
@@ -73,7 +75,6 @@ def served(lab: Lab) -> Callable[[Controller, CertificateBundle], bytes]:
     return do
 
 
-@pytest.mark.slow
 async def test_a_rotated_certificate_is_served_soon_and_a_gang_goes_on(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,

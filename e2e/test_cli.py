@@ -144,6 +144,7 @@ def test_stop_rerun_and_delete_end_a_gang_and_run_it_again(submit: Submit, share
     until("its pods are gone", lambda: one.pods() == {}, 60)
 
 
+@pytest.mark.nightly
 def test_status_watch_redraws_after_a_change(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(sleepers("watched", replicas=2, directory=str(shared_dir)))
     one.runs(1)
@@ -196,6 +197,7 @@ def test_inject_into_a_worker_makes_one_restart_in_place(submit: Submit, shared_
     assert one.status["attempt"] == 3
 
 
+@pytest.mark.nightly
 def test_inject_kills_the_sidecar_and_the_supervisor(submit: Submit, shared_dir: Path, cli: Cli) -> None:
     one = submit(speaking("own", str(shared_dir)))
     one.runs(1)
@@ -217,6 +219,7 @@ def test_inject_kills_the_sidecar_and_the_supervisor(submit: Submit, shared_dir:
     assert (stopped.returncode, "can't be stopped from inside" in stopped.stderr) == (2, True)
 
 
+@pytest.mark.nightly
 def test_another_controller_takes_over_after_inject_kills_the_leader(
     submit: Submit, shared_dir: Path, cli: Cli, gangctl_installed: Installed
 ) -> None:
@@ -265,6 +268,7 @@ def test_an_error_names_the_right_that_the_user_lacks(
     assert one.status["attempt"] == 1
 
 
+@pytest.mark.nightly
 def test_crd_prints_a_definition_that_kubectl_applies(cli: Cli, gangctl_installed: Installed) -> None:
     assert gangctl_installed.release
     printed = cli.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=_crd(cli))

@@ -19,6 +19,8 @@ from e2e.cluster.processes import everything
 from e2e.clusters import Cluster
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 SLEEP = ["sleep", "1000000"]
 RESYNC = 150.0
 """Seconds. A kubelet may miss a change of a device just after the start of its pod; it looks again after 60 to 90 s."""

@@ -25,6 +25,8 @@ from e2e.controllers import METRICS, Controller, LocalControllers
 from e2e.gangs import Gang, has_stepped, sleepers
 from tests.wait import until, until_async
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 SLOWER = 0.75
 """Seconds by which the median restart may be longer than without traces, on a busy machine."""

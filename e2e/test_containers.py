@@ -13,6 +13,8 @@ from e2e import process_faults
 from e2e.gangs import CHECKPOINTS, Gang, sleepers
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 IMAGE = "gangctl/examples:e2e"
 

@@ -42,8 +42,12 @@ async def assert_one_restart(gang: Gang, shared_dir: Path, uids: dict[str, str])
 
 @pytest.mark.parametrize(
     ("phase", "after"),
-    [(WRITE_1, False), (WRITE_1, True), (WRITE_2, False), (WRITE_2, True)],
-    ids=["before-write-1", "between-write-1-and-directives", "during-the-barrier", "between-write-2-and-directives"],
+    [
+        pytest.param(WRITE_1, False, id="before-write-1", marks=pytest.mark.nightly),
+        pytest.param(WRITE_1, True, id="between-write-1-and-directives"),
+        pytest.param(WRITE_2, False, id="during-the-barrier", marks=pytest.mark.nightly),
+        pytest.param(WRITE_2, True, id="between-write-2-and-directives", marks=pytest.mark.nightly),
+    ],
 )
 async def test_a_controller_killed_during_a_restart_loses_nothing_and_does_nothing_twice(
     local_controllers: LocalControllers,
@@ -66,7 +70,7 @@ async def test_a_controller_killed_during_a_restart_loses_nothing_and_does_nothi
     await assert_one_restart(gang, shared_dir, uids)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(
     local_controllers: LocalControllers,
     api_proxy: ApiProxy,
@@ -98,7 +102,7 @@ async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(
         assert first.process.returncode is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_an_unreachable_api_server_only_delays_a_restart(
     local_controllers: LocalControllers, api_proxy: ApiProxy, submit: Submit, shared_dir: Path
 ) -> None:

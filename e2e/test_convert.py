@@ -13,6 +13,8 @@ from e2e.gangs import CHECKPOINTS, Gang
 from gangctl.cli.main import main
 from tests.convert.test_cases import CASES, words
 
+pytestmark = pytest.mark.nightly
+
 WORKER = f'echo "$RANK $WORLD_SIZE" > {CHECKPOINTS}/$RANK'
 
 

@@ -41,7 +41,7 @@ def running(gang: Gang) -> int:
     return sum(pod["status"].get("phase") == "Running" for pod in gang.pods().values())
 
 
-@pytest.mark.parametrize("spares", [0, 1])
+@pytest.mark.parametrize("spares", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_device_that_fails_costs_one_pod(
     spares: int,
     plugged: dict[str, Devices],
@@ -73,6 +73,7 @@ def test_a_device_that_fails_costs_one_pod(
         print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")
 
 
+@pytest.mark.nightly
 def test_a_device_that_flaps_costs_one_restart_at_most(
     plugged: dict[str, Devices], submit: Submit, shared_dir: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_device_that_flaps_costs_one_restart_at_most(
     assert {one["cause"]["member"] for one in status.get("incidents", [])} <= {"worker-1"}
 
 
+@pytest.mark.nightly
 def test_a_device_that_is_bad_on_the_replacement_too_is_left_as_well(
     plugged: dict[str, Devices], submit: Submit, shared_dir: Path
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_device_that_is_bad_on_the_replacement_too_is_left_as_well(
     assert gang.pods()["worker-0"]["metadata"]["name"].endswith("-0"), "it kept its pod"
 
 
+@pytest.mark.nightly
 def test_a_node_whose_devices_all_fail_is_left_by_two_gangs_with_one_restart_each(
     plugged: dict[str, Devices], submit: Submit, shared_dir: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_node_whose_devices_all_fail_is_left_by_two_gangs_with_one_restart_eac
         assert {pod["spec"]["nodeName"] for pod in gang.pods().values()} == {f"node-{3 - int(number)}"}
 
 
+@pytest.mark.nightly
 def test_a_node_that_rejects_a_pod_is_named_with_what_to_check(
     plugged: dict[str, Devices], submit: Submit, shared_dir: Path
 ) -> None:

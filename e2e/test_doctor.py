@@ -18,6 +18,8 @@ from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 GPU = "nvidia.com/gpu"
 NAMES = ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
 DRIVER = "nvidia.com/cuda.driver-version.full"

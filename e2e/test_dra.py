@@ -17,6 +17,8 @@ from e2e.clusters import Cluster
 from e2e.gangs import Gang, has_stepped, sleepers
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 EACH = 4
 """Devices of each of the two nodes."""

@@ -16,6 +16,8 @@ from e2e.cluster import dra_driver
 from e2e.cluster.dra_driver import Allocated, ClaimedDevices, Driver, serving
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 FIELD = descriptor_pb2.FieldDescriptorProto
 KINDS = {
     "string": FIELD.TYPE_STRING,

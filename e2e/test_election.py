@@ -168,6 +168,7 @@ async def candidate(namespace: str, token: str, api: tuple[str, str], home: Path
             await process.wait()
 
 
+@pytest.mark.nightly
 async def test_a_leader_that_gets_sigterm_hands_over_within_a_retry_period(election: Election) -> None:
     before = election.lease()
     election.first.process.send_signal(signal.SIGTERM)
@@ -180,11 +181,13 @@ async def test_a_leader_that_gets_sigterm_hands_over_within_a_retry_period(elect
     assert after["holderIdentity"].startswith("second_")
 
 
+@pytest.mark.nightly
 async def test_the_standby_replaces_a_killed_leader_when_its_lease_expires(election: Election) -> None:
     election.first.process.kill()
     assert DURATION - RETRY - 1 < await election.second.until(LEADS) < DURATION + 2 * RETRY + 1
 
 
+@pytest.mark.nightly
 async def test_a_leader_that_was_frozen_writes_nothing_after_it_thaws(election: Election) -> None:
     election.first.process.send_signal(signal.SIGSTOP)
     await election.second.until(LEADS)
@@ -212,6 +215,7 @@ async def test_a_leader_without_an_api_server_stops_before_another_one_leads_and
     assert election.first.process.returncode is None
 
 
+@pytest.mark.nightly
 async def test_without_an_api_server_no_candidate_leads_and_after_its_return_one_does_without_a_restart(
     election: Election,
 ) -> None:

@@ -63,6 +63,7 @@ def shown(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
     return items
 
 
+@pytest.mark.nightly
 async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
     cluster: Cluster, client: Client, job: GangJob, namespace: str
 ) -> None:
@@ -86,6 +87,7 @@ async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
     assert "(x6 over " in lines[0]
 
 
+@pytest.mark.nightly
 async def test_an_event_is_not_sent_again_after_a_lost_answer(
     cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ from e2e.gangs import Gang, Kubectl
 from e2e.scarce import MEMBERS, first_to_run, needing_most, nodes_of, places, waits_whole
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 GROUPED = {"type": "PodGroup"}
 

@@ -43,6 +43,7 @@ def test_the_api_server_accepts_a_good_manifest(kubectl: Any, name: str) -> None
     assert dry_run(kubectl, GOOD[name]) == ""
 
 
+@pytest.mark.nightly
 def test_a_condition_explains_in_the_api_servers_words_what_the_schema_cannot_check(
     submit: Submit, shared_dir: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_condition_explains_in_the_api_servers_words_what_the_schema_cannot_ch
     gang.until("it runs", lambda status: status.get("phase") == "Running", 120)
 
 
+@pytest.mark.nightly
 def test_roles_change_only_while_suspended(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("fixed", replicas=2, directory=str(shared_dir))
     gang = submit(document)
@@ -82,6 +84,7 @@ def test_roles_change_only_while_suspended(submit: Submit, shared_dir: Path) -> 
     gang.until("it runs with three", lambda status: (status.get("phase"), status.get("ready")) == ("Running", "3/3"))
 
 
+@pytest.mark.nightly
 def test_a_gang_without_a_node_is_pending_and_not_at_fault(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("queued", replicas=2, directory=str(shared_dir), recovery={"podStartTimeoutSeconds": 5})
     document["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
@@ -97,6 +100,7 @@ def test_a_gang_without_a_node_is_pending_and_not_at_fault(submit: Submit, share
     assert message
 
 
+@pytest.mark.nightly
 def test_kubectl_explains_lists_and_waits(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("brief", replicas=2, directory=str(shared_dir))
     document["spec"]["roles"][0]["template"]["spec"]["containers"][0]["command"] = ["true"]

@@ -248,6 +248,7 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     assert silent() == set()
 
 
+@pytest.mark.nightly
 def test_on_a_cluster_every_series_is_documented_and_none_names_a_gang(
     watched: Prometheus, submit: Submit, shared_dir: Path, namespace: str, jaeger: Jaeger
 ) -> None:

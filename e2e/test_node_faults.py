@@ -23,6 +23,7 @@ def placed(gang: Gang) -> dict[str, str]:
     return {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
 
 
+@pytest.mark.nightly
 def test_a_member_on_a_killed_node_moves_to_another_node_and_the_others_wait_in_place(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
@@ -47,7 +48,7 @@ def test_a_member_on_a_killed_node_moves_to_another_node_and_the_others_wait_in_
         assert [line.split()[1] for line in (shared_dir / member).read_text().splitlines()] == ["1", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     third_node: Any, submit: Submit, shared_dir: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_deleted_pod_is_replaced_and_not_charged(submit: Submit, shared_dir: P
     assert gang.pods()["worker-1"]["metadata"]["name"] == "deleted-worker-1-1"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("third_node")
 def test_a_drain_moves_members_with_the_planned_grace_and_is_not_charged(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("drained", replicas=3, directory=str(shared_dir))
@@ -99,6 +101,7 @@ def test_a_drain_moves_members_with_the_planned_grace_and_is_not_charged(submit:
     assert budgets == "2"
 
 
+@pytest.mark.nightly
 def test_suspend_deletes_the_pods_and_resume_restores_the_checkpoint(submit: Submit, shared_dir: Path) -> None:
     gang = submit(plain("paused", replicas=2, directory=str(shared_dir), steps=100000))
     gang.runs(1)
@@ -113,6 +116,7 @@ def test_suspend_deletes_the_pods_and_resume_restores_the_checkpoint(submit: Sub
     assert status["restorePoint"]["step"] > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("restarting", [False, True])
 def test_a_deleted_gang_leaves_nothing(submit: Submit, shared_dir: Path, *, restarting: bool) -> None:
     gang = submit(sleepers("gone", replicas=3, directory=str(shared_dir)))
@@ -126,6 +130,7 @@ def test_a_deleted_gang_leaves_nothing(submit: Submit, shared_dir: Path, *, rest
     assert gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "name") == ""
 
 
+@pytest.mark.nightly
 def test_a_restart_token_restarts_once_and_is_not_charged(submit: Submit, shared_dir: Path) -> None:
     gang = submit(sleepers("token", replicas=2, directory=str(shared_dir)))
     gang.runs(1)
@@ -136,6 +141,7 @@ def test_a_restart_token_restarts_once_and_is_not_charged(submit: Submit, shared
     assert (status["restarts"]["counted"], status["observedRestartToken"]) == (0, "please")
 
 
+@pytest.mark.nightly
 def test_an_upgrade_of_the_crd_does_not_disturb_running_gangs(submit: Submit, shared_dir: Path) -> None:
     gang = submit(sleepers("upgraded", replicas=2, directory=str(shared_dir)))
     gang.runs(1)

@@ -87,6 +87,7 @@ def test_a_node_with_a_bad_condition_is_left_at_once(
     assert not status["incidents"][0]["planned"]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("third_node")
 def test_a_node_that_an_autoscaler_takes_away_is_left_in_one_planned_restart(submit: Submit, shared_dir: Path) -> None:
     gang = submit(spread("taken", shared_dir))
@@ -96,6 +97,7 @@ def test_a_node_that_an_autoscaler_takes_away_is_left_in_one_planned_restart(sub
     assert moved(gang, uids, left, "NodeDrained")["incidents"][0]["planned"]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("third_node")
 def test_a_taint_that_evicts_replaces_each_member_once(submit: Submit, shared_dir: Path) -> None:
     gang = submit(spread("tainted", shared_dir))
@@ -130,6 +132,7 @@ def test_a_drain_of_a_node_with_several_members_is_one_restart(
     assert f"node {NODE}" in last["evidence"]
 
 
+@pytest.mark.nightly
 def test_a_node_that_shuts_down_is_left_in_one_planned_restart(
     third_node: Any, submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +154,7 @@ def test_a_node_that_shuts_down_is_left_in_one_planned_restart(
     assert only["cause"]["reason"] in {"NodeDrained", "Disrupted"}
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("third_node", "uncordoned")
 def test_drains_of_two_nodes_in_a_row_are_one_restart(submit: Submit, shared_dir: Path) -> None:
     gang = submit(spread("row", shared_dir, coalesceSeconds=40))
@@ -162,6 +166,7 @@ def test_drains_of_two_nodes_in_a_row_are_one_restart(submit: Submit, shared_dir
     assert (len(status["incidents"]), status["restarts"]["counted"]) == (1, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("third_node")
 def test_what_a_node_showed_before_moves_no_pod_also_under_a_new_leader(
     cluster: Cluster, submit: Submit, shared_dir: Path

@@ -28,6 +28,8 @@ from tests.wait import until
 
 TRAINER = """
 import time, gangclient
+
+pytestmark = pytest.mark.nightly
 gang = gangclient.connect()
 for step in range(1, 100000):
     time.sleep(0.1)

@@ -17,6 +17,8 @@ from e2e.installation import Installed
 from gangctl.api.names import ANNOTATION_HUB_CA
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 ASSIGNED = 1_000_680_000
 """A user as OpenShift assigns one to a namespace: no image knows it."""

@@ -15,6 +15,8 @@ from e2e import process_faults
 from e2e.gangs import CHECKPOINTS, WORKERS, Gang, training
 from tests.wait import until
 
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("torch")]
+
 Submit = Callable[[dict[str, Any]], Gang]
 RANKS = range(2)
 PRELOAD = {"type": "Modules", "modules": ["numpy", "torch", "torch.distributed", "torch.utils.data", "torch._dynamo"]}

@@ -59,7 +59,10 @@ def test_a_killed_worker_restarts_all_workers_and_nothing_else(submit: Submit, s
     assert result(undisturbed) == disturbed  # bit by bit: JSON has floats exactly
 
 
-@pytest.mark.parametrize(("code", "counted", "phase"), [(75, 0, "Running"), (3, 1, "Running"), (78, 0, "Failed")])
+@pytest.mark.parametrize(
+    ("code", "counted", "phase"),
+    [(75, 0, "Running"), pytest.param(3, 1, "Running", marks=pytest.mark.nightly), (78, 0, "Failed")],
+)
 def test_an_exit_code_does_what_its_rule_says(
     submit: Submit, shared_dir: Path, code: int, counted: int, phase: str
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_killed_sidecar_disturbs_no_worker(submit: Submit, shared_dir: Path) -
     assert status["restarts"]["counted"] == 1
 
 
+@pytest.mark.nightly
 def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
     recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), steps=True, recovery=recovery))
@@ -143,6 +147,7 @@ def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 
+@pytest.mark.xdist_group("torch")
 @pytest.mark.timeout(900)  # it starts 16 processes with PyTorch, from an image of 1.6 GB
 @pytest.mark.usefixtures("torch")
 def test_torchrun_and_env_reach_the_same_loss_after_a_restart(submit: Submit, shared_dir: Path) -> None:

@@ -34,6 +34,7 @@ def short(name: str, directory: str, **spec: Any) -> dict[str, Any]:
     return gang(name, container, replicas=1, directory=directory, ttlSecondsAfterFinished=1, **spec)
 
 
+@pytest.mark.nightly
 def test_a_finished_gang_goes_away_after_its_time_to_live(
     kubectl: Kubectl, namespace: str, submit: Submit, shared_dir: Path
 ) -> None:

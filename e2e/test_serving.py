@@ -26,6 +26,8 @@ ANSWER_SECONDS = 5
 """A client tries again for so long: a kubelet sees that a port is closed when it probes next."""
 CLIENT = f"""
 import http.client, os, time, urllib.request
+
+pytestmark = pytest.mark.nightly
 url = f"http://{{os.environ['MODEL_SERVICE_HOST']}}/?x=1,2,3,4"
 while True:
     end, said = time.monotonic() + {ANSWER_SECONDS}, "no answer"

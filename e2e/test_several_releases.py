@@ -21,6 +21,8 @@ from e2e.installation import CHART, RELEASE, Installed
 from gangctl.api.names import ANNOTATION_HUB_URL
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 COLOURS = {"red": "colour=red", "rest": "colour!=red"}
 """Release -> selector."""
 

@@ -17,10 +17,11 @@ from e2e.jaeger import ROOT, Jaeger
 from e2e.traced_gangs import CLOSE, assert_sound, traced, training
 from tests.wait import until_async
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 
 
-@pytest.mark.slow
 async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     local_controllers: LocalControllers, api_proxy: ApiProxy, jaeger: Jaeger, submit: Submit, shared_dir: Path
 ) -> None:

@@ -27,6 +27,8 @@ from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import ROOT, Jaeger
 from e2e.traced_gangs import BEYOND, CLOSE, EXACT, PHASES, SAVED, TracedGang, assert_sound, traced, training
 
+pytestmark = pytest.mark.xdist_group("traces")
+
 
 @pytest.fixture(scope="module")
 def third_node(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Node]:  # noqa: ARG001 - it must not run on this node
@@ -121,7 +123,7 @@ def test_a_killed_worker_makes_one_trace_whose_times_agree_with_those_that_the_t
     assert incident["restoredStep"] == SAVED
     assert BEYOND <= incident["lostSteps"] <= found.last_step(1) - SAVED
     spent = incident["lostSteps"] * STEP_SECONDS
-    assert spent * 0.8 < root.tags["gang.lost_seconds"] < spent + 1.5, trace
+    assert spent * 0.8 < root.tags["gang.lost_seconds"] < spent + CLOSE, trace
     failed = [span for span in trace.spans if span.tags.get("gang.part") == "Cause"]
     assert {span.tags["gang.member"] for span in failed} == {"worker-1"}, trace
     assert {span.tags["k8s.node.name"] for span in failed} == {found.nodes["worker-1"]}, trace
@@ -142,9 +144,9 @@ def test_the_first_step_span_covers_the_start_of_the_framework_and_holds_what_th
     assert loads, trace
     assert steps, trace
     for span in loads:
-        assert span.seconds == pytest.approx(LOAD_SECONDS, abs=0.05), trace
+        assert LOAD_SECONDS - EXACT <= span.seconds < LOAD_SECONDS + CLOSE, trace
     for span in steps:
-        assert span.seconds == pytest.approx(STEP_SECONDS, abs=0.05), trace
+        assert STEP_SECONDS - EXACT <= span.seconds < STEP_SECONDS + CLOSE, trace
     assert {span.tags["gang.part"] for span in (*loads, *steps)} <= {"Slowest", "Cause"}
 
 
@@ -186,6 +188,8 @@ def test_the_trace_of_a_lost_node_is_mostly_replacement_and_names_both_nodes(
     replaced = trace.only("member.replace")
     now = found.gang.pods()[lost]
     assert now["spec"]["nodeName"] != "node-3"
+    uids = found.gang.uids()
+    assert {member for member in uids if uids[member] != found.uids[member]} == {lost}, "the others waited in place"
     assert replaced.parent == replace.span_id
     expected = {
         "gang.member": lost,

@@ -82,6 +82,7 @@ def test_a_controller_is_upgraded_and_rolled_back_while_gangs_train(
     assert gang.status["attempt"] == 3, "the two faults, and nothing else"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("newer_crd")
 def test_what_a_newer_release_has_stored_is_read_without_what_is_new(submit: Submit, shared_dir: Path) -> None:
     document = sleepers("newer", replicas=2, directory=str(shared_dir), steps=True)
@@ -100,6 +101,7 @@ def test_what_a_newer_release_has_stored_is_read_without_what_is_new(submit: Sub
     assert f"spec.{NEW}" in logs
 
 
+@pytest.mark.nightly
 def test_a_gang_that_an_older_controller_must_not_write_is_left_alone_until_one_can_read_it(
     submit: Submit, kubectl: Kubectl, shared_dir: Path
 ) -> None:

@@ -7,8 +7,12 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e.cluster import addresses
 from e2e.gangs import Gang, sleepers
+
+pytestmark = pytest.mark.nightly
 
 NODE = 2
 HUB = ("FORWARD", "-s", addresses.pods(NODE), "-p", "tcp", "--dport", "8443", "-j", "REJECT")

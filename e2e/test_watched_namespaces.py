@@ -18,6 +18,8 @@ from e2e.gangs import Gang, Kubectl, sleepers
 from e2e.installation import CHART, RELEASE, Installed
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 SECOND = "second"
 ASSIGNED = 1_000_690_000
 ENFORCE = "pod-security.kubernetes.io/enforce=restricted"

@@ -16,6 +16,8 @@ from e2e.gangs import Gang, sleepers
 from e2e.whys import asked, why
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 
 

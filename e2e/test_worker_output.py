@@ -18,6 +18,8 @@ ERROR = "RuntimeError: no dataset at /data"
 WROTE = "mount the dataset"
 FAILS = f"""
 import os, time
+
+pytestmark = pytest.mark.nightly
 if os.environ["RANK"] == "1":
     open("/dev/termination-log", "w").write("{WROTE}")
     raise RuntimeError("no dataset at /data")

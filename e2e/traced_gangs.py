@@ -21,8 +21,9 @@ from tests.wait import until
 Submit = Callable[[dict[str, Any]], Gang]
 TIMED_SECONDS = 90.0
 """The controller writes the times of a restart with its next summary, every 30 s; then it sends the trace."""
-CLOSE = 0.75
-"""Seconds by which what the test sees may differ from the trace, while this machine is busy with everything else."""
+CLOSE = 5.0
+"""Seconds by which what the test sees may differ from the trace: a busy machine stalls for seconds. A time of another
+attempt, or in another unit, differs by more."""
 SAVED, BEYOND = 2, 3
 """The step of the trainers' first checkpoint, and how many steps they make at least beyond it before their fault."""
 EXACT = 0.0021

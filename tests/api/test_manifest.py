@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import DirectorySource, Roles
 from gangctl.api.manifest import ManifestError, load
 from gangctl.api.yaml_documents import MAX_VALUES
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, with_container, with_role
+from tests.effort import examples
 
 TEXT = yaml.safe_dump(MINIMAL, sort_keys=False)
 MANY = """\
@@ -218,13 +219,13 @@ def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
 
 
 @given(st.sampled_from(_paths(GOOD)), json_values)
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@examples(300)
 def test_any_value_anywhere_is_accepted_or_rejected_with_a_message(path: tuple[str | int, ...], value: Any) -> None:
     _taken_or_refused(json.dumps(_with(GOOD, path, value)))
 
 
 @given(st.sampled_from(_paths(GOOD)), st.text(max_size=12), json_values)
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@examples(200)
 def test_any_field_anywhere_is_accepted_or_rejected_with_a_message(
     path: tuple[str | int, ...], name: str, value: Any
 ) -> None:
@@ -236,13 +237,13 @@ def test_any_field_anywhere_is_accepted_or_rejected_with_a_message(
 
 
 @given(st.text(max_size=200))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_any_text_is_accepted_or_rejected_with_a_message(text: str) -> None:
     _taken_or_refused(text)
 
 
 @given(st.integers(0, len(FULL)), st.integers(0, 20), st.text(alphabet="{}[]:,-&*!<>|'\"\n #a1\t%@?", max_size=6))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_any_typing_error_is_accepted_or_rejected_with_a_message(at: int, cut: int, typed: str) -> None:
     _taken_or_refused(FULL[:at] + typed + FULL[at + cut :])
 

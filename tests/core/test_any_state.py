@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
@@ -14,13 +14,12 @@ from gangsidecar.wire import Verb
 from tests.core.arbitrary import jobs, worlds
 from tests.core.edges import is_allowed
 from tests.core.world import START
+from tests.effort import examples
 
 TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
 WRITES = 8
 """More writes than these in a row, though nothing happens, would be a loop."""
-CALM = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+CALM = examples(60)
 
 
 def stored(job: GangJob, **update: object) -> GangJob:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, product
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -20,10 +20,9 @@ from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.policy import checkpoints
 from gangsidecar.wire import Checkpoint, Dropped, Phase, Report
 from tests.core.world import MANIFEST, START
+from tests.effort import examples
 
-STATES = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+STATES = examples(300)
 TEMPLATE = MANIFEST["spec"]["roles"][0]["template"]
 SPEC: dict[str, Any] = {
     "roles": [

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
@@ -19,13 +19,12 @@ from gangctl.core.policy.replacement import unfit
 from gangsidecar.wire import Phase, Report
 from tests.core.arbitrary import jobs, worlds
 from tests.core.world import START
+from tests.effort import NIGHTLY, examples
 
 _V = TypeVar("_V")
 PHASES = (GangPhase.RUNNING, GangPhase.GATHERING)
-MANY = 15
-WIDE = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+MANY = 45 if NIGHTLY else 15
+WIDE = examples(300)
 
 
 def almost(data: st.DataObject, ordinary: _V, strange: _V, given_by: set[str]) -> _V:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
@@ -15,10 +15,9 @@ from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.test_random_walks import GO_ON, JOB, OF_ALL, OF_ONE
 from tests.core.world import MANIFEST, START, World
+from tests.effort import examples
 
-CALM = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+CALM = examples(40)
 MORE = ("worker-0 reports step 151", "worker-1 reports step 160", "0.7 s pass", "13 s pass")
 members = st.sampled_from(["worker-0", "worker-1", "worker-2"])
 lines = (

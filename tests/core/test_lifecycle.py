@@ -59,8 +59,10 @@ def test_the_scenarios_take_every_transition(monkeypatch: pytest.MonkeyPatch) ->
         return moved(row, gang, status, **changes)
 
     monkeypatch.setattr(transitions, "_moved", recorded)
-    for path in FILES:
+    for path in reversed(FILES):
         play(parse(path.read_text()))
+        if taken == set(NAMES):
+            break
     assert taken == set(NAMES)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
@@ -19,10 +19,9 @@ from tests.core.arbitrary import jobs, worlds
 from tests.core.oracles import Facts
 from tests.core.scenario import sentence
 from tests.core.world import START, World
+from tests.effort import examples
 
-STATES = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+STATES = examples(150)
 
 
 @STATES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import Windowed
@@ -14,6 +14,7 @@ from gangctl.core.policy import budget
 from tests.core.scenario import sentence
 from tests.core.then import decide
 from tests.core.world import World
+from tests.effort import examples
 
 TERMINAL = {GangPhase.SUCCEEDED, GangPhase.FAILED}
 JOB = """
@@ -94,7 +95,7 @@ sentences = st.builds(str.format, st.sampled_from(OF_ONE), members) | st.sampled
 lines = st.just(GO_ON) | sentences.map(lambda one: (one,))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@examples(150)
 @given(st.lists(lines, min_size=3, max_size=30))
 def test_any_walk_keeps_the_budget_the_attempt_and_the_end(walk: list[tuple[str, ...]]) -> None:
     world = World()

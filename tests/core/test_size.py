@@ -17,6 +17,8 @@ from gangctl.core.facts.world import Device
 from gangsidecar.wire import End, Phase
 from tests.core.fleet import Fleet
 
+pytestmark = pytest.mark.nightly
+
 
 def ends(exit_code: int, attempt: int) -> tuple[End, ...]:
     """A worker that has just ended."""

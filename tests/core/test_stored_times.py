@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.status import GangPhase
@@ -15,6 +15,7 @@ from gangctl.core.policy.pods import DeletePod
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.world import START, World
+from tests.effort import examples
 
 DAY = 86_400
 TOLD = {"cause", "accountedTime", "firstStep", "progress", "finished", "backOffTime"}
@@ -34,7 +35,7 @@ def times(value: object) -> Iterator[float]:
         yield datetime.fromisoformat(value).timestamp()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@examples(100)
 @given(st.data())
 def test_nothing_that_has_happened_is_to_come(data: st.DataObject) -> None:
     job = data.draw(jobs())

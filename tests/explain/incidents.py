@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
-
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import FirstStep, GangPhase, Status
 from gangctl.explain.spans import Span
 from tests.core.world import MANIFEST, START
+from tests.effort import examples
 
-CALM = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+CALM = examples(60)
 
 
 TRACE = "c3" * 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
@@ -14,6 +14,7 @@ from gangctl.explain.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.world import START, World
+from tests.effort import examples
 from tests.explain.incidents import CALM, LINKED, STEPPED, TRACE, incident, job, named
 
 
@@ -130,7 +131,7 @@ LIFE = (
 )
 
 
-@settings(CALM, max_examples=100)
+@examples(100)
 @given(st.lists(st.sampled_from(LIFE), min_size=15, max_size=30))
 def test_a_complete_trace_stays_the_same_over_the_life_of_a_gang(walk: list[tuple[str, ...]]) -> None:
     world = World()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
@@ -12,16 +12,20 @@ from gangctl.core.facts import awaiting
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.policy import pods
 from tests.core.arbitrary import jobs, worlds
-from tests.core.test_any_state import CALM
 from tests.core.world import START
+from tests.effort import examples
 from tests.simulation.engine import for_machines
-from tests.simulation.exhaustive import MANY, QUICK, Search, explore
+from tests.simulation.exhaustive import LONG, MANY, QUICK, Search, explore
 
 pytestmark = pytest.mark.timeout(900)  # A minute of work; other work on the machine may multiply it.
 ACTS = (pods.CreatePod, pods.DeletePod)
 
 
-@pytest.mark.parametrize("search", QUICK, ids=Search.name)
+@pytest.mark.parametrize(
+    "search",
+    [*(pytest.param(one, marks=pytest.mark.nightly) for one in QUICK[:LONG]), *QUICK[LONG:]],
+    ids=Search.name,
+)
 def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.CaptureFixture[str]) -> None:
     found = explore(search)
     with capsys.disabled():
@@ -42,7 +46,7 @@ def test_the_invariants_hold_in_every_state_when_awaited_pods_are_not_named(
     assert found.rests
 
 
-@settings(CALM, max_examples=200)
+@examples(200)
 @given(st.data())
 def test_what_the_search_strips_from_a_status_decides_nothing(data: st.DataObject) -> None:
     job = data.draw(jobs())

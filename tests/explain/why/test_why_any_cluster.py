@@ -6,18 +6,17 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.explain.why.defragment import moves
 from gangctl.explain.why.filters import neighbours, refusals
 from gangctl.explain.why.walk import pack, told, walk, with_pod, without_pod
 from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
+from tests.effort import examples
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
-CALM = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+CALM = examples(300)
 KEYS = ("gpu", "spot")
 TAINTS = st.lists(
     st.builds(lambda key: {"key": key, "value": "", "effect": "NoSchedule"}, st.sampled_from(KEYS)), max_size=2

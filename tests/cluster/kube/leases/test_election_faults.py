@@ -7,10 +7,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.kube.leases.elections import TIMING, Elections, elections
+from tests.effort import examples
 
 SENT = (
     "nothing is sent",
@@ -114,7 +115,7 @@ async def make(them: Elections, move: str, detail: Any) -> None:
     await them.settle()
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@examples(250)
 @given(st.lists(MOVES, min_size=5, max_size=40), st.tuples(SPEEDS, SPEEDS), st.tuples(OFFSETS, OFFSETS))
 def test_two_candidates_never_lead_at_once_under_any_faults(
     moves: list[tuple[str, Any]], speeds: tuple[float, float], offsets: tuple[float, float]

@@ -1,0 +1,16 @@
+"""How much a run tries: a third of the examples at each landing, all of them with GANGCTL_NIGHTLY=1 (make nightly)."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+from tests.conftest import PROFILE
+
+NIGHTLY = os.environ.get("GANGCTL_NIGHTLY") == "1"
+
+
+def examples(most: int) -> settings:
+    """Hypothesis' settings for a test that tries so many examples at most."""
+    return settings(settings.get_profile(PROFILE), max_examples=most if NIGHTLY else most // 3)
