@@ -10,19 +10,20 @@ import ast
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.simulation.mutant import LISTS, MUTANTS, Mutant
 from tests.simulation.mutant_places import Slot, Sources, find, node_at, parsed
 from tests.simulation.mutant_suite import SCENARIOS, Check, checks, first_objection
-from tests.simulation.mutant_trials import copied, run_module
+from tests.simulation.mutant_trials import copied, started
 
 RECORD = LISTS / "reached.json"
 RECORDED_LIVES = 40
 """The first ones. Any life may reach what one of these has reached."""
+UNHURRIED_SECONDS = 1000.0
 NOTED = "reached.txt"
 """A file in the copy: a line for each place that was reached since it was emptied."""
 NOTES = """\
@@ -72,6 +73,12 @@ class Reach:
         stored = {"seconds": {name: round(seconds, 2) for name, seconds in self.seconds.items()}, "reached": masks}
         RECORD.write_text(json.dumps(stored, indent=1) + "\n")
 
+    def with_check(self, check: str, seconds: float, sees: AbstractSet[str], placed: AbstractSet[str]) -> Reach:
+        """Return the record in which a check reaches these mutants, of those whose places are known."""
+        reached = {name: self.reached.get(name, frozenset()) - {check} for name in placed}
+        reached |= {name: reached[name] | {check} for name in sees}
+        return Reach({**self.seconds, check: seconds}, reached)
+
     def can_see(self, mutant: Mutant, before: str, known: Mapping[str, Check]) -> list[Check]:
         """Return the checks to run for a mutant: what caught it last time, then what reaches it, the cheapest first.
 
@@ -96,22 +103,23 @@ class Reach:
         return [*first, *(check for check in rest if check not in first)]
 
 
-def record() -> Reach:
-    """Run each check and see what it reaches. It takes about ten minutes."""
+def record(only: str) -> None:
+    """Run each check that has this in its name, see what it reaches, and write that at once."""
     trees = probed(Sources.of_this_tree())
+    placed = set().union(*(mutants_in(tree) for tree in trees.values()))
+    reach = Reach.recorded()
     with copied(trees) as copy:
         for path, tree in trees.items():
             notes = ast.parse(NOTES.format(path=str(copy / NOTED))).body
             after = next(at for at, node in enumerate(tree.body) if not _is_preamble(node))
             tree.body[after:after] = notes
             (copy / path).write_text(ast.unparse(tree))
-        ended = run_module(copy, "tests.simulation.mutant_reach")
-    if ended.returncode != 0:
-        raise RuntimeError(ended.stderr)
-    found = [json.loads(line) for line in ended.stdout.splitlines()]
-    reached = {mutant.name: frozenset(name for name, _, places in found if mutant.name in places) for mutant in MUTANTS}
-    placed = set().union(*(mutants_in(tree) for tree in trees.values()))
-    return Reach({name: took for name, took, _ in found}, {name: by for name, by in reached.items() if name in placed})
+        with started(copy, "tests.simulation.mutant_reach", only) as lines:
+            for number, line in enumerate(lines, 1):
+                check, seconds, said, places = json.loads(line)
+                print(f"{number:3} {seconds:6.1f} s  {check}: reaches {len(places)} {said}", flush=True)
+                reach = reach.with_check(check, seconds, placed.intersection(places), placed)
+                reach.write()
 
 
 def probed(sources: Sources) -> dict[str, ast.Module]:
@@ -173,23 +181,22 @@ def _is_preamble(node: ast.stmt) -> bool:
 
 def main() -> None:
     """Run each check in a child of its own, and print what it has reached. This runs in the copy."""
-    notes = Path.cwd() / NOTED
+    notes, took = Path.cwd() / NOTED, Path.cwd() / "took.json"
+    only = sys.argv[1]
     for check in checks().values():
-        if check.kind == "simulation" and int(check.which.split()[1]) >= RECORDED_LIVES:
+        number = int(check.which.split()[1]) if check.kind == "simulation" else 0
+        if only not in check.name or number >= RECORDED_LIVES:
             continue
         notes.write_text("")
         vars(sys).pop("gangctl_reached", None)
-        began = time.monotonic()
         child = os.fork()
         if not child:
-            said = first_objection([check], {check.name: 1000.0})
-            Path("took.json").write_text(json.dumps([said.seconds, said.check and said.said]))
+            found = first_objection([check], {check.name: UNHURRIED_SECONDS})
+            took.write_text(json.dumps([found.seconds, found.said]))
             os._exit(0)
         os.waitpid(child, 0)
-        took, said = json.loads(Path("took.json").read_text())
         reached = sorted(set(notes.read_text().splitlines()))
-        print(json.dumps([check.name, took, reached]), flush=True)
-        print(f"{time.monotonic() - began:6.1f} s {check.name}: {len(reached)} {said}", file=sys.stderr, flush=True)
+        print(json.dumps([check.name, *json.loads(took.read_text()), reached]), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,18 +78,32 @@ def copied(trees: Mapping[str, ast.Module]) -> Iterator[Path]:
         yield Path(directory)
 
 
-def run_module(copy: Path, module: str, told: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a module in a copy.
+@contextmanager
+def started(tree: Path, module: str, *arguments: str, told: str = "") -> Iterator[Iterator[str]]:
+    """Run a module in this checkout or in a copy, and return the lines that it prints.
 
     Args:
-        copy: where it is.
+        tree: the checkout or the copy.
         module: its name.
+        arguments: its arguments.
         told: its standard input.
+
+    Raises:
+        CalledProcessError: it has failed.
     """
-    path = os.pathsep.join(map(str, (copy, copy / "sidecar")))
+    path = os.pathsep.join(map(str, (tree, tree / "sidecar")))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", module]
-    return subprocess.run(command, cwd=copy, env=environment, input=told, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(
+        command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(told)
+        process.stdin.close()
+        yield iter(process.stdout)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def asked(tree: Path, mutant: str, checks: Sequence[str], usual: Mapping[str, float]) -> Objection:
@@ -102,10 +116,9 @@ def asked(tree: Path, mutant: str, checks: Sequence[str], usual: Mapping[str, fl
         usual: name of a check -> seconds that it takes.
     """
     told = json.dumps({"mutant": mutant, "checks": checks, "usual": dict(usual)})
-    ended = run_module(tree, "tests.simulation.mutant_trials", told)
-    if ended.returncode != 0:
-        raise RuntimeError((ended.stderr.strip().splitlines() or ["no word"])[-1])
-    return Objection(**json.loads(ended.stdout.splitlines()[-1]))
+    with started(tree, "tests.simulation.mutant_trials", told=told) as lines:
+        *_, last = lines
+    return Objection(**json.loads(last))
 
 
 def _in_a_copy(trees: Mapping[str, ast.Module], checks: Sequence[Check], usual: Mapping[str, float]) -> Objection:

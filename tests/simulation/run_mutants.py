@@ -48,10 +48,10 @@ def main() -> int:
     parser.add_argument(
         "--anew", action="store_true", help="begin with the cheapest, not with what caught it last time"
     )
-    parser.add_argument("--record", action="store_true", help="only record which checks reach which mutant")
+    parser.add_argument("--record", action="store_true", help="record what such checks reach, and try nothing")
     arguments = parser.parse_args()
     if arguments.record:
-        mutant_reach.record().write()
+        mutant_reach.record(arguments.only)
         return 0
     rows, known, reach, sources = rows_before(), checks(), Reach.recorded(), Sources.of_this_tree()
     chosen = [one for one in MUTANTS if arguments.only in f"{one.name} | {rows.get(one.name, Row()).caught}"]
