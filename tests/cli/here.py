@@ -24,6 +24,7 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
+from tests import commands
 from tests.wait import SECONDS, until
 
 T = TypeVar("T")
@@ -109,10 +110,7 @@ class Here:
 
     def gangctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another verb to its end."""
-        command = [sys.executable, "-m", "gangctl", *arguments]
-        return subprocess.run(
-            command, check=False, cwd=self.path, env=self.env(), capture_output=True, text=True, timeout=SECONDS
-        )
+        return commands.gangctl(arguments, self.path, self.env())
 
     def env(self, **more: str) -> dict[str, str]:
         return {**os.environ, "TEST_MARK": self.mark, **more}

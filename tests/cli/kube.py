@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from typing import Any
 
 from aiohttp import web
 
+from tests import commands
 from tests.cluster.kube.fakeapi import FakeApi, serving
-from tests.wait import SECONDS
 
-PLUGIN = "import sys; sys.argv[0] = '/usr/bin/kubectl-gang'; from gangctl.cli.main import main; sys.exit(main())"
 EXIT_3 = {
     "status": "Failure",
     "details": {"causes": [{"reason": "ExitCode", "message": "3"}]},
@@ -61,20 +59,11 @@ class Shell:
         self.config.write_text(json.dumps(content))
 
     async def gangctl(self, *arguments: str, plugin: bool = False, **environment: str) -> Done:
-        program = ["-c", PLUGIN] if plugin else ["-m", "gangctl"]
         env = {key: value for key, value in os.environ.items() if key != "GANGCTL_STATE_DIR"}
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, *program, *arguments),
-            cwd=self.path,
-            env={**env, "HOME": str(self.path), "KUBECONFIG": str(self.config), **environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(SECONDS):
-            out, err = await child.communicate()
-        assert child.returncode is not None
-        return Done(child.returncode, out.decode(), err.decode())
+        env |= {"HOME": str(self.path), "KUBECONFIG": str(self.config), **environment}
+        name = "/usr/bin/kubectl-gang" if plugin else "gangctl"
+        done = await asyncio.to_thread(commands.gangctl, arguments, self.path, env, name)
+        return Done(done.returncode, done.stdout, done.stderr)
 
 
 @asynccontextmanager
