@@ -86,7 +86,7 @@ e2e: ## The acceptance tests on real Kubernetes (root; or any cluster: KUBECONFI
 
 # On two clusters of our own side by side; on one that is there already, one test after the other.
 on-a-cluster: $(VENV)/.dev
-	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadgroup $(or $(E2E),-m "not nightly")
+	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadfile $(or $(E2E),-m "not nightly")
 
 nightly: ## All else, for hours: large cases, the rest of e2e, queues, frameworks, versions, mutants, simulation; a table of times
 	@table=; code=0; for job in $(NIGHTLY); do \
@@ -95,8 +95,10 @@ nightly: ## All else, for hours: large cases, the rest of e2e, queues, framework
 	  table="$$table$$(printf '%-16s %-6s %6d s' $$job $$ended $$(( $$(date +%s) - began )))\n"; \
 	done; printf "make nightly:\n$$table"; exit $$code
 
+# All examples of the tests of pure code, and what is marked in the others.
 nightly-tests: $(VENV)/.dev
-	@$(BIN)/pytest -n 2 --dist worksteal --timeout 3600 -m nightly tests
+	@GANGCTL_NIGHTLY=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(PURE)
+	@$(BIN)/pytest -n 3 --dist worksteal --timeout 3600 -m nightly tests $(addprefix --ignore ,$(PURE))
 
 nightly-e2e: $(VENV)/.dev
 	@$(MAKE) --no-print-directory on-a-cluster E2E="-m nightly"
@@ -135,7 +137,7 @@ flaky: $(VENV)/.dev ## Run tests N times, then N times beside four busy loops a 
 	@$(BIN)/python -m tests.flaky --times $(or $(N),20) -- $(T)
 
 mutants: $(VENV)/.dev ## Show that the tests have teeth: each deliberate mistake must be caught
-	@$(BIN)/python tests/simulation/run_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),2)
+	@GANGCTL_NIGHTLY=1 $(BIN)/python tests/simulation/run_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),2)
 
 generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the reference pages, the version in other files
 	@sed -i -E 's/^(version|appVersion): .*/\1: $(VERSION)/' charts/gangctl/Chart.yaml

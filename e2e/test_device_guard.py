@@ -17,7 +17,7 @@ from e2e.gangs import Kubectl
 from e2e.installation import CHART, NAMESPACE, RELEASE, Installed
 from tests.wait import until
 
-pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("device guard")]
+pytestmark = pytest.mark.nightly
 
 RESOURCE = "example.com/guarded"
 LABELS = {"app": "inference"}

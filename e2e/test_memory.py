@@ -14,7 +14,7 @@ from e2e import process_faults
 from e2e.frameworks.examples import document
 from e2e.gangs import Gang
 
-pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("torch")]
+pytestmark = pytest.mark.nightly
 
 Submit = Callable[[dict[str, Any]], Gang]
 STEPS, FIRST = 600, 60

@@ -26,10 +26,10 @@ from tests.controller.pages import page_of
 from tests.core.test_bounds import fullest
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 TRAINER = """
 import time, gangclient
-
-pytestmark = pytest.mark.nightly
 gang = gangclient.connect()
 for step in range(1, 100000):
     time.sleep(0.1)

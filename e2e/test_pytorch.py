@@ -15,7 +15,7 @@ from e2e import process_faults
 from e2e.gangs import CHECKPOINTS, WORKERS, Gang, training
 from tests.wait import until
 
-pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("torch")]
+pytestmark = pytest.mark.nightly
 
 Submit = Callable[[dict[str, Any]], Gang]
 RANKS = range(2)

@@ -147,7 +147,6 @@ def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 
-@pytest.mark.xdist_group("torch")
 @pytest.mark.timeout(900)  # it starts 16 processes with PyTorch, from an image of 1.6 GB
 @pytest.mark.usefixtures("torch")
 def test_torchrun_and_env_reach_the_same_loss_after_a_restart(submit: Submit, shared_dir: Path) -> None:

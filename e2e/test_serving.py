@@ -16,6 +16,8 @@ from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, Gang
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
+
 Submit = Callable[[dict[str, Any]], Gang]
 EXAMPLE = Path(__file__).parent.parent / "examples" / "serving"
 IMAGE = "gangctl/examples:e2e"
@@ -26,8 +28,6 @@ ANSWER_SECONDS = 5
 """A client tries again for so long: a kubelet sees that a port is closed when it probes next."""
 CLIENT = f"""
 import http.client, os, time, urllib.request
-
-pytestmark = pytest.mark.nightly
 url = f"http://{{os.environ['MODEL_SERVICE_HOST']}}/?x=1,2,3,4"
 while True:
     end, said = time.monotonic() + {ANSWER_SECONDS}, "no answer"

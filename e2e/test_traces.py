@@ -27,8 +27,6 @@ from e2e.installation import NAMESPACE, Installed
 from e2e.jaeger import ROOT, Jaeger
 from e2e.traced_gangs import BEYOND, CLOSE, EXACT, PHASES, SAVED, TracedGang, assert_sound, traced, training
 
-pytestmark = pytest.mark.xdist_group("traces")
-
 
 @pytest.fixture(scope="module")
 def third_node(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Node]:  # noqa: ARG001 - it must not run on this node

@@ -8,18 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e.api_proxy import ApiProxy
 from e2e.controllers import LocalControllers
 from e2e.gangs import Gang, Kubectl, gang
 from tests.wait import until
+
+pytestmark = pytest.mark.nightly
 
 Submit = Callable[[dict[str, Any]], Gang]
 ERROR = "RuntimeError: no dataset at /data"
 WROTE = "mount the dataset"
 FAILS = f"""
 import os, time
-
-pytestmark = pytest.mark.nightly
 if os.environ["RANK"] == "1":
     open("/dev/termination-log", "w").write("{WROTE}")
     raise RuntimeError("no dataset at /data")

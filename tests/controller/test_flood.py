@@ -23,6 +23,7 @@ from tests.controller.fake_sidecars import MEMBERS, Served, Sidecar, job, report
 from tests.controller.flooding import GANG, largest
 from tests.wait import SECONDS, until_async
 
+pytestmark = pytest.mark.nightly
 log = logging.getLogger(__name__)
 
 FLOODERS = 6
