@@ -9,29 +9,15 @@ from gangctl.controller.reports import ReportChange, ReportStore
 from gangctl.controller.wakes import Wakes
 from gangsidecar.wire import Phase, Progress
 from tests.controller.fake_sidecars import report
-
-
-class Clock:
-    """The clock of the event loop, which stands still until it is moved."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        loop = asyncio.get_running_loop()
-        self._now = loop.time()
-        monkeypatch.setattr(loop, "time", lambda: self._now)
-
-    async def move(self, seconds: float) -> None:
-        """Let so much time pass, and what is due happen."""
-        self._now += seconds
-        for _ in range(3):
-            await asyncio.sleep(0)
+from tests.moved_clock import MovedClock
 
 
 @pytest.fixture
-async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+async def clock(monkeypatch: pytest.MonkeyPatch) -> MovedClock:
+    return MovedClock(monkeypatch)
 
 
-async def test_many_late_wake_ups_cause_one_round_in_time(clock: Clock) -> None:
+async def test_many_late_wake_ups_cause_one_round_in_time(clock: MovedClock) -> None:
     here = Wakes()
     here.wake("g")
     here.begin(await here.new())
@@ -46,7 +32,7 @@ async def test_many_late_wake_ups_cause_one_round_in_time(clock: Clock) -> None:
     assert not here.is_set("g"), "there was one for all of them"
 
 
-async def test_an_urgent_round_covers_late_wake_ups(clock: Clock) -> None:
+async def test_an_urgent_round_covers_late_wake_ups(clock: MovedClock) -> None:
     here = Wakes()
     here.wake("g")
     here.begin(await here.new())
@@ -58,7 +44,7 @@ async def test_an_urgent_round_covers_late_wake_ups(clock: Clock) -> None:
     assert not here.is_set("g")
 
 
-async def test_a_late_wake_up_does_not_reach_a_forgotten_gang(clock: Clock) -> None:
+async def test_a_late_wake_up_does_not_reach_a_forgotten_gang(clock: MovedClock) -> None:
     here = Wakes()
     here.wake("g")
     await here.new()

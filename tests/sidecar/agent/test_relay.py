@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from tests.sidecar.agent.sidecars import (
     until,
     world,
 )
+from tests.wait import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,33 +48,30 @@ async def test_directives_scans_and_pings_reach_the_supervisor_and_its_answer_co
         await until(lambda: answer in here.connection.received)
 
 
-async def test_relaying_takes_milliseconds(directory: Path) -> None:
-    async with world(directory) as here:
-        took = []
-        for attempt in range(1, 41):
-            began = time.perf_counter()
+async def test_relaying_waits_for_no_tick(directory: Path) -> None:
+    """A hundred messages, one after the other: with a tick each second they would take longer than a test may."""
+    async with world(directory) as here, asyncio.timeout(SECONDS):
+        for attempt in range(1, 51):
             await here.direct(replace(HOLD, attempt=attempt))
             await here.report(seq=attempt + 1, attempt=attempt, phase=wire.Phase.READY)
-            took.append(time.perf_counter() - began)
-        assert sorted(took)[len(took) // 2] < 0.03  # the test itself polls twice, every 5 ms
 
 
 async def test_a_new_controller_on_another_port_gets_the_whole_report_with_grown_ages(directory: Path) -> None:
     async with controller() as old, sidecar(directory, old.url), supervisor(directory) as below:
+        began = time.monotonic()
         await below.send(replace(REPORT, ends=(END,), phase_age_ms=100))
         await until((await old.connected()).reports)
         async with controller() as new:
             (directory / "controller").write_text(new.url)
             (directory / "token").write_text("second-token")
-            began = time.monotonic()
             await old.close()
             connection = await new.connected()
-            waited = (time.monotonic() - began) * 1000
             report = (await until(connection.reports))[0]
+            waited = (time.monotonic() - began) * 1000
             assert connection.token == "Bearer second-token"
             assert report.ends[0].signal == 9
             assert report.ends[0].age_ms - 7 == report.phase_age_ms - 100
-            assert 0 < report.phase_age_ms - 100 < waited + 2000
+            assert 0 < report.phase_age_ms - 100 <= waited + 1
 
 
 async def test_a_controller_that_connects_late_gets_only_the_newest_report(directory: Path) -> None:
