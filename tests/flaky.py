@@ -6,6 +6,7 @@ A test that fails on a busy machine is a defect. ``make flaky N=20 T="tests/cli 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -13,13 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest import CollectReport, TestReport  # noqa: PT013 - the name of the module is that of a process here
+
+RESULTS = "GANGCTL_FLAKY_RESULTS"
+"""Names the file for what pytest tells."""
+XDIST_WORKER = "PYTEST_XDIST_WORKER"
 LOADS = (0, 4)
 """Busy loops per core, where none are asked for."""
 BUSY = "import os, select, sys\nwhile not select.select([0], [], [], 0)[0]: sum(range(100_000))"
@@ -131,10 +136,13 @@ def busy(loops: int) -> Iterator[None]:
 
 def run(words: Sequence[str], load: int, outcomes: Outcomes, output: Path) -> str:
     """Run pytest once, count how each test ended, and return the line about it."""
-    results, began = output.with_suffix(".xml"), time.monotonic()
-    command = [sys.executable, "-m", "pytest", *words, f"--junitxml={results}", "-o", "junit_family=xunit1"]
+    results, began = output.with_suffix(".jsonl"), time.monotonic()
+    results.touch()
+    command = [sys.executable, "-m", "pytest", "-p", __spec__.name, *words]
+    env = {**os.environ, RESULTS: str(results)}
+    env.pop(XDIST_WORKER, None)  # of a test of this command
     with output.open("wb") as file:  # In a session of its own, so that Ctrl-C in a terminal comes once.
-        pytest = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        pytest = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=env)
         try:
             code = pytest.wait()
         except KeyboardInterrupt:
@@ -143,15 +151,15 @@ def run(words: Sequence[str], load: int, outcomes: Outcomes, output: Path) -> st
             raise
     errors = _read(results)
     failed = sum(error is not None for error in errors.values())
-    if code and not failed:
+    if code < 0 or (code and not failed):
         last = output.read_text(errors="replace").strip().rpartition("\n")[2]
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         errors["(the run itself)"] = f"{how}: {last}"
-        failed = 1
+        failed += 1
     outcomes.add(load, errors)
     if not failed:
         output.unlink()
-    results.unlink(missing_ok=True)
+    results.unlink()
     return f"{len(errors) - failed} passed, {failed} failed, {time.monotonic() - began:.1f} s"
 
 
@@ -168,24 +176,35 @@ def _end(pytest: subprocess.Popen[bytes]) -> None:
 def _read(results: Path) -> dict[str, str | None]:
     """Return the error of each test, None where it passed; without those that were skipped."""
     errors: dict[str, str | None] = {}
-    if not results.exists():
-        return errors
-    for case in ET.parse(results).iter("testcase"):
-        name = "::".join(filter(None, (case.get("file"), case.get("name"))))
-        problem = next((one for one in case if one.tag in {"failure", "error"}), None)
-        if problem is not None:
-            errors[name] = _line(problem)
-        elif case.find("skipped") is None:
-            errors.setdefault(name, None)
+    for line in results.read_text().splitlines():
+        test, error = json.loads(line)
+        errors[test] = errors.get(test) or error
     return errors
 
 
-def _line(problem: ET.Element) -> str:
-    """Return the line that says most."""
-    said, text = problem.get("message", ""), (problem.text or "").strip()
-    if said == "collection failure":  # The error itself stands last, marked as pytest marks it.
-        return text.rpartition("\nE ")[2].partition("\n")[0].strip()
-    return (said or text).partition("\n")[0]
+def pytest_runtest_logreport(report: TestReport) -> None:
+    """Note how a test ended, at once: a run that is killed later has told it. This module is a plugin of pytest."""
+    if report.failed or (report.passed and report.when == "call"):
+        _note(report)
+
+
+def pytest_collectreport(report: CollectReport) -> None:
+    """Note a file that can't be imported."""
+    if report.failed:
+        _note(report)
+
+
+def _note(report: TestReport | CollectReport) -> None:
+    if XDIST_WORKER in os.environ:
+        return  # Its controller gets the same report.
+    error = None
+    if report.failed:  # The error itself is marked by pytest; where it shows none, its last line says most.
+        marked = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+        crash = getattr(report.longrepr, "reprcrash", None)
+        error = crash.message if crash is not None else (marked or report.longreprtext.splitlines() or [""])[-1]
+        error = error.partition("\n")[0]
+    with Path(os.environ[RESULTS]).open("a") as results:
+        results.write(f"{json.dumps((report.nodeid, error))}\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def test_is_not_reached(broken):
     pass
 """
 KILLED = "import os, signal\ndef test_dies():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+FAILED_AND_KILLED = f"def test_fails():\n    assert False, 'it is so'\n{KILLED}"
 WAITS = """
 import os, pathlib, time
 def test_waits_for_the_end_of_what_started_it():
@@ -81,8 +82,8 @@ def test_tests_that_pass_leave_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "row"),
     [
-        (BROKEN_FIXTURE, ["test_it.py::test_is_not_reached", "1/1", 'failed on setup with "OSError: no room"']),
-        ("import nothing_of_that_name", ["test_it.py::test_it", "1/1", "ModuleNotFoundError: No module"]),
+        (BROKEN_FIXTURE, ["test_it.py::test_is_not_reached", "1/1", "OSError: no room"]),
+        ("import nothing_of_that_name", ["test_it.py", "1/1", "ModuleNotFoundError: No module"]),
         (KILLED, ["(the run itself)", "1/1", "killed by SIGKILL: "]),
         ("", ["(the run itself)", "1/1", "exit code 5: "]),
     ],
@@ -94,6 +95,12 @@ def test_what_fails_outside_a_test_is_counted_too(tmp_path: Path, source: str, r
     shown = [cell.strip() for cell in lines[3].split("  ") if cell]
     assert shown[:2] == row[:2]
     assert shown[2].startswith(row[2].strip())
+
+
+def test_what_failed_before_a_run_was_killed_is_counted(tmp_path: Path) -> None:
+    code, lines = ended(tmp_path, FAILED_AND_KILLED, "--times", "1", "--load", "0")
+    assert code == 1
+    assert [line.partition("  ")[0] for line in lines[3:5]] == ["(the run itself)", "test_it.py::test_fails"]
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
