@@ -11,7 +11,7 @@ from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
-from tests.wait import until_async
+from tests.wait import SECONDS, until_async
 
 SCAN = AskScan("pod-0", wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),)))
 
@@ -56,7 +56,7 @@ async def test_what_waits_to_be_sent_when_a_leader_is_frozen_is_not_sent_after_i
         sidecar = await known(here)
         here.hub.publish(job(attempt=3, version="2"))
         leader[0] = "wss://10.0.0.7:8443/v1/connect"  # Nothing has run since: the process was frozen.
-        assert (await sidecar.socket.receive(10)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+        assert (await sidecar.socket.receive(SECONDS)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
         assert here.hub.connected == 0
         leader[0] = None  # It has renewed its Lease after all: the member learns what it missed.
         again = await here.dial()
@@ -73,7 +73,7 @@ async def test_what_was_stored_in_an_earlier_term_directs_no_member_in_the_next(
         sidecar = await known(here)
         here.hub.end_term()
         assert here.hub.heard("uid-g") == ()
-        assert (await sidecar.socket.receive(10)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+        assert (await sidecar.socket.receive(SECONDS)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
         again = await here.dial()
         await again.say(report(seq=2))
         await until_async("the report arrives", lambda: here.hub.heard("uid-g"))
@@ -92,7 +92,7 @@ async def test_a_connection_whose_upgrade_ends_after_the_term_is_not_served() ->
 
     async with aiohttp.ClientSession() as session, serving(session, leader=lost_after_the_gate) as here:
         sidecar = await here.dial()
-        frame = await sidecar.socket.receive(10)
+        frame = await sidecar.socket.receive(SECONDS)
         assert frame.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.ERROR}
         assert here.hub.connected == 0
         await session.close()
