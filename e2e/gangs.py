@@ -166,7 +166,7 @@ class Gang:
         """Member -> when each container of its pod started last, init containers too."""
         return {member: _starts(pod) for member, pod in self.pods().items()}
 
-    def until(self, what: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 60.0) -> T:
+    def until(self, what: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 120.0) -> T:
         """Wait until a condition holds for the status; what the condition found.
 
         Raises:
@@ -203,7 +203,7 @@ class Gang:
             found = re.findall(r"begins after step (\d+)", self.log(member))
             return found if len(found) >= workers else None
 
-        return int(until(f"worker {workers} of {member} begins", steps, 60, every=0.25)[-1])
+        return int(until(f"worker {workers} of {member} begins", steps, every=0.25)[-1])
 
 
 def _member(pod: dict[str, Any]) -> str:

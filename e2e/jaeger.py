@@ -102,7 +102,7 @@ class Jaeger:
         """
         if self._machine.program(PROGRAM) is None:
             self._machine.start(PROGRAM, "--collector.otlp.enabled=true", "--log-level=warn")
-        until("Jaeger", lambda: self._answers("/api/services"), 30)
+        until("Jaeger", lambda: self._answers("/api/services"))
         return self
 
     def trace(self, trace_id: str) -> Trace | None:

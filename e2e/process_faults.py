@@ -19,7 +19,7 @@ def supervisor(pod: str) -> Process:
     Raises:
         TimeoutError: there is none.
     """
-    return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), 30, every=0.05)
+    return until(f"a supervisor in pod {pod}", lambda: next(iter(supervisors(pod)), None), every=0.05)
 
 
 def supervisors(pod: str) -> list[Process]:
@@ -34,7 +34,7 @@ def worker(pod: str) -> Process:
     Raises:
         TimeoutError: there is none.
     """
-    return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), 30, every=0.05)
+    return until(f"a worker in pod {pod}", lambda: next(iter(workers(pod)), None), every=0.05)
 
 
 def workers(pod: str) -> list[Process]:
@@ -60,13 +60,13 @@ def sidecar(pod: str) -> Process:
         agents = (one for one in everything() if "gangsidecar.agent" in one.command)
         return next((one for one in agents if _network(one) == network and one.inner_pid == 1), None)
 
-    return until(f"a sidecar in pod {pod}", found, 30, every=0.05)
+    return until(f"a sidecar in pod {pod}", found, every=0.05)
 
 
 def kill(process: Process) -> None:
     """SIGKILL a process, and wait for its end."""
     process.send(signal.SIGKILL)
-    until(f"the end of process {process.pid}", lambda: not process.alive, 10)
+    until(f"the end of process {process.pid}", lambda: not process.alive)
 
 
 def _network(process: Process) -> int:

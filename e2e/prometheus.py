@@ -161,7 +161,7 @@ def prometheus(
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         found = Prometheus(host, port)
-        until("Prometheus", found.answers, 30)
+        until("Prometheus", found.answers)
         yield found
     finally:
         process.terminate()

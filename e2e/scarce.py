@@ -63,6 +63,6 @@ def first_to_run(gangs: tuple[Gang, Gang]) -> tuple[Gang, Gang]:
 
 def waits_whole(gang: Gang) -> None:
     """It has all its pods, and no node for any, though there is room for one."""
-    until("all pods of the other gang are there", lambda: len(gang.pods()) == MEMBERS, 60, every=0.25)
+    until("all pods of the other gang are there", lambda: len(gang.pods()) == MEMBERS, every=0.25)
     gang.until("it says what it waits for", lambda status: "can't start: " in status.get("message", ""))
     assert nodes_of(gang) == []

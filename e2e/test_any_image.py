@@ -21,7 +21,8 @@ from e2e.conftest import uncaptured
 from e2e.gangs import Gang, gang
 from e2e.images.build import Images
 from gangsidecar.wire import Directive, Phase, Process, Run, Verb
-from tests.sidecar.supervisor.supervised import DEADLINE, Sidecar
+from tests.sidecar.supervisor.supervised import Sidecar
+from tests.wait import SECONDS
 
 ROOT = Path(__file__).parents[1]
 LOCKED = {
@@ -174,7 +175,7 @@ def test_the_supervisor_needs_nothing_of_its_root(root: Path, tmp_path: Path) ->
             assert (end.exit_code, end.signal) == (2 - attempt, None)
         sidecar.send(Directive(gang="g1", pod="p1", attempt=2, verb=Verb.FINISH, grace_ms=1000))
         sidecar.until(lambda told: told.phase is Phase.DONE)
-        assert process.wait(DEADLINE) == 0
+        assert process.wait(SECONDS) == 0
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

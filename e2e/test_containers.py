@@ -41,7 +41,7 @@ def test_containers_beside_the_worker_may_fail(submit: Submit, shared_dir: Path)
     gang = submit(document)
     gang.runs(1)
     uids = gang.uids()
-    until("both ends", lambda: {"fails", "logs"} <= ends_of(gang, "worker-1").keys() or None, 60, every=0.5)
+    until("both ends", lambda: {"fails", "logs"} <= ends_of(gang, "worker-1").keys() or None, every=0.5)
     inits = {one["name"]: one for one in gang.pods()["worker-0"]["status"]["initContainerStatuses"]}
     assert inits["fetch"]["restartCount"] == 1, "the kubelet has tried the init container again"
     assert gang.status["attempt"] == 1
@@ -70,7 +70,7 @@ def test_a_start_that_can_not_work_is_told_and_ends_the_gang(
     container |= {"image": image, "command": ["/opt/no-such-command"]}
     gang = submit(document)
     gang.until("the runtime's words", lambda status: re.search(words, status.get("message", "")))
-    status = gang.ends("Failed", 90)
+    status = gang.ends("Failed")
     failed = next(one for one in status["conditions"] if one["type"] == "Failed")
     assert failed["reason"] == "StartFailed"
     assert re.search(words, status["message"])

@@ -65,7 +65,7 @@ async def test_a_controller_killed_during_a_restart_loses_nothing_and_does_nothi
     failpoint = Failpoint(lambda: first, phase, after=after)
     api_proxy.faults.append(failpoint)
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
-    await until_async("the controller was killed", lambda: failpoint.done, 60)
+    await until_async("the controller was killed", lambda: failpoint.done)
     await local_controllers.start("second", api_proxy.url)
     await assert_one_restart(gang, shared_dir, uids)
 
@@ -114,7 +114,7 @@ async def test_an_unreachable_api_server_only_delays_a_restart(
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
     others = [await asyncio.to_thread(process_faults.worker, uids[member]) for member in ("worker-0", "worker-2")]
     api_proxy.forget()
-    await until_async("a write was tried", lambda: any("/status" in call.path for call in api_proxy.calls), 60)
+    await until_async("a write was tried", lambda: any("/status" in call.path for call in api_proxy.calls))
     await asyncio.sleep(30)  # the time without an API server is what is tested
     assert all(one.alive for one in others)
     api_proxy.come_back()

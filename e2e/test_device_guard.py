@@ -127,7 +127,7 @@ def test_a_pod_leaves_an_unhealthy_device_once_and_a_flap_moves_none(service: Se
     assert after[stays] == before[stays], "its device was unhealthy for less than ten seconds"
     (new,) = after.keys() - {stays}
     assert service.device(new) not in {broken, service.device(stays)}
-    until("the Event of the eviction is stored", lambda: service.events("DeviceGuardEvicted"), 30)
+    until("the Event of the eviction is stored", lambda: service.events("DeviceGuardEvicted"))
     (event,) = service.events("DeviceGuardEvicted")
     assert event["regarding"] == {
         "apiVersion": "v1",

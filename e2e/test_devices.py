@@ -52,7 +52,7 @@ def test_a_device_that_fails_costs_one_pod(
 ) -> None:
     gang = submit(gang_of("sick", shared_dir, 3, spares=spares))
     gang.runs(1)
-    until("all pods run, spares too", lambda: running(gang) == 3 + spares, 60)
+    until("all pods run, spares too", lambda: running(gang) == 3 + spares)
     member = at_work(shared_dir)
     before, broken = gang.uids(), device(gang, member)
     node = gang.pods()[member]["spec"]["nodeName"]
@@ -62,13 +62,13 @@ def test_a_device_that_fails_costs_one_pod(
     seconds = time.monotonic() - began
     cause = status["incidents"][0]["cause"]
     assert (cause["reason"], cause["member"], cause["device"]) == ("DeviceLost", member, broken)
-    until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]}, 60)
+    until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]})
     after = gang.uids()
     assert {name for name in before if after.get(name) != before[name]} == {member}
     last = why(cluster, gang)["restarts"]["last"]
     assert (last["reason"], last["level"], last["charged"]) == ("DeviceLost", "Pod", True)
     assert {f"device {broken}", f"node {node}"} <= set(last["evidence"])
-    until("the node has an Event of it", lambda: f"device {broken}" in handed_over(gang, node), 30)
+    until("the node has an Event of it", lambda: f"device {broken}" in handed_over(gang, node))
     with capsys.disabled():
         print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")
 
@@ -84,7 +84,7 @@ def test_a_device_that_flaps_costs_one_restart_at_most(
         for healthy in (False, True):
             plugged[flapping].mark(flapping, healthy=healthy)
             time.sleep(0.1)  # what the world does, not what the test waits for
-    status = gang.runs(gang.status["attempt"], 60)
+    status = gang.runs(gang.status["attempt"])
     assert status["attempt"] <= 2
     assert {one["cause"]["member"] for one in status.get("incidents", [])} <= {"worker-1"}
 
@@ -146,7 +146,7 @@ def test_a_node_that_rejects_a_pod_is_named_with_what_to_check(
     document["spec"]["roles"][0]["template"]["spec"]["nodeName"] = "node-2"  # as if the scheduler had not heard of it
     gang = submit(document)
     text = "its node node-2 rejected its pod: UnexpectedAdmissionError"
-    found = gang.until("it says why", lambda status: status.get("message") if text in str(status) else None, 60)
+    found = gang.until("it says why", lambda status: status.get("message") if text in str(status) else None)
     assert "check the device plugin on that node" in found
     for name, at in mine.items():
         at.mark(name, healthy=True)

@@ -72,7 +72,7 @@ def test_a_node_is_followed_from_healthy_to_a_sick_device_to_a_plugin_that_is_go
         cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
 
     with devices(lab.node(2), GPU, NAMES) as plugged:
-        until("they are allocatable", lambda: "4 of 4" in told(doctor("node-2")), 60, every=0.5)
+        until("they are allocatable", lambda: "4 of 4" in told(doctor("node-2")), every=0.5)
         submit("taken")
         cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "pod/taken", "--timeout=60s")
         healthy = doctor("pod/taken", "--exec")
@@ -86,15 +86,15 @@ def test_a_node_is_followed_from_healthy_to_a_sick_device_to_a_plugin_that_is_go
         assert healthy["code"] == 1
 
         plugged.mark("gpu-3", healthy=False)
-        sick = until("it is told", lambda: failing(doctor("node-2")), 30, every=0.5)
+        sick = until("it is told", lambda: failing(doctor("node-2")), every=0.5)
         assert sick["Allocatable"] == "3 of 4: the device plugin calls 1 unhealthy"
         for name in NAMES:
             plugged.mark(name, healthy=False)
-        until("none is left", lambda: "0 of 4" in failing(doctor("node-2")).get("Allocatable", ""), 30, every=0.5)
+        until("none is left", lambda: "0 of 4" in failing(doctor("node-2")).get("Allocatable", ""), every=0.5)
         submit("refused")
-        found = until("it is rejected", lambda: failing(doctor("refused")).get("Admission"), 30, every=0.5)
+        found = until("it is rejected", lambda: failing(doctor("refused")).get("Admission"), every=0.5)
         assert "the kubelet of node-2 rejected the pod: UnexpectedAdmissionError" in found
-    gone = until("the plugin is missed", lambda: failing(doctor("node-2")), 30, every=0.5)
+    gone = until("the plugin is missed", lambda: failing(doctor("node-2")), every=0.5)
     assert gone["Allocatable"].startswith("0 of 4: the device plugin is gone")
 
 
@@ -107,7 +107,7 @@ def test_a_bad_rollout_of_a_driver_on_one_pool_is_named_by_the_fleet(
             name = f"node-{number}"
             cluster.kubectl("label", "node", name, f"{POOL}=train", f"{DRIVER}=550.90.07")
             stack.callback(cluster.kubectl, "label", "node", name, f"{POOL}-", f"{DRIVER}-")
-        alike = until("both have devices", lambda: pool(doctor()), 60, every=0.5)
+        alike = until("both have devices", lambda: pool(doctor()), every=0.5)
         assert "driver" not in {one["what"] for one in alike["differences"]}
         cluster.kubectl("label", "--overwrite", "node", "node-2", f"{DRIVER}=560.35.03")
         found = doctor()

@@ -75,8 +75,8 @@ def begun(gang: Gang, directory: Path, pods: int) -> str:
     """
     gang.runs(1)
     phases = ["Running"] * pods
-    until("all pods run, spares too", lambda: [one["status"]["phase"] for one in gang.pods().values()] == phases, 60)
-    until("rank 0 has made a step", lambda: has_stepped(directory, 1), 60)
+    until("all pods run, spares too", lambda: [one["status"]["phase"] for one in gang.pods().values()] == phases)
+    until("rank 0 has made a step", lambda: has_stepped(directory, 1))
     member = max(path.name for path in directory.glob("worker-*"))
     until("its device is healthy", lambda: set(health(gang, member).values()) == {"Healthy"}, SECONDS, every=0.25)
     return member
@@ -84,7 +84,7 @@ def begun(gang: Gang, directory: Path, pods: int) -> str:
 
 def only_replaced(gang: Gang, before: dict[str, str], member: str) -> None:
     """Wait until this member alone has a new pod."""
-    until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]}, 60)
+    until("it has a new pod", lambda: gang.uids().get(member) not in {None, before[member]})
     after = gang.uids()
     assert {name for name in before if after.get(name) != before[name]} == {member}
 

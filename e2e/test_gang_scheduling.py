@@ -68,11 +68,11 @@ def test_two_gangs_that_each_need_most_of_a_cluster_run_one_after_the_other(
     # All pods of the other gang are new: so is their group, and it waits as a whole again.
     first.patch(suspend=False)
     waits_whole(first)
-    until("the earlier group is gone", lambda: f"{first.name}-0" not in groups(kubectl, namespace), 30)
+    until("the earlier group is gone", lambda: f"{first.name}-0" not in groups(kubectl, namespace))
     assert sorted(groups(kubectl, namespace)) == sorted([f"{first.name}-2", f"{second.name}-0"])
     kubectl("delete", "gj", second.name, "-n", namespace)
     first.runs(3)
-    until("its groups go with the gang", lambda: list(groups(kubectl, namespace)) == [f"{first.name}-2"], 30)
+    until("its groups go with the gang", lambda: list(groups(kubectl, namespace)) == [f"{first.name}-2"])
 
 
 def test_gang_scheduling_cannot_be_changed(submit: Submit, shared_dir: Path) -> None:

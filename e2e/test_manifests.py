@@ -78,7 +78,7 @@ def test_roles_change_only_while_suspended(submit: Submit, shared_dir: Path) -> 
     with pytest.raises(Exception, match="suspend"):
         gang.apply(document)
     gang.patch(suspend=True)
-    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods(), 90)
+    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods())
     gang.apply(document | {"spec": document["spec"] | {"suspend": True}})
     gang.patch(suspend=False)
     gang.until("it runs with three", lambda status: (status.get("phase"), status.get("ready")) == ("Running", "3/3"))

@@ -146,7 +146,7 @@ async def test_prometheus_has_a_restart_and_its_trace_although_the_controller_wa
     restarted = later(gathering, phase=GangPhase.RUNNING, incidents=[over], spent=Spent(training=30, recovery=1.07))
 
     def look(seen: Prometheus, expression: str, wanted: float) -> None:
-        until(expression, lambda: seen.value(expression) == pytest.approx(wanted), 30)
+        until(expression, lambda: seen.value(expression) == pytest.approx(wanted))
 
     with prometheus(tmp_path, [f"127.0.0.1:{port}"], free_port()) as seen:
         first = measured(running)
@@ -207,11 +207,11 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     gang.runs(1)
     mine = f'namespace="{namespace}"'
     counted = f"sum(gangctl_incidents_total{{{mine}}})"
-    until("the gang is seen", lambda: watched.value(counted) == 0, 30)
-    until("one leads", lambda: watched.value("sum(gangctl_leader)") == 1, 30)
+    until("the gang is seen", lambda: watched.value(counted) == 0)
+    until("one leads", lambda: watched.value("sum(gangctl_leader)") == 1)
     assert watched.value("count(gangctl_leader)") == len(watched.scraped())
-    until("the gang runs", lambda: watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1, 30)
-    until("both members are connected", lambda: (watched.value("sum(gangctl_hub_connections)") or 0) >= 2, 30)
+    until("the gang runs", lambda: watched.value(f'sum(gangctl_gangs{{{mine},phase="Running"}})') == 1)
+    until("both members are connected", lambda: (watched.value("sum(gangctl_hub_connections)") or 0) >= 2)
     gang.until("a first step", lambda status: status.get("firstStep"))
     process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     gang.runs(2)
@@ -221,7 +221,7 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
     )
     trace = status["incidents"][0]["traceID"]
     labels = f'{mine},reason="Signal",level="Process",outcome="Restarted"'
-    until("the restart is counted", lambda: watched.value(f"sum(gangctl_restarts_total{{{labels}}})") == 1, 30)
+    until("the restart is counted", lambda: watched.value(f"sum(gangctl_restarts_total{{{labels}}})") == 1)
     assert watched.value(counted) == 1
     assert watched.value(f"sum(gangctl_restarts_total{{{mine}}})") == 1
 
@@ -230,7 +230,7 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
         found = watched.exemplars(total, began, time.time() + 60)
         return trace in [one["labels"]["trace_id"] for one in found]
 
-    until("an exemplar leads to the trace", linked, 30)
+    until("an exemplar leads to the trace", linked)
     spent = until(
         "recovery is accounted for",
         lambda: watched.value(f'sum(gangctl_spent_seconds_total{{{mine},bucket="recovery"}})') or None,
@@ -244,7 +244,7 @@ def test_on_a_cluster_prometheus_counts_a_restart_once_and_links_its_trace(
         return unanswered(watched, Range(began, time.time(), 1.0)) - WITHOUT_DATA.keys()
 
     with suppress(TimeoutError):
-        until("every other query of the dashboard finds something", lambda: not silent(), 60, every=2.0)
+        until("every other query of the dashboard finds something", lambda: not silent(), every=2.0)
     assert silent() == set()
 
 
@@ -254,7 +254,7 @@ def test_on_a_cluster_every_series_is_documented_and_none_names_a_gang(
 ) -> None:
     gang = submit(trainers("unnamed", replicas=2, directory=shared_dir, traces=jaeger.endpoint))
     gang.runs(1)
-    until("it is seen", lambda: watched.query(f'gangctl_gangs{{namespace="{namespace}"}}') or None, 30)
+    until("it is seen", lambda: watched.query(f'gangctl_gangs{{namespace="{namespace}"}}') or None)
     series = watched.query('{__name__=~"gangctl_.*"}')
     pods = {pod["metadata"]["name"] for pod in gang.pods().values()}
     nodes = {pod["spec"]["nodeName"] for pod in gang.pods().values()}

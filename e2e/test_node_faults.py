@@ -64,7 +64,7 @@ def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     gang.runs(2, 180)
     until("the node has been frozen for two minutes", lambda: time.monotonic() > began + 120, 130, every=1)
     third_node.machine.thaw()
-    until("the end of the old worker", lambda: not old.alive, 60)
+    until("the end of the old worker", lambda: not old.alive)
     status = gang.status
     assert (status["attempt"], status["phase"]) == (2, "Running")
     for member in uids:
@@ -107,7 +107,7 @@ def test_suspend_deletes_the_pods_and_resume_restores_the_checkpoint(submit: Sub
     gang.runs(1)
     gang.until("a checkpoint", lambda _: any(shared_dir.glob("step-*/DONE")))
     gang.patch(suspend=True)
-    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods(), 90)
+    gang.until("its pods are gone", lambda status: status["phase"] == "Suspended" and not gang.pods())
     assert gang.status["attempt"] == 1
     gang.patch(suspend=False)
     status = gang.runs(2)
@@ -125,8 +125,8 @@ def test_a_deleted_gang_leaves_nothing(submit: Submit, shared_dir: Path, *, rest
     if restarting:
         process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
     gang.kubectl("delete", "gj", "gone", "-n", gang.namespace, "--timeout=60s")
-    until("no pod is left", lambda: not gang.pods(), 60)
-    until("no process is left", lambda: not any(one.alive for one in supervisors), 60)
+    until("no pod is left", lambda: not gang.pods())
+    until("no process is left", lambda: not any(one.alive for one in supervisors))
     assert gang.kubectl("get", "pdb", "-n", gang.namespace, "-o", "name") == ""
 
 

@@ -178,7 +178,7 @@ def test_what_a_node_showed_before_moves_no_pod_also_under_a_new_leader(
     uids, there = gang.uids(), on(gang, NODE)
     assert there
     told = f"the node of {min(there)} shows condition GpuXidError=True (Xid79)"
-    until("the gang's condition tells of it", lambda: told in json.dumps(gang.status["conditions"]), 60, every=0.5)
+    until("the gang's condition tells of it", lambda: told in json.dumps(gang.status["conditions"]), every=0.5)
     controllers = ("-n", NAMESPACE, "deployment", RELEASE)
     cluster.kubectl("rollout", "restart", *controllers)
     cluster.kubectl("rollout", "status", *controllers, "--timeout=120s")

@@ -153,7 +153,7 @@ def test_a_gang_goes_on_with_a_new_authority_without_a_restart(
         after = {member: pod["metadata"]["annotations"][ANNOTATION_HUB_CA] for member, pod in gang.pods().items()}
         return after.keys() == before.keys() and all(after[member] != before[member] for member in before)
 
-    until("the pods are told the new authority", rotated, 60, every=0.5)
+    until("the pods are told the new authority", rotated, every=0.5)
     assert gang.status["attempt"] == 1
     inject(gang)
     gang.runs(2)

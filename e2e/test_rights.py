@@ -139,7 +139,7 @@ async def test_the_controller_uses_exactly_the_rights_of_its_service_account(
         return {rights.used(call) for call in api_proxy.calls} | NOT_REQUESTED
 
     try:
-        await until_async("all rights are used", lambda: used() >= given, 60)
+        await until_async("all rights are used", lambda: used() >= given)
     except TimeoutError:
         assert used() == given, "the chart grants what the controller doesn't use"
     assert used() == given

@@ -130,7 +130,7 @@ def test_of_two_replicas_that_restart_as_planned_at_once_one_is_always_ready(
         gang.runs(1)
     endpoints.watch(until_all_left=False)
     client.start()
-    until("the client is answered", lambda: "200" in _logged(client), 60, every=0.5)
+    until("the client is answered", lambda: "200" in _logged(client), every=0.5)
     pods = {name: gang.uids() for name, gang in replicas.items()}
     with ThreadPoolExecutor(1) as beside:
         rolled = beside.submit(endpoints.watch, until_all_left=True)
@@ -140,10 +140,10 @@ def test_of_two_replicas_that_restart_as_planned_at_once_one_is_always_ready(
     assert endpoints.fewest == 1, "both leave the Service in turn"
     assert {gang.runs(2)["observedRestartToken"] for gang in replicas.values()} == {"now"}
     assert {name: gang.uids() for name, gang in replicas.items()} == pods
-    until("an Event says which of them waited", lambda: waited(cluster, namespace), 30)
+    until("an Event says which of them waited", lambda: waited(cluster, namespace))
     assert len(waited(cluster, namespace)) == 1
     asked = len(client.answers())
-    until("the client is answered after that", lambda: len(client.answers()) > asked, 30, every=0.5)
+    until("the client is answered after that", lambda: len(client.answers()) > asked, every=0.5)
     assert set(client.answers()) == {"200"}
 
 

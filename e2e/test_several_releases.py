@@ -66,7 +66,7 @@ def test_two_controllers_with_selectors_share_namespaces_and_a_changed_label_mov
     before, starts = red.uids(), red.container_starts()
     began = time.monotonic()
     kubectl("label", "gangjob", red.name, "-n", two, "--overwrite", "colour=blue")
-    until("its pods know the other hub", lambda: {_hub(pod) for pod in red.pods().values()} == {f"rest-{RELEASE}"}, 60)
+    until("its pods know the other hub", lambda: {_hub(pod) for pod in red.pods().values()} == {f"rest-{RELEASE}"})
     told = time.monotonic() - began
     words = ("logs", "-n", two, f"deployment/rest-{RELEASE}")
     process_faults.kill(process_faults.worker(before["worker-1"]))

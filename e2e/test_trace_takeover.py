@@ -32,7 +32,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     api_proxy.faults.append(after_write_1)
     await asyncio.to_thread(found.kill, "worker-1")
     first_fault = found.fault
-    await until_async("the first controller is killed", lambda: after_write_1.done, 60)
+    await until_async("the first controller is killed", lambda: after_write_1.done)
     second = await local_controllers.start("second", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 2)
     # A fault may overtake the report of a first step, and then the trace ends with the first steps that were reported.
@@ -40,7 +40,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     after_write_2 = Failpoint(lambda: second, WRITE_2, after=True, attempt=3)
     api_proxy.faults.append(after_write_2)
     await asyncio.to_thread(found.kill, "worker-1")
-    await until_async("the second controller is killed", lambda: after_write_2.done, 60)
+    await until_async("the second controller is killed", lambda: after_write_2.done)
     await local_controllers.start("third", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     await asyncio.to_thread(gang.runs, 3)
     await asyncio.to_thread(found.until_timed, 3)

@@ -51,7 +51,7 @@ def replace(kubectl: Kubectl, crd: dict[str, Any]) -> None:
     def is_served() -> bool:
         return (NEW in kubectl("explain", "gangjobs.spec")) is wanted
 
-    until("the API server serves this CRD", is_served, 60)
+    until("the API server serves this CRD", is_served)
 
 
 def patch_status(gang: Gang, **fields: Any) -> None:
@@ -73,7 +73,7 @@ def test_a_controller_is_upgraded_and_rolled_back_while_gangs_train(
         installation.helm(cluster, *change)
         rolled = time.monotonic() - began
         attempt: int = gang.status["attempt"]
-        until("it has stepped", partial(has_stepped, shared_dir, attempt), 60)
+        until("it has stepped", partial(has_stepped, shared_dir, attempt))
         process_faults.kill(process_faults.worker(uids[f"worker-{attempt}"]))
         gang.runs(attempt + 1)
         done = time.monotonic() - began
@@ -90,7 +90,7 @@ def test_what_a_newer_release_has_stored_is_read_without_what_is_new(submit: Sub
     gang = submit(document)
     gang.runs(1)
     uids = gang.uids()
-    until("it has stepped", lambda: has_stepped(shared_dir, 1), 60)
+    until("it has stepped", lambda: has_stepped(shared_dir, 1))
     patch_status(gang, **{NEW: "told"})
     process_faults.kill(process_faults.worker(uids["worker-1"]))
     gang.runs(2)
@@ -108,12 +108,12 @@ def test_a_gang_that_an_older_controller_must_not_write_is_left_alone_until_one_
     gang = submit(sleepers("unreadable", replicas=2, directory=str(shared_dir), steps=True))
     gang.runs(1)
     uids, starts = gang.uids(), gang.container_starts()
-    until("it has stepped", lambda: has_stepped(shared_dir, 1), 60)
+    until("it has stepped", lambda: has_stepped(shared_dir, 1))
     patch_status(gang, readableFrom=REVISION + 1)
     words = ("events", "--for", f"gangjob/{gang.name}", "-n", gang.namespace)
-    until("an Event says so", lambda: "Unreadable" in kubectl(*words), 60)
+    until("an Event says so", lambda: "Unreadable" in kubectl(*words))
     process_faults.kill(process_faults.worker(uids["worker-1"]))
-    until("the supervisor waits for a directive", lambda: not process_faults.workers(uids["worker-1"]), 30)
+    until("the supervisor waits for a directive", lambda: not process_faults.workers(uids["worker-1"]))
     assert (gang.status["attempt"], gang.container_starts()) == (1, starts)
     patch_status(gang, readableFrom=REVISION)
     gang.runs(2)

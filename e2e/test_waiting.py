@@ -45,4 +45,4 @@ def test_a_member_that_reaches_no_controller_is_named_with_the_reason(
         assert sidecar["restartCount"] <= 2, "what is to be said is said once"
     finally:
         node.machine.net("iptables", "-D", *HUB)
-    one.runs(1, 60)
+    one.runs(1)

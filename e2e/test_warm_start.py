@@ -54,7 +54,7 @@ class Forked:
     def steps(self, attempt: int) -> None:
         """Wait until every rank trains in an attempt, as the user that it should be."""
         notes = [self.folder / f"{attempt}-{rank}" for rank in range(self.ranks)]
-        until("every rank trains", lambda: all(note.exists() for note in notes), 60)
+        until("every rank trains", lambda: all(note.exists() for note in notes))
         assert [json.loads(note.read_text()) for note in notes] == [{"uid": USER, "found": "0.1"}] * self.ranks
 
     def is_ready(self) -> bool:
@@ -89,7 +89,7 @@ def forked(submit: Submit, shared_dir: Path) -> list[Forked]:
         one.gang.runs(1)
         one.uids, one.starts = one.gang.uids(), one.gang.container_starts()
         one.steps(1)
-        until("every member has a template", one.is_ready, 60, every=0.5)
+        until("every member has a template", one.is_ready, every=0.5)
         one.workers = one.running()
         assert len(one.workers) == one.ranks
     return found

@@ -28,7 +28,7 @@ def found(cluster: Cluster, gang: Gang, kind: str, *, kubeconfig: Path | None = 
         told = why(cluster, gang, kubeconfig=kubeconfig)["findings"]
         return next((one for one in told if one["kind"] == kind and "0/" in one.get("told", one["seen"])), None)
 
-    return until(f"{gang.name} is told as {kind}", first, 60, every=0.5)
+    return until(f"{gang.name} is told as {kind}", first, every=0.5)
 
 
 @pytest.mark.usefixtures("plugged")

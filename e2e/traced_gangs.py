@@ -77,7 +77,7 @@ class TracedGang:
 
     def until_noted(self, member: str, what: str, attempt: int) -> float:
         """Wait until a worker has noted this; when it did."""
-        return until(f"{member} notes {what}", lambda: self.noted_at(member, what, attempt), 60)
+        return until(f"{member} notes {what}", lambda: self.noted_at(member, what, attempt))
 
     def kill(self, member: str) -> None:
         """SIGKILL the worker of a member."""
@@ -123,7 +123,7 @@ def training(gang: Gang, folder: Path) -> TracedGang:
     gang.runs(1)
     nodes = {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
     found = TracedGang(gang, folder, gang.uids(), nodes)
-    until("steps beyond the checkpoint", lambda: found.last_step(1) >= SAVED + BEYOND, 60)
+    until("steps beyond the checkpoint", lambda: found.last_step(1) >= SAVED + BEYOND)
     return found
 
 

@@ -95,7 +95,7 @@ class Machine:
             *("sh", "-c", MOUNTS),
             env=self.env | {"HERE": str(self.here)},
         )
-        until(f"the namespaces of {self.name} (see {self.log})", lambda: up.exists() and bool(holder.children), 20)
+        until(f"the namespaces of {self.name} (see {self.log})", lambda: up.exists() and bool(holder.children))
         self.registry.keep(self.name, holder.children[0])
         self.registry.keep(f"{self.name}.holder", holder)
 
@@ -130,7 +130,7 @@ class Machine:
         """End one of its programs, and wait for its end: of all its threads, so that its ports and locks are free."""
         if found := self.program(program):
             found.send(number)
-            until(f"the end of {program} on {self.name}", lambda: not found.alive, 30)
+            until(f"the end of {program} on {self.name}", lambda: not found.alive)
 
     def everything(self) -> list[Process]:
         """All its processes, also those in containers."""
@@ -149,7 +149,7 @@ class Machine:
         self.thaw()
         before = self.everything()
         init.send(signal.SIGKILL)
-        until(f"the end of {self.name}", lambda: not any(process.alive for process in before), 30)
+        until(f"the end of {self.name}", lambda: not any(process.alive for process in before))
 
     def freeze(self) -> None:
         """Stop all its processes, as when a hypervisor pauses it: nothing answers, nothing ends."""

@@ -90,7 +90,7 @@ class Node:
         """Start its programs; ``images`` are those that it needs before its first pod."""
         here = self.machine.here
         self.machine.start("containerd", "-c", f"{here}/etc/containerd.toml")
-        until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode, 60, every=0.1)
+        until(f"containerd on {self.name}", lambda: not self.ctr("version", check=False).returncode, every=0.1)
         for image in images:
             self.load(store, image)
         self._start_kubelet()
@@ -105,14 +105,14 @@ class Node:
         machine.run("mkdir", "-p", "/run/dbus", "/run/user", "/run/systemd/system", "/run/systemd/logind.conf.d")
         machine.run("cp", str(etc / "login.conf"), "/run/systemd/logind.conf.d/")
         machine.start("dbus-daemon", f"--config-file={etc}/bus.xml", "--nofork")
-        until(f"the bus of {self.name}", lambda: not self._on_the_bus("ListNames").returncode, 20)
+        until(f"the bus of {self.name}", lambda: not self._on_the_bus("ListNames").returncode)
         machine.start("systemd-logind")
-        until(f"logind on {self.name}", lambda: "login1" in self._on_the_bus("ListNames").stdout, 20)
+        until(f"logind on {self.name}", lambda: "login1" in self._on_the_bus("ListNames").stdout)
         settings = json.loads((etc / "kubelet.json").read_text()) | {"shutdownGracePeriod": f"{seconds}s"}
         (etc / "kubelet.json").write_text(json.dumps(settings, indent=1))
         machine.stop("kubelet")
         self._start_kubelet()
-        until(f"the kubelet's lock on {self.name}", lambda: "kubelet" in self._inhibitors(), 60)
+        until(f"the kubelet's lock on {self.name}", lambda: "kubelet" in self._inhibitors())
 
     def announce_shutdown(self) -> None:
         """Say on the bus what logind says when the machine shuts down. It needs systemd to say it itself."""

@@ -155,11 +155,11 @@ def test_a_gang_waits_for_quota_and_keeps_it_through_restarts_and_replacements(
     assert second.pods() == {}
 
     uids = first.uids()
-    until("a step", lambda: has_stepped(shared_dir / "first", 1), 30)
+    until("a step", lambda: has_stepped(shared_dir / "first", 1))
     end(shared_dir, "first", 1, 3)  # restarted in place
     first.runs(2)
     assert (first.uids(), queues.admitted("first")) == (uids, admitted)
-    until("a step", lambda: has_stepped(shared_dir / "first", 2), 30)
+    until("a step", lambda: has_stepped(shared_dir / "first", 2))
     pod = first.pods()["worker-1"]["metadata"]["name"]
     cluster.kubectl("delete", "pod", pod, "-n", queues.namespace, "--wait=false")
     first.runs(3)
@@ -204,7 +204,7 @@ def test_two_gangs_that_each_need_most_of_the_quota_run_one_after_the_other(
     def running() -> str:
         return next((name for name, one in gangs.items() if one.status.get("phase") == "Running"), "")
 
-    first = until("one of them runs", running, 60, every=0.25)
+    first = until("one of them runs", running, every=0.25)
     other = "two" if first == "one" else "one"
     gangs[first].runs(1)
     waits(gangs[other], queues.name)
@@ -227,7 +227,7 @@ def test_what_people_do_to_a_queued_gang(cluster: Cluster, queues: Queues, submi
     assert one.status["restarts"]["counted"] == 0
 
     one.patch(suspend=True)  # leaves the queue, so another gang has the quota
-    until("it has left the queue", lambda: queues.workloads("one") == [], 60, every=0.25)
+    until("it has left the queue", lambda: queues.workloads("one") == [], every=0.25)
     two = submit(workers("two", queues.name, shared_dir))
     two.runs(1)
     one.apply(workers("one", queues.name, shared_dir, replicas=1, suspend=True))
@@ -237,7 +237,7 @@ def test_what_people_do_to_a_queued_gang(cluster: Cluster, queues: Queues, submi
     one.runs(3)
     (asked,) = queues.workloads("one")
     assert [podset["count"] for podset in asked["spec"]["podSets"]] == [1]
-    until("the Workload of the deleted gang is gone", lambda: queues.workloads("two") == [], 60, every=0.25)
+    until("the Workload of the deleted gang is gone", lambda: queues.workloads("two") == [], every=0.25)
 
 
 def test_a_new_leader_keeps_who_runs_and_who_waits(

@@ -164,9 +164,8 @@ async def test_repeated_connections_of_a_member_cost_no_request_to_the_api_serve
 async def test_two_thousand_garbage_connections_do_not_delay_a_report(
     here: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        pending, "ADMISSION_SECONDS", FOREVER
-    )  # A report that waited for their end would come too late.
+    # A report that waited for the end of these connections would come too late.
+    monkeypatch.setattr(pending, "ADMISSION_SECONDS", FOREVER)
     member = await here.dial(token())
     await here.goes_on(member)
     address = urlsplit(here.served.url)

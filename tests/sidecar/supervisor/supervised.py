@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-DEADLINE = SECONDS
 GRACE = 60_000
 """Milliseconds: on a busy machine, too, what obeys SIGTERM ends by it."""
 
