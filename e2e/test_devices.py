@@ -25,9 +25,14 @@ def device(gang: Gang, member: str) -> str:
     return gang.kubectl("exec", pod, "-c", "main", "-n", gang.namespace, "--", "printenv", "FAKE_DEVICES").strip()
 
 
-def at_work(directory: Path) -> str:
+def at_work(directory: Path, ranks: int) -> str:
     """A member that runs a rank: at the first start a spare may have been ready before one of the others."""
-    return max(path.name for path in directory.glob("worker-*"))
+
+    def begun() -> list[str] | None:
+        found = sorted(path.name for path in directory.glob("worker-*"))
+        return found if len(found) == ranks else None
+
+    return until("every rank has begun", begun)[-1]
 
 
 def handed_over(gang: Gang, node: str) -> str:
@@ -53,7 +58,7 @@ def test_a_device_that_fails_costs_one_pod(
     gang = submit(gang_of("sick", shared_dir, 3, spares=spares))
     gang.runs(1)
     until("all pods run, spares too", lambda: running(gang) == 3 + spares)
-    member = at_work(shared_dir)
+    member = at_work(shared_dir, 3)
     before, broken = gang.uids(), device(gang, member)
     node = gang.pods()[member]["spec"]["nodeName"]
     began = time.monotonic()

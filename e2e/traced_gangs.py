@@ -124,6 +124,7 @@ def training(gang: Gang, folder: Path) -> TracedGang:
     nodes = {member: pod["spec"]["nodeName"] for member, pod in gang.pods().items()}
     found = TracedGang(gang, folder, gang.uids(), nodes)
     until("steps beyond the checkpoint", lambda: found.last_step(1) >= SAVED + BEYOND)
+    until("the checkpoint is whole", (folder / f"step-{SAVED}" / "DONE").exists)
     return found
 
 
