@@ -22,6 +22,7 @@ from tests.core import groups
 from tests.core.given import each, ready, run, start
 from tests.core.scenario import sentence
 from tests.core.world import MANIFEST, START, World
+from tests.effort import NIGHTLY
 
 PROBE_SECONDS, LONGEST_LOAD, READY_SECONDS = 5, 30, 8
 MEMBERS = ("worker-0", "worker-1")
@@ -211,7 +212,7 @@ def _opens_planned_restart(plan: Plan) -> bool:
 
 def test_planned_restarts_never_take_more_replicas_than_may_be_unavailable() -> None:
     restarts = 0
-    for seed in range(7):
+    for seed in range(7 if NIGHTLY else 3):
         dice = random.Random(seed)
         town = Town(dice, most=1 + seed % 2)
         town.lives_until(town.all_serve, 120)

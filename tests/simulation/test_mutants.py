@@ -105,6 +105,7 @@ def test_the_simulation_catches_a_mutant(name: str) -> None:
     assert asked(ROOT, name, LIVES, {}).check in LIVES
 
 
+@pytest.mark.nightly
 def test_the_suite_passes_without_a_mutant() -> None:
     assert not asked(ROOT, "", LIVES, {}).check
 
