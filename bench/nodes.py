@@ -100,7 +100,7 @@ def measured(cluster: Cluster, lab: Lab, namespace: str, rounds: int) -> dict[st
         broken: list[str] = []
 
         def sicken(gang: Gang, folder: Path) -> None:
-            broken[:] = [device(gang, at_work(folder))]
+            broken[:] = [device(gang, at_work(folder, MEMBERS))]
             at[broken[0]].mark(broken[0], healthy=False)
 
         def drain(gang: Gang, _folder: Path) -> None:
