@@ -126,7 +126,8 @@ def busy(loops: int) -> Iterator[None]:
     """Keep so many processes busy."""
     started: list[subprocess.Popen[bytes]] = []
     try:
-        started.extend(subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE) for _ in range(loops))
+        words = [sys.executable, "-c", BUSY]  # In sessions of their own: Ctrl-C is for this command.
+        started.extend(subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) for _ in range(loops))
         yield
     finally:
         for loop in started:
