@@ -113,6 +113,13 @@ def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.Capt
         print(f"\n  {setup}: {seen['lives']} lives, {seen['moves']} moves, {seen['attempts']} attempts ", end="")
 
 
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_drawn_lives_hold_the_invariants(first: int) -> None:
+    for seed in range(first, first + 10):
+        drawn(seed).run()
+
+
+@pytest.mark.nightly
 def test_drawn_lives_hold_the_invariants_and_reach_every_change_of_the_lifecycle(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
