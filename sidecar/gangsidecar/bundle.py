@@ -1,18 +1,13 @@
 """Build ``supervisor.pyz``: the supervisor as one file that Python 3.8 or newer runs.
 
 Local mode runs it. On a cluster the same sources are a static executable (sidecar/static), and the worker's own
-interpreter finds in the archive what starts a forked worker. The same sources give the same bytes with the same Python.
-
-Beside each source lies the bytecode of the Python that builds the archive: it need not be compiled at each start. A
-Python with another bytecode takes the source.
+interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import zipfile
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 FOLDERS = ("common", "start", "supervisor", "wire")
@@ -31,31 +26,15 @@ from gangsidecar.supervisor.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
 SHEBANG = b"#!/usr/bin/env python3\n"
-UNCHECKED = (0b01).to_bytes(4, "little")
-"""The flags of bytecode that is valid whatever the source is (PEP 552)."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold."""
 
 
 def sources() -> dict[str, bytes]:
     """All that is in it but what starts it, by its path."""
-    return {name: path.read_bytes() for name, path in _paths().items()}
-
-
-def _paths() -> dict[str, Path]:
     here = Path(__file__).parent
     paths = [here / "__init__.py", *(path for folder in FOLDERS for path in (here / folder).rglob("*.py"))]
-    return {str(path.relative_to(here.parent)): path for path in paths}
-
-
-def _bytecode(path: Path) -> bytes | None:
-    """What Python's cache has of a source, marked as valid without a look at it; None if nothing can be cached."""
-    SourceFileLoader("", str(path)).get_code("")  # compiles it where the cache has none, or an old one
-    try:
-        cached = Path(importlib.util.cache_from_source(str(path))).read_bytes()
-    except (OSError, NotImplementedError):
-        return None
-    return cached[:4] + UNCHECKED + bytes(8) + cached[16:]
+    return {str(path.relative_to(here.parent)): path.read_bytes() for path in paths}
 
 
 def build(destination: Path) -> None:
@@ -65,7 +44,6 @@ def build(destination: Path) -> None:
         OSError: it could not be written.
     """
     files = {**sources(), "__main__.py": ENTRY.encode()}
-    files |= {f"{name}c": code for name, path in _paths().items() if (code := _bytecode(path)) is not None}
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(SHEBANG)

@@ -139,7 +139,7 @@ def _called(kind: str) -> Iterator[Check]:
 
 
 def _unshrunk(test: Callable[[], object]) -> Callable[[], object]:
-    """An example that fails is enough: nobody reads the smallest one."""
+    """An example that fails is enough: the smallest one is not read."""
     drawn_by = getattr(test, "_hypothesis_internal_use_settings", None)
     if drawn_by is not None:
         most = ORACLE_EXAMPLES if test.__name__ == "test_the_core_agrees_with_its_oracles" else drawn_by.max_examples
