@@ -145,8 +145,8 @@ def test_a_script_that_ignores_sigterm_is_looked_at_and_killed_when_its_grace_is
     member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
     member.workers()
     grace = 8_000
-    report = member.hold(2, stacks=True, grace_ms=grace)  # The look takes half of it, less 200 ms.
-    assert "Python: unknown" in told(report)
+    report = member.hold(2, stacks=True, grace_ms=grace)  # The look takes half of it.
+    assert report.stacks is not None
     assert report.stop_ms is not None
     assert report.killed_ms is not None
     assert grace <= report.killed_ms < grace + 3_500, "the look is a part of the grace"
