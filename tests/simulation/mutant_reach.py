@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -99,7 +100,8 @@ class Reach:
             and (check.kind != SCENARIOS or mutant.told)
         ]
         first = [known[before]] if before in known else []
-        rest = sorted(found, key=lambda check: self.seconds.get(check.name, 1.0 + (check.kind != "simulation")))
+        others = {"simulation": 1.0}  # Most lives are not recorded. Whatever else isn't comes last.
+        rest = sorted(found, key=lambda check: self.seconds.get(check.name, others.get(check.kind, math.inf)))
         return [*first, *(check for check in rest if check not in first)]
 
 

@@ -55,6 +55,7 @@ def main() -> int:
         return 0
     rows, known, reach, sources = rows_before(), checks(), Reach.recorded(), Sources.of_this_tree()
     chosen = [one for one in MUTANTS if arguments.only in f"{one.name} | {rows.get(one.name, Row()).caught}"]
+    assert sources.places  # Here, and not again in each process.
     began, bad, catchers = time.monotonic(), list[str](), dict[str, Check]()
     work = []
     for mutant in chosen:
