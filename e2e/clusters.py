@@ -141,6 +141,11 @@ def _home() -> Path:
     return Path(given).resolve().parent if given else KEPT
 
 
+def sweep_killed() -> None:
+    """Take down the clusters of test runs that were killed."""
+    sweep(TEMPORARY.glob("gangctl-e2e-*"))
+
+
 @contextmanager
 def open_cluster() -> Iterator[Cluster]:
     """The cluster for this run: that of KUBECONFIG, else the one of `make e2e-up`, else a new one for this run."""
@@ -153,7 +158,7 @@ def open_cluster() -> Iterator[Cluster]:
         announce(f"using the cluster of KUBECONFIG={given}: tests that break nodes are skipped")
         yield Cluster(Path(given), programs.ready(programs.CLIENTS), None)
     else:
-        sweep(TEMPORARY.glob("gangctl-e2e-*"))
+        sweep_killed()
         lab = Lab.up(TEMPORARY / f"gangctl-e2e-{os.getpid()}", NODES, owner=Process.of(os.getpid()))
         try:
             yield Cluster(lab.kubeconfig, programs.ready(), lab)

@@ -42,6 +42,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return 0 if clusters.is_there() else 2
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take down the clusters of shards that were ended before they could do it: by Ctrl-C, or by SIGTERM."""
+    if config.option.numprocesses:
+        clusters.sweep_killed()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what the selected tests need before the first one begins: a first build takes longer than its timeout."""
     fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}

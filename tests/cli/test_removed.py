@@ -11,7 +11,7 @@ from gangctl.cli.gang_view import live_snapshot
 from tests.cli.here import Here, manifest
 from tests.wait import until
 
-SPEAKS = ("sh", "-c", 'echo "one of $RANK"; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; sleep 600')
+SPEAKS = ("sh", "-c", 'echo "one of $RANK"; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 600')
 
 
 def interrupted(folder: Here, word: str = "one") -> None:

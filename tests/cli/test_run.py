@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -151,10 +152,11 @@ def test_a_suspended_gang_has_no_processes_and_resumes_in_a_new_attempt(folder: 
     folder.runs_attempt(1)
     suspended = folder.gangctl("suspend", "g", "--wait", "20")
     assert suspended.returncode == 0
-    refused = folder.gangctl("inject", "g", "worker-1", "--signal", "KILL").stderr
+    until("no worker is left", lambda: not folder.workers())
+    kill = partial(folder.gangctl, "inject", "g", "worker-1", "--signal", "KILL")
+    refused = until("its pods are gone", lambda: next((one for one in [kill().stderr] if "no pod" in one), None))
     assert "no pod of member worker-1 runs; members with running pods: none; the gang is Suspended" in refused
     assert "resume g starts it again" in refused
-    until("no worker is left", lambda: not folder.workers())
     resumed = folder.gangctl("resume", "g", "--wait", "20")
     assert resumed.returncode == 0
     assert "Running, attempt 2" in resumed.stdout
