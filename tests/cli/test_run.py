@@ -154,7 +154,7 @@ def test_a_suspended_gang_has_no_processes_and_resumes_in_a_new_attempt(folder: 
     assert suspended.returncode == 0
     until("no worker is left", lambda: not folder.workers())
     kill = partial(folder.gangctl, "inject", "g", "worker-1", "--signal", "KILL")
-    refused = until("its pods are gone", lambda: next((one for one in [kill().stderr] if "no pod of" in one), None))
+    refused = until("its pods are gone", lambda: next((one for one in [kill().stderr] if "pods: none" in one), None))
     assert "no pod of member worker-1 runs; members with running pods: none; the gang is Suspended" in refused
     assert "resume g starts it again" in refused
     resumed = folder.gangctl("resume", "g", "--wait", "20")
