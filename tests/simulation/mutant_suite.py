@@ -53,7 +53,7 @@ MAX_AWAITED = awaiting.MAX_AWAITED
 SCENARIOS = "scenarios"
 ORACLE_EXAMPLES = 400
 """Of the test of all oracles, which draws less in a run of all tests."""
-CPU_SECONDS = 60.0
+CPU_SECONDS = 15.0
 CLOCK_SECONDS = 5.0
 TIMES = 5
 """A check objects when it takes these seconds and five times what it usually takes: a mutant may let it go on without
