@@ -25,22 +25,7 @@ from tests.simulation.mutant import MUTANTS
 from tests.simulation.mutant_places import ROOT, Sources, node_at, places
 from tests.simulation.mutant_suite import Check, Objection, checks, first_objection
 
-COPIED = (
-    "crds",
-    "gangctl",
-    "sidecar/gangsidecar",
-    "tests/simulation",
-    "tests/core",
-    "tests/sidecar/machine",
-    "tests/controller",
-    "tests/cluster",
-    "tests/sidecar/supervisor",
-    "pyproject.toml",
-    "tests/conftest.py",
-    "tests/wait.py",
-    "tests/ports.py",
-    "tests/pythons.py",
-)
+COPIED = ("crds", "gangctl", "sidecar/gangsidecar", "tests", "pyproject.toml")
 
 
 def tried(trees: Mapping[str, ast.Module], checks: Sequence[Check], usual: Mapping[str, float]) -> Objection:
