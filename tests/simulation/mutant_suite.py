@@ -56,8 +56,10 @@ ORACLE_EXAMPLES = 400
 CPU_SECONDS = 15.0
 CLOCK_SECONDS = 5.0
 TIMES = 5
+UNRECORDED_SECONDS = 60.0
 """A check objects when it takes these seconds and five times what it usually takes: a mutant may let it go on without
-end. Checks with sockets and processes are timed by the clock, all others by CPU time."""
+end. Checks with sockets and processes are timed by the clock, all others by CPU time.
+One of which nothing is recorded is taken for one that takes a minute."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,10 @@ def first_objection(tried: Sequence[Check], usual: Mapping[str, float]) -> Objec
         clock = time.monotonic if check.is_by_the_clock else time.process_time
         began = clock()
         try:
-            check.run((CLOCK_SECONDS if check.is_by_the_clock else CPU_SECONDS) + TIMES * usual.get(check.name, 0.0))
+            check.run(
+                (CLOCK_SECONDS if check.is_by_the_clock else CPU_SECONDS)
+                + TIMES * usual.get(check.name, UNRECORDED_SECONDS)
+            )
         except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
             said = f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
             return Objection(check.name, said, spent + clock() - began)
