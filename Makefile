@@ -137,7 +137,7 @@ flaky: $(VENV)/.dev ## Run tests N times, then N times beside four busy loops a 
 	@$(BIN)/python -m tests.flaky --times $(or $(N),20) -- $(T)
 
 mutants: $(VENV)/.dev ## Show that the tests have teeth: each deliberate mistake must be caught
-	@GANGCTL_NIGHTLY=1 $(BIN)/python tests/simulation/run_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),2) $(if $(RECORD),--record)
+	@GANGCTL_NIGHTLY=1 $(BIN)/python tests/simulation/run_mutants.py --only "$(ONLY)" --jobs $(or $(JOBS),2) $(if $(RECORD),--record) $(if $(ANEW),--anew)
 
 generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the reference pages, the version in other files
 	@sed -i -E 's/^(version|appVersion): .*/\1: $(VERSION)/' charts/gangctl/Chart.yaml
