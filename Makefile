@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 VERSION = $(shell cat VERSION)
 PROJECTS := pyproject.toml sidecar/pyproject.toml client/pyproject.toml
 UV := $(BIN)/uv pip
+INSTALL_OURS = $(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e client -e sidecar -e .
 LOCKED := requirements-setup.txt requirements.txt requirements-dev.txt
 # Python keeps what it has compiled, also where a machine forbids it: else each process that a test starts compiles anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,20 +28,23 @@ endef
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.ready: requirements-setup.txt requirements.txt VERSION $(PROJECTS)
+$(VENV)/.uv: requirements-setup.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	@echo "Setting up $(VENV) (once, up to a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-setup.txt
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.uv requirements.txt VERSION $(PROJECTS)
 	@$(UV) install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
-	@$(UV) install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e client -e sidecar -e .
+	@$(INSTALL_OURS)
 	@touch $@
 
 # Exactly what the three files name and nothing that was installed by hand, so that mypy reads the same types everywhere.
-$(VENV)/.dev: $(VENV)/.ready $(LOCKED)
-	@echo "Setting up what checks and tests need (once, seconds) ..."
-	@printf '%s\n' '-e client' '-e sidecar' '-e .' | $(UV) sync --quiet --python $(BIN)/python --no-build-isolation $(LOCKED) -
-	@touch $@
+$(VENV)/.dev: $(VENV)/.uv $(LOCKED) VERSION $(PROJECTS)
+	@$(UV) sync --quiet --python $(BIN)/python --require-hashes $(LOCKED)
+	@$(INSTALL_OURS)
+	@touch $(VENV)/.ready $@
 
 demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leave, end with the same loss bit by bit
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py

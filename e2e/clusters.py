@@ -132,13 +132,21 @@ def build(*, images: Iterable[str], on_demand: Iterable[str]) -> None:
 
 def is_there() -> bool:
     """Return whether a cluster exists that this run would use: that of KUBECONFIG, or the one of `make e2e-up`."""
-    return bool(os.environ.get("KUBECONFIG")) or (_home() / "lab.json").exists()
+    return bool(os.environ.get("KUBECONFIG")) or _running() is not None
 
 
 def _home() -> Path:
     """The folder of a cluster of our own that may run: that of KUBECONFIG, else that of `make e2e-up`."""
     given = os.environ.get("KUBECONFIG")
     return Path(given).resolve().parent if given else KEPT
+
+
+def _running() -> Lab | None:
+    """The cluster of our own in that folder, if it runs."""
+    home = _home()
+    if (home / "lab.json").exists() and (lab := Lab(home)).control_plane.machine.init is not None:
+        return lab
+    return None
 
 
 def sweep_killed() -> None:
@@ -150,9 +158,8 @@ def sweep_killed() -> None:
 def open_cluster() -> Iterator[Cluster]:
     """The cluster for this run: that of KUBECONFIG, else the one of `make e2e-up`, else a new one for this run."""
     given = os.environ.get("KUBECONFIG")
-    home = _home()
-    if (home / "lab.json").exists() and (lab := Lab(home)).control_plane.machine.init is not None:
-        announce(f"using the cluster of our own in {home}")
+    if (lab := _running()) is not None:
+        announce(f"using the cluster of our own in {lab.home}")
         yield Cluster(lab.kubeconfig, programs.ready(), lab)
     elif given:
         announce(f"using the cluster of KUBECONFIG={given}: tests that break nodes are skipped")

@@ -33,7 +33,6 @@ def build(destination: Path) -> None:
         files = {name: real.read(name) for name in real.namelist()}
     for name, limits in LIMITS.items():
         path = f"gangsidecar/supervisor/{name}"
-        files.pop(f"{path}c", None)  # bytecode with the real limits
         text = files[path].decode()
         for limit, value in limits.items():
             text, count = re.subn(rf"^{limit} = .*$", f"{limit} = {value}", text, flags=re.MULTILINE)
