@@ -13,6 +13,7 @@ import pytest
 
 from tests.wait import until
 
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
 EACH_SECOND_TIME = """
 import pathlib

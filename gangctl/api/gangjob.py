@@ -252,6 +252,7 @@ class GangJob(Model):
         ),
     )
 
+    model_config = ConfigDict(defer_build=False)  # built here, not by whichever thread validates first
     api_version: Literal["gangctl.io/v1alpha1"]
     """API version of this schema."""
     kind: Literal["GangJob"]

@@ -28,7 +28,7 @@ from tests import commands
 from tests.wait import SECONDS, until
 
 T = TypeVar("T")
-LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done')
+LOOP = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 1000000')
 """A worker that writes its attempt into a file of its member's and never ends."""
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.here import Here, manifest
+from tests.cli.here import Here, here, manifest
 from tests.wait import SECONDS
 
 SPEAKS = ("sh", "-c", 'echo "grüße $RANK"; pwd')
@@ -52,6 +53,16 @@ def test_a_working_directory_that_is_no_utf_8_is_an_error_in_one_line(folder: He
     assert _gangctl(folder, directory, "status").returncode == 0
 
 
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
+    """With a gang that has succeeded after a restart; verbs only read it."""
+    with here(tmp_path_factory.mktemp("restarted")) as one:
+        one.write(manifest(("sh", "-c", "[ $GANG_ATTEMPT = 1 ] && exit 3; true"), 1))
+        assert one.run().wait() == 0
+        yield one
+
+
+@pytest.mark.parametrize("verb", ["trace", "timeline"])
 @pytest.mark.parametrize(
     ("locale", "is_ascii"),
     [
@@ -62,11 +73,9 @@ def test_a_working_directory_that_is_no_utf_8_is_an_error_in_one_line(folder: He
         ({"LC_ALL": "", "LC_CTYPE": "C.UTF-8", "LANG": "C"}, False),
     ],
 )
-def test_drawings_are_ascii_where_the_locale_is(folder: Here, locale: dict[str, str], *, is_ascii: bool) -> None:
-    folder.write(manifest(("sh", "-c", "[ $GANG_ATTEMPT = 1 ] && exit 3; true"), 1))
-    assert folder.run().wait() == 0
-    there = os.fsencode(folder.path)
-    for verb in ("trace", "timeline"):
-        done = _gangctl(folder, there, verb, "g", **locale)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.isascii() == is_ascii, verb
+def test_drawings_are_ascii_where_the_locale_is(
+    restarted: Here, locale: dict[str, str], verb: str, *, is_ascii: bool
+) -> None:
+    done = _gangctl(restarted, os.fsencode(restarted.path), verb, "g", **locale)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii() == is_ascii

@@ -17,7 +17,7 @@ from tests.wait import until
 STUBBORN = (
     "sh",
     "-c",
-    'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done',
+    'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 1000000',
 )
 
 

@@ -121,7 +121,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace_period(folder: Here) -> Non
     stubborn = (
         "sh",
         "-c",
-        'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while :; do sleep 0.05; done',
+        'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 1000000',
     )
     folder.write(manifest(stubborn, recovery={"stopGracePeriodSeconds": 600}))
     run = folder.run()

@@ -11,14 +11,14 @@ from tests.wait import until
 SCRIPT = """
 echo "${GANG_RESTORE_STEP:-0}" >> "$GANG_MEMBER.steps"
 echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"
-while :; do sleep 0.05; done
+exec sleep 1000000
 """
 """It writes down what it is to load."""
 SAVES = """
 echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"
 step=$((${GANG_RESTORE_STEP:-0} + 1))
 if [ $step -le 3 ]; then mkdir -p "checkpoints/step-$step" && touch "checkpoints/step-$step/.metadata"; fi
-while :; do sleep 0.05; done
+exec sleep 1000000
 """
 """It reports no step and saves one in each attempt, up to the third."""
 

@@ -214,7 +214,7 @@ def test_a_status_with_hostile_names_is_escaped(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_real_gang_tells_why_it_restarted_and_that_it_is_held(folder: Here) -> None:
-    script = 'if [ "$RANK" = 1 ]; then echo dead >&2; exit 7; fi; while :; do sleep 0.05; done'
+    script = 'if [ "$RANK" = 1 ]; then echo dead >&2; exit 7; fi; exec sleep 1000000'
     recovery = {"budget": {"maxRestarts": 1}, "onExhausted": "Hold"}
     folder.write(manifest(["sh", "-c", script], recovery=recovery))
     folder.run()
@@ -246,8 +246,8 @@ def test_a_real_gang_that_runs_says_so_and_a_suspended_one_how_it_goes_on(folder
 
 
 def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(folder: Here) -> None:
-    stubborn = 'trap "" TERM; while :; do sleep 0.05; done'
-    script = f'if [ "$RANK" = 2 ]; then {stubborn}; fi; while :; do sleep 0.05; done'
+    stubborn = 'trap "" TERM; exec sleep 1000000'
+    script = f'if [ "$RANK" = 2 ]; then {stubborn}; fi; exec sleep 1000000'
     folder.write(manifest(["sh", "-c", script], recovery={"plannedStopGracePeriodSeconds": 20}))
     folder.run()
     until("it runs", folder.is_seen_running)

@@ -28,6 +28,7 @@ from tests.cluster.kube.fakeapi import FakeApi, serving
 from tests.controller.replicas import Replica, holder, replica
 from tests.wait import until_async
 
+pytestmark = pytest.mark.nightly
 log = logging.getLogger(__name__)
 
 MEMBERS = 200

@@ -87,7 +87,14 @@ def replicas(tmp_path: Path) -> Iterator[list[Replica]]:
         one.close()
 
 
-@pytest.mark.parametrize("words", ["front-0 --signal SIGKILL", "back-0 --signal SIGKILL", "back-0 --signal SIGSTOP"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "back-0 --signal SIGKILL",
+        pytest.param("front-0 --signal SIGKILL", marks=pytest.mark.nightly),
+        pytest.param("back-0 --signal SIGSTOP", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_replica_serves_again_after_a_fault_while_the_other_serves_on(replicas: list[Replica], words: str) -> None:
     hit, other = replicas
     until("both replicas serve", lambda: hit.serves() and other.serves())
@@ -99,6 +106,7 @@ def test_a_replica_serves_again_after_a_fault_while_the_other_serves_on(replicas
     assert hit.running.poll() is None
 
 
+@pytest.mark.nightly
 def test_one_of_two_replicas_always_serves_when_they_are_restarted_in_turn(replicas: list[Replica]) -> None:
     first, second = replicas
     until("both replicas serve", lambda: first.serves() and second.serves())

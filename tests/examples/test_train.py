@@ -38,6 +38,7 @@ def train_beyond(gang: Gang, step: int) -> None:
     gang.until(lambda: newest(gang) > step)
 
 
+@pytest.mark.nightly  # make demo shows it at each landing
 def test_the_loss_is_the_same_to_the_last_bit_whether_workers_were_killed_or_not(gang: Gang, tmp_path: Path) -> None:
     undisturbed = Gang("demo.yaml", tmp_path / "undisturbed", 2, FLAGS)
     try:

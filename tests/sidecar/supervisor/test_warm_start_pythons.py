@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,14 @@ ENDS = {
 FLAGS = ("-u", "-O", "-X", "faulthandler", "-W", "error::UserWarning")
 
 
-@pytest.mark.parametrize("minor", range(FIRST_MINOR, LAST_MINOR + 1), ids="3.{}".format)
+@pytest.mark.parametrize(
+    "minor",
+    [
+        pytest.param(minor, marks=[] if minor in {FIRST_MINOR, sys.version_info.minor} else pytest.mark.nightly)
+        for minor in range(FIRST_MINOR, LAST_MINOR + 1)
+    ],
+    ids="3.{}".format,
+)
 def test_a_forked_worker_is_as_python_itself_starts_it(warm: Warm, minor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     python = every().get(minor)
     if python is None:
