@@ -63,11 +63,11 @@ def _nothing(**_: object) -> Iterable[str]:
 
 
 def _gangs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    return [name for name in _in_time(lambda: _names(parsed_args)) if _NAME.fullmatch(name)]
+    return [name for name in _in_time(parsed_args, _names) if _NAME.fullmatch(name)]
 
 
 def _members(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    return _in_time(lambda: _members_of(parsed_args))
+    return _in_time(parsed_args, _members_of)
 
 
 def _names(given: argparse.Namespace) -> list[str]:
@@ -95,18 +95,27 @@ def _selected(given: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**{name: getattr(given, name, None) for name in _SELECTION})
 
 
-def _in_time(find: Callable[[], list[str]]) -> list[str]:
+def _in_time(given: argparse.Namespace, find: Callable[[argparse.Namespace], list[str]]) -> list[str]:
     """What is found in a moment; nothing if it takes longer or fails: an error has no place in a completion."""
+    from gangctl.cli.targets import selection  # noqa: PLC0415
+
     found: list[str] = []
+    imported = threading.Event()
 
     def work() -> None:
         try:
-            found.extend(find())
+            if selection.state_directory(_selected(given)) is None:
+                importlib.import_module("gangctl.cli.targets.kube")  # the cluster isn't to blame for what this takes
+            imported.set()
+            found.extend(find(given))
         except Exception:  # noqa: BLE001 - see above
             return
+        finally:
+            imported.set()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
+    imported.wait()
     thread.join(SECONDS)
     return list(found)
 
