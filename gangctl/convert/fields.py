@@ -68,8 +68,13 @@ class Fields:
         value = self.take(name)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
-        self.note(name, f"is {value!r:.60} and no whole number; it is not carried over")
+        self.note(name, f"is {value!r:.60} and no whole number; it is not carried over", is_edit=True)
         return None
+
+    def count(self, name: str) -> int:
+        """A number of pods, which is 1 if it is absent."""
+        number = self.number(name)
+        return 1 if number is None else number
 
     def map(self, name: str) -> Fields:
         """A map in it; empty if it is absent.
@@ -95,12 +100,18 @@ class Fields:
         self.notes.add(self.at(name), text, is_edit=is_edit)
 
     def leave(self, **reasons: str) -> None:
-        """Take fields that have no counterpart, with the reason for each; absent ones are not mentioned."""
+        """Take fields of which nothing is lost, with the reason for each; absent ones are not mentioned."""
         for name, why in reasons.items():
             if self.take(name) is not None:
                 self.note(name, why)
 
+    def miss(self, **reasons: str) -> None:
+        """Take fields that the result lacks, with what to do about each; those without a value don't matter."""
+        for name, why in reasons.items():
+            if self.take(name):
+                self.note(name, f"is not carried over: {why}", is_edit=True)
+
     def finish(self) -> None:
         """Note what is left."""
         for name in self._left:
-            self.note(name, UNKNOWN)
+            self.note(name, UNKNOWN, is_edit=True)

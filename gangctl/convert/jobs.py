@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gangctl.convert import pods
-from gangctl.convert.fields import Fields
+from gangctl.convert.fields import ConvertError, Fields
 
 MOST_RESTARTS: Final = 200
 EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -15,6 +15,7 @@ _CONTROLLER: Final = {
     "selector": "goes: gangctl labels its pods itself",
     "podReplacementPolicy": "goes: gangctl creates a pod again when the one before is gone",
 }
+_ENDS: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 _INDEXES: Final = {
     "backoffLimitPerIndex": "goes: no member fails alone; spec.recovery.replaceAfter replaces its pod",
     "maxFailedIndexes": "goes: a gang has all of its members or waits",
@@ -23,12 +24,17 @@ _INDEXES: Final = {
 
 def of_job(spec: Fields) -> dict[str, Any]:
     """The spec of a GangJob, of that of a Job."""
-    made = {"roles": [_role(spec, "worker", 1)], **_recovery(spec), **_ends(spec)}
+    spec.leave(**_INDEXES)
+    made = {
+        "roles": some([_role(spec, "worker", 1)], spec),
+        **restarts(spec.number("backoffLimit"), spec, "backoffLimit"),
+        **_ends(spec),
+    }
     policy = _policy(spec)
     if policy:
         made["podFailurePolicy"] = policy
-    spec.leave(successPolicy="goes: a gang has succeeded when every process has exited with 0 (spec.successPolicy)")
     spec.leave(**_CONTROLLER)
+    spec.miss(successPolicy="a gang has succeeded when every process has exited with 0 (spec.successPolicy)")
     spec.finish()
     return made
 
@@ -36,7 +42,7 @@ def of_job(spec: Fields) -> dict[str, Any]:
 def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
     """The spec of a GangJob, of that of a JobSet."""
     roles, names, taken = list[dict[str, Any]](), dict[str, str](), set[str]()
-    topology = annotations.pop(EXCLUSIVE, None)
+    topology, jobs = annotations.pop(EXCLUSIVE, None), 0
     for one in spec.maps("replicatedJobs"):
         old = str(one.take("name", "worker"))
         names[old] = name = pods.role_name(old, one.at("name"), spec.notes, taken)
@@ -44,25 +50,28 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         within = job.map("metadata").take("annotations") or {}
         topology = topology or within.get(EXCLUSIVE)
         job_spec = job.map("spec")
-        roles.append(_role(job_spec, name, one.number("replicas") or 1))
+        times = one.count("replicas")
+        jobs += times
+        roles.append(_role(job_spec, name, times))
         _of_inner_job(job_spec)
         job.finish()
-        one.leave(
-            dependsOn="goes: all members of a gang start together",
-            groupName="goes: ranks follow the order of the roles; see spec.roles[].processGroup",
-        )
+        one.leave(groupName="goes: ranks follow the order of the roles; see spec.roles[].processGroup")
+        one.miss(dependsOn="all members of a gang start together; do what comes before in an init container")
         one.finish()
+    roles = some(roles, spec)
     if len(roles) > 1:
         spec.note(
             "replicatedJobs",
             "each role has ranks of its own; give roles that share one world the same processGroup",
+            is_edit=any(role.get("launch") == "Torchrun" for role in roles),
         )
     made = {"roles": roles, **_of_failure_policy(spec), **_of_success_policy(spec, names), **_ends(spec)}
     if topology:
         made["placement"] = {"strategy": "Pack", "mode": "Required", "topologyKey": str(topology)}
         spec.notes.add(
             "metadata.annotations",
-            f"{EXCLUSIVE}: the whole gang is packed into one domain; a JobSet has one domain per Job",
+            f"{EXCLUSIVE}: a gang is packed into one domain, and each of {jobs} Jobs had one: see spec.placement",
+            is_edit=jobs > 1,
         )
     network = spec.map("network")
     network.leave(
@@ -71,15 +80,31 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         publishNotReadyAddresses="goes: gangctl needs no Service",
     )
     network.finish()
+    if spec.map("startupPolicy").take("startupPolicyOrder") == "InOrder":
+        spec.note("startupPolicy", "is not carried over: all members of a gang start together", is_edit=True)
     spec.leave(
-        startupPolicy="goes: all members of a gang start together",
         coordinator="goes: MASTER_ADDR is the address of rank 0",
-        volumeClaimPolicies="is not carried over: make the claims yourself, or use an ephemeral volume",
         managedBy=_CONTROLLER["managedBy"],
-        gangPolicy="is not carried over: see spec.gangScheduling",
+        gangPolicy="goes: see spec.gangScheduling",
     )
+    spec.miss(volumeClaimPolicies="make the claims yourself, or use an ephemeral volume")
     spec.finish()
     return made
+
+
+def some(roles: list[dict[str, Any]], spec: Fields) -> list[dict[str, Any]]:
+    """The roles that have pods.
+
+    Raises:
+        ConvertError: none has.
+    """
+    found = [role for role in roles if role["replicas"]]
+    for role in roles:
+        if not role["replicas"]:
+            spec.notes.add(f"role {role['name']}", "goes: it has no pods")
+    if not found:
+        raise ConvertError(f"{spec.path}: no pod is asked for")
+    return found
 
 
 def restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
@@ -109,14 +134,8 @@ def _role(spec: Fields, name: str, times: int) -> dict[str, Any]:
     return pods.role(name, count * times, spec.map("template"))
 
 
-def _recovery(spec: Fields) -> dict[str, Any]:
-    spec.leave(**_INDEXES)
-    return restarts(spec.number("backoffLimit"), spec, "backoffLimit")
-
-
 def _ends(spec: Fields) -> dict[str, Any]:
-    names = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-    return {name: value for name in names if (value := spec.take(name)) is not None}
+    return {name: value for name in _ENDS if (value := spec.take(name)) is not None}
 
 
 def _policy(spec: Fields) -> dict[str, Any]:
@@ -132,13 +151,12 @@ def _policy(spec: Fields) -> dict[str, Any]:
 
 def _of_inner_job(spec: Fields) -> None:
     """What a Job of a JobSet says beyond its pods."""
+    spec.miss(
+        podFailurePolicy="write its rules into spec.podFailurePolicy, with roles",
+        **{name: f"see spec.{name}" for name in ("successPolicy", *_ENDS)},
+    )
     spec.leave(
         backoffLimit="goes: a fault restarts the gang, within spec.recovery.budget",
-        podFailurePolicy="goes: write its rules into spec.podFailurePolicy, with roles",
-        successPolicy="goes: see spec.successPolicy",
-        activeDeadlineSeconds="goes: set spec.activeDeadlineSeconds",
-        ttlSecondsAfterFinished="goes: set spec.ttlSecondsAfterFinished",
-        suspend="goes: set spec.suspend",
         **_INDEXES,
         **_CONTROLLER,
     )
@@ -148,10 +166,8 @@ def _of_inner_job(spec: Fields) -> None:
 def _of_failure_policy(spec: Fields) -> dict[str, Any]:
     policy = spec.map("failurePolicy")
     made = restarts(policy.number("maxRestarts"), policy, "maxRestarts")
-    policy.leave(
-        restartStrategy="goes: gangctl restarts workers in their pods, and replaces pods only where it must",
-        rules="is not carried over: rules of a JobSet match reasons of Jobs. Write spec.podFailurePolicy.rules",
-    )
+    policy.leave(restartStrategy="goes: gangctl restarts workers in their pods, and replaces pods only where it must")
+    policy.miss(rules="rules of a JobSet match reasons of Jobs. Write spec.podFailurePolicy.rules")
     policy.finish()
     return made
 
@@ -161,7 +177,9 @@ def _of_success_policy(spec: Fields, names: dict[str, str]) -> dict[str, Any]:
     operator, targets = policy.take("operator"), policy.take("targetReplicatedJobs") or []
     policy.finish()
     if operator == "Any":
-        policy.note("operator", "Any became All: the roles have succeeded when each of their processes has")
+        policy.note(
+            "operator", "Any became All: the roles have succeeded when each of their processes has", is_edit=True
+        )
     if not targets or set(targets) >= set(names):
         return {}
     return {"successPolicy": {"type": "Roles", "roles": [names.get(str(one), str(one)) for one in targets]}}

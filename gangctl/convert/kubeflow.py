@@ -11,18 +11,13 @@ WORLD: Final = "world"
 _CARRIED: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 _SET: Final = "goes: gangctl sets the rendezvous for each attempt"
 _PERMANENT: Final = {
-    "name": "permanent",
-    "action": "FailJob",
-    "onExitCodes": {"operator": "In", "values": list(range(1, 128))},
+    "ExitCode": {"operator": "In", "values": list(range(1, 128))},
+    "Never": {"operator": "NotIn", "values": [0]},
 }
-"""restartPolicy ExitCode of Kubeflow: 1 to 127 are permanent, 128 to 255 are retried."""
+"""The exit codes that end the job, by restartPolicy: with ExitCode, 128 to 255 are retried."""
 
 
-_OLD: Final = {
-    "cleanPodPolicy": "goes: pods end with the gang, and ttlSecondsAfterFinished deletes it",
-    "backoffLimit": "is not carried over: it belongs to runPolicy",
-    "ttlSecondsAfterFinished": "is not carried over: it belongs to runPolicy",
-}
+_CLEAN: Final = "goes: pods end with the gang, and ttlSecondsAfterFinished deletes it"
 
 
 def of_pytorchjob(spec: Fields) -> dict[str, Any]:
@@ -42,15 +37,29 @@ def of_pytorchjob(spec: Fields) -> dict[str, Any]:
     elastic.leave(metrics="goes: a gang has a fixed size")
     elastic.finish()
     replicas = spec.map("pytorchReplicaSpecs")
+    policies: dict[str, Any] = {}
     for kind in ("Master", "Worker"):
-        one = replicas.take(kind)
-        if one is not None:
-            made["roles"].append(_replicas(Fields(one, replicas.at(kind), spec.notes), kind.lower(), processes, made))
+        value = replicas.take(kind)
+        if value is not None:
+            one = Fields(value, replicas.at(kind), spec.notes)
+            policies[kind.lower()] = one.take("restartPolicy")
+            made["roles"].append(pods.role(kind.lower(), one.count("replicas"), one.map("template"), processes))
+            one.finish()
     replicas.finish()
-    spec.leave(**_OLD)
+    spec.leave(cleanPodPolicy=_CLEAN)
+    spec.miss(**dict.fromkeys(("backoffLimit", "ttlSecondsAfterFinished"), "it belongs to runPolicy"))
     spec.finish()
     if not made["roles"]:
         raise ConvertError(f"{replicas.path}: there is neither Master nor Worker")
+    made["roles"] = jobs.some(made["roles"], replicas)
+    rules = list[dict[str, Any]]()
+    for restart, codes in _PERMANENT.items():
+        names = [role["name"] for role in made["roles"] if policies[role["name"]] == restart]
+        of_some = {"roles": names} if len(names) < len(made["roles"]) else {}
+        if names:
+            rules.append({"name": restart.lower(), "action": "FailJob", **of_some, "onExitCodes": codes})
+    if rules:
+        made["podFailurePolicy"] = {"rules": rules}
     if len(made["roles"]) > 1:  # Master has rank 0, and the Job succeeds with it.
         _align(made["roles"], spec.notes)
         made["successPolicy"] = {"type": "Roles", "roles": ["master"]}
@@ -78,26 +87,23 @@ def of_trainjob(spec: Fields) -> dict[str, Any]:
     resources = trainer.take("resourcesPerNode")
     if resources is not None:
         container["resources"] = resources
-    count, processes = trainer.number("numNodes") or 1, str(trainer.take("numProcPerNode", ""))
+    count, processes = trainer.count("numNodes"), str(trainer.take("numProcPerNode", ""))
     trainer.finish()
     template = Fields({"spec": {"containers": [container]}}, trainer.path, spec.notes)
     role = pods.role("node", count, template, processes)
     if name.startswith("torch") and "launch" not in role and role.get("processesPerPod", 1) > 1:
         trainer.note("command", "the runtime gives it PET_ variables: start torchrun in it, with launch: Torchrun")
-    made: dict[str, Any] = {"roles": [role]}
+    made: dict[str, Any] = {"roles": jobs.some([role], spec)}
     made |= {name: value for name in _CARRIED if (value := spec.take(name)) is not None}
-    spec.leave(
-        initializer="is not carried over: fetch model and data in an init container",
-        podTemplateOverrides="is not carried over: write it into the role's template",
-        runtimePatches="is not carried over: write it into the role's template",
-        labels="goes: set labels in the role's template",
-        annotations="goes: set annotations in the role's template",
-        managedBy="goes: the GangJob is gangctl's",
-        podGroupPolicy="is not carried over: see spec.gangScheduling",
+    spec.miss(
+        initializer="fetch model and data in an init container",
+        **dict.fromkeys(("podTemplateOverrides", "runtimePatches"), "write it into the role's template"),
+        **dict.fromkeys(("labels", "annotations"), "write them into the role's template"),
     )
+    spec.leave(managedBy="goes: the GangJob is gangctl's", podGroupPolicy="goes: see spec.gangScheduling")
     policy = spec.map("failurePolicy")
     made |= jobs.restarts(policy.number("maxRestarts"), policy, "maxRestarts")
-    policy.leave(rules="is not carried over: write spec.podFailurePolicy.rules")
+    policy.miss(rules="write spec.podFailurePolicy.rules")
     policy.finish()
     spec.finish()
     return made
@@ -106,29 +112,13 @@ def of_trainjob(spec: Fields) -> dict[str, Any]:
 def _run_policy(policy: Fields) -> dict[str, Any]:
     made = {name: value for name in _CARRIED if (value := policy.take(name)) is not None}
     made |= jobs.restarts(policy.number("backoffLimit"), policy, "backoffLimit")
-    scheduling = policy.take("schedulingPolicy")
-    if scheduling is not None:
-        policy.note(
-            "schedulingPolicy", "is not carried over: see spec.gangScheduling, and docs/tasks/schedule-as-a-gang"
-        )
     policy.leave(
-        cleanPodPolicy=_OLD["cleanPodPolicy"],
+        schedulingPolicy="goes: see spec.gangScheduling, and docs/tasks/schedule-as-a-gang",
+        cleanPodPolicy=_CLEAN,
         managedBy="goes: the GangJob is gangctl's",
     )
     policy.finish()
     return made
-
-
-def _replicas(one: Fields, name: str, processes: str, made: dict[str, Any]) -> dict[str, Any]:
-    restart = one.take("restartPolicy")
-    if restart == "ExitCode":
-        made["podFailurePolicy"] = {"rules": [_PERMANENT]}
-    elif restart == "Never":
-        made.setdefault("recovery", {"budget": {"type": "Windowed", "maxRestarts": 0}})
-        one.note("restartPolicy", "Never became a budget of 0: the first fault that is charged ends the gang")
-    role = pods.role(name, one.number("replicas") or 1, one.map("template"), processes)
-    one.finish()
-    return role
 
 
 def _align(roles: list[dict[str, Any]], notes: Notes) -> None:

@@ -1,4 +1,9 @@
-"""Command lines of torchrun, and scripts for sbatch."""
+"""Command lines of torchrun, and scripts for sbatch.
+
+A script becomes a gang if one line of it starts the program, with srun or torchrun. Its words are the command of the
+container. Text that only a shell can read is kept for a shell in the pod, as it is, and needs an edit. So does every
+other line, unless it sets a variable, or only prints.
+"""
 
 from __future__ import annotations
 
@@ -6,66 +11,49 @@ import re
 import shlex
 from typing import Any, Final
 
-from gangctl.convert import pods, pyxis, torchrun
-from gangctl.convert.fields import ConvertError, Fields, Notes
+from gangctl.convert import pods, pyxis, shell, torchrun
+from gangctl.convert.fields import UNKNOWN, ConvertError, Fields, Notes
 
 IMAGE: Final = "IMAGE"
-_DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(?P<rest>.*)$")
-_SHORT: Final = {
-    "J": "job-name",
-    "N": "nodes",
-    "n": "ntasks",
-    "c": "cpus-per-task",
-    "t": "time",
-    "G": "gpus",
-    "p": "partition",
-    "A": "account",
-    "o": "output",
-    "e": "error",
-    "a": "array",
-    "w": "nodelist",
-    "x": "exclude",
-    "q": "qos",
-    "C": "constraint",
-    "D": "chdir",
-}
-_GONE: Final = {
-    "output": "goes: gangctl logs prints what workers write",
-    "error": "goes: gangctl logs prints what workers write",
-    "partition": "is not carried over: select nodes with nodeSelector, or a queue (kueue.x-k8s.io/queue-name)",
-    "account": "is not carried over: quota is that of the namespace, or of a queue of Kueue",
-    "qos": "is not carried over: set priorityClassName in the template",
-    "exclusive": "is not carried over: ask for all devices of a node",
-    "nodelist": "is not carried over: use nodeSelector or affinity in the template",
-    "exclude": "is not carried over: use affinity in the template",
-    "constraint": "is not carried over: use nodeSelector in the template",
-    "array": "is not carried over: submit one GangJob for each index",
-    "dependency": "is not carried over: submit it when the other has finished (kubectl wait)",
+_DIRECTIVE: Final = re.compile(r"#SBATCH\s+(?P<rest>.*)")
+_COMMENT: Final = re.compile(r"(?:^|\s)#.*")
+_LETTERS: Final = """
+J=job-name N=nodes n=ntasks c=cpus-per-task t=time G=gpus p=partition A=account o=output e=error a=array w=nodelist
+x=exclude q=qos C=constraint D=chdir d=dependency m=distribution l=label u=unbuffered O=overcommit s=oversubscribe
+K=kill-on-bad-exit k=no-kill v=verbose Q=quiet
+"""
+_SHORT: Final = dict(pair.split("=") for pair in _LETTERS.split())
+_WITHOUT_VALUE: Final = """
+label unbuffered overcommit oversubscribe kill-on-bad-exit no-kill verbose quiet pty exclusive exact overlap requeue
+no-requeue container-mount-home no-container-mount-home container-writable container-remap-root container-entrypoint
+no-container-remap-root no-container-entrypoint
+"""
+_ALONE: Final = frozenset(_WITHOUT_VALUE.split())
+_EACH: Final = "goes: each member starts the command once for each of its processes"
+_GOES: Final = {
+    **dict.fromkeys([*_ALONE, "mpi", "cpu-bind", "gpu-bind", "mem-bind", "distribution", "hint", "wait"], _EACH),
+    **dict.fromkeys(("output", "error", "open-mode"), "goes: gangctl logs prints what workers write"),
+    **dict.fromkeys(("mail-type", "mail-user"), "goes: alert on gangctl's metrics"),
+    "partition": "goes: select nodes with nodeSelector, or a queue (kueue.x-k8s.io/queue-name)",
+    "account": "goes: quota is that of the namespace, or of a queue of Kueue",
+    "qos": "goes: set priorityClassName in the template",
+    "exclusive": "goes: ask for all devices of a node",
     "requeue": "goes: gangctl restarts the gang in place",
     "no-requeue": "goes: spec.recovery.budget.maxRestarts: 0 ends the gang with its first fault",
     "signal": "goes: workers get SIGTERM, and recovery.plannedStopGracePeriodSeconds for planned stops",
-    "open-mode": "goes: gangctl logs prints what workers write",
-    "mail-type": "is not carried over: alert on gangctl's metrics",
-    "mail-user": "is not carried over: alert on gangctl's metrics",
 }
-_SRUN_ALONE: Final = frozenset(
-    {"-l", "-u", "-O", "-s", "-K", "-k", "-v", "-Q", "-E", "-X", "-Z", "--label", "--unbuffered", "--overcommit"}
-    | {"--oversubscribe", "--kill-on-bad-exit", "--no-kill", "--verbose", "--quiet", "--preserve-env", "--pty"}
-    | {"--disable-status", "--exclusive", "--exact", "--overlap", "--contiguous", "--spread-job", "--use-min-nodes"}
-    | {"--multi-prog", "--propagate", "--resv-ports", "--container-mount-home", "--no-container-mount-home"}
-    | {"--container-writable", "--container-readonly", "--container-remap-root", "--no-container-remap-root"}
-    | {"--container-entrypoint", "--no-container-entrypoint", "--no-allocate"}
-)
-"""Flags of srun, and of its plugin for containers, that have no value, or one after = only."""
-_RENDEZVOUS: Final = re.compile(r"^(?:export\s+)?(?P<name>" + "|".join(pods.RENDEZVOUS) + r")=")
-_OPERATOR: Final = re.compile(r"[|&;<>]+|\d?>+\S*")
-_EXPORT: Final = re.compile(r"^export\s+(?P<pairs>[A-Za-z_]\w*=[^$`;&|<>()]*)$")
-_COMMENTED: Final = re.compile(r"""((?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\]|\s(?!#))*)\s#.*""")
-"""A line with a comment, and what is before it."""
-_VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_BY_SHELL: Final = re.compile(r"\$[A-Za-z_{(]|`")
-_THERE: Final = pods.RENDEZVOUS | {"HOME", "PATH", "PWD", "HOSTNAME", "RANDOM"}
-_UNSET: Final = "set only by the script, if at all: set it in env"
+_MISSING: Final = {
+    **dict.fromkeys(("nodelist", "exclude"), "is not carried over: use affinity in the template"),
+    "constraint": "is not carried over: use nodeSelector in the template",
+    "array": "is not carried over: submit one GangJob for each index",
+    "export": "is not carried over: set env of the container in the template",
+    "dependency": "is not carried over: submit it when the other has finished (kubectl wait)",
+    **pyxis.MISSING,
+}
+_START: Final = re.compile(r"(?:srun|torchrun|python3?\s+-m\s+torch\.distributed\.\w+)\b")
+_ARRAY: Final = re.compile(shell.PARENTHESES)
+_OURS: Final = re.compile("|".join(pods.RENDEZVOUS) + r"|S(?:RUN|LURM)_\w+")
+_PRINTS: Final = frozenset({"set", "echo", "printf", "date", "hostname", "pwd", "env", "nvidia-smi", "wait", "true"})
 _HETEROGENEOUS: Final = ("hetjob", "packjob")
 _SEVERAL: Final = "a job of several components: convert each as a script of its own, and make them roles of one GangJob"
 
@@ -81,157 +69,170 @@ def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
             f"{words[0] if words else 'nothing'}: the line must start torchrun (gangctl convert -- torchrun ...)"
         )
     command, said = torchrun.strip(words, "the command", notes)
-    made = _role(command, image, torchrun.nodes(said.nodes, "--nnodes", notes) or 1, said.processes, notes)
-    return {"roles": [made]}
+    nodes = torchrun.nodes(said.nodes, "--nnodes", notes)
+    count = torchrun.count(said.processes, None, "--nproc-per-node", notes)
+    return {"roles": [_role({"image": image, "command": command}, nodes, count, notes)]}
 
 
 def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]:
     """The name and the spec of a GangJob that does what this script does.
 
     Raises:
-        ConvertError: no line of it starts a program on the nodes.
+        ConvertError: it doesn't have one line that starts a program on the nodes.
     """
-    options, body = _read(text)
-    command, environment, of_srun = _body(body, notes)
-    if not command:
-        raise ConvertError("no line starts with srun or torchrun: gangctl convert can't tell what runs on each node")
-    said = None
-    if torchrun.starts_torchrun(command):
-        command, said = torchrun.strip(command, "the command", notes)
-    command = _in_shell(command, {one["name"] for one in environment}, notes)
-    nodes = torchrun.nodes(options.pop("nodes", "").replace("-", ":"), "#SBATCH --nodes", notes) or 1
-    total = options.pop("ntasks", "")
-    tasks = options.pop("ntasks-per-node", "") or _per_node(total, nodes)
-    resources = _resources(options, notes, int(tasks) if said is None and tasks.isdecimal() else 1)
-    gpus = resources.get("nvidia.com/gpu")
-    processes = "" if said is None else said.processes
-    if gpus and said is not None and not processes.isdecimal():
-        processes = str(gpus)
-    of_job, named = options.pop(pyxis.OPTION, ""), "" if image == IMAGE else image
-    flag = f"srun --{pyxis.OPTION}" if of_srun else f"#SBATCH --{pyxis.OPTION}"
-    image = pyxis.image(of_srun or of_job, flag, named, notes) or IMAGE
-    role = _role(command, image, nodes, processes, notes)
-    container = role["template"]["spec"]["containers"][0]
-    if said is None and tasks.isdecimal() and int(tasks) > 1:
-        role |= {"launch": "PerProcess", "processesPerPod": int(tasks)}
+    options = _directives(text, notes)
+    line, environment = _body(text, notes)
+    flags = list[tuple[str, str]]()
+    if line.startswith("srun"):
+        words, _ = shell.split(line)
+        flags, taken = _flags([shell.plain(one["word"]) or one["word"] for one in words[1:]])
+        line = line[words[taken].end() :].lstrip()
+    options |= {name: value for name, value in flags if (name, value) != ("export", "ALL") and "SLURM_" not in value}
+    said = torchrun.Torchrun()
+    is_torchrun = torchrun.starts_torchrun([line])
+    command = _command(torchrun.strip_text(line, "the command", notes, said), notes)
+    nodes = torchrun.nodes(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
+    count = tasks = _tasks(options, nodes, notes)
+    resources = _resources(options, notes, 1 if is_torchrun else tasks)
+    if is_torchrun:
+        count = torchrun.count(said.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
+        if tasks > 1:
+            notes.add("the command", f"starts torchrun, {tasks} times on each node: set processesPerPod", is_edit=True)
+    flag = f"{'srun' if pyxis.OPTION in dict(flags) else '#SBATCH'} --{pyxis.OPTION}"
+    named = pyxis.image(options.pop(pyxis.OPTION, ""), flag, "" if image == IMAGE else image, notes)
+    container: dict[str, Any] = {"image": named or IMAGE, "command": command}
+    if "$" not in options.get("chdir", "$"):
+        container["workingDir"] = options.pop("chdir")
     if resources:
         container["resources"] = {"limits": resources}
     if environment:
-        container["env"] = environment
-    spec: dict[str, Any] = {"roles": [role]}
-    seconds = _seconds(options.pop("time", ""))
-    if seconds:
+        container["env"] = [{"name": name, "value": value} for name, value in environment.items()]
+    role = _role(container, nodes, count, notes)
+    spec: dict[str, Any] = {"roles": [role if is_torchrun or count == 1 else role | {"launch": "PerProcess"}]}
+    if seconds := _seconds(options.pop("time", ""), notes):
         spec["activeDeadlineSeconds"] = seconds
     name = re.sub(r"[^a-z0-9-]+", "-", options.pop("job-name", "job").lower()).strip("-")[:40] or "job"
     for option, value in options.items():
-        why = _GONE.get(option, "is not known to gangctl convert, and is not carried over")
-        notes.add(f"#SBATCH --{option}{f'={value}' if value else ''}", why)
+        why = _GOES.get(option) or _MISSING.get(option, UNKNOWN)
+        notes.add(f"--{option}{f'={value}' if value else ''}", why, is_edit=option not in _GOES)
     return name, spec
 
 
-def _role(command: list[str], image: str, nodes: int, processes: str, notes: Notes) -> dict[str, Any]:
-    if image == IMAGE:
+def _role(container: dict[str, Any], nodes: int, count: int, notes: Notes) -> dict[str, Any]:
+    if container["image"] == IMAGE:
         notes.add("image", "give the image that has the script (--image)", is_edit=True)
-    container = {"name": "trainer", "image": image, "command": command}
-    template = Fields({"spec": {"containers": [container]}}, "template", notes)
-    return pods.role("worker", nodes, template, processes)
+    template = {"spec": {"containers": [{"name": "trainer", **container}]}}
+    return pods.role("worker", nodes, Fields(template, "template", Notes()), str(count))
 
 
-def _read(text: str) -> tuple[dict[str, str], list[str]]:
-    """Options by their long names, and the lines of the script."""
-    options: dict[str, str] = {}
-    body: list[str] = []
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
-        found = _DIRECTIVE.match(line)
-        if found is None:
-            if line.strip() and not line.lstrip().startswith("#"):
-                body.append(line.strip())
+def _directives(text: str, notes: Notes) -> dict[str, str]:
+    """Options by their long names: as for sbatch, those before the first command."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        directive = _DIRECTIVE.match(line)
+        if directive is None:
             continue
-        words = _words(found["rest"])
+        try:
+            words = shlex.split(_COMMENT.sub("", directive["rest"]))
+        except ValueError as error:
+            raise ConvertError(f"{line:.80}: {error}") from None
         if words and words[0] in _HETEROGENEOUS:
             raise ConvertError(f"#SBATCH {words[0]}: {_SEVERAL}")
-        while words:
-            word = words.pop(0)
-            name, equals, value = word.lstrip("-").partition("=")
-            if not word.startswith("--"):
-                name, value = _SHORT.get(word[1:2], word[1:]), word[2:]
-            if not value and not equals and words and not words[0].startswith("-"):
-                value = words.pop(0)
-            options[name] = value
-    return options, body
+        flags, taken = _flags(words)
+        found |= flags
+        if taken < len(words):
+            notes.add(line.strip(), UNKNOWN, is_edit=True)
+    return found
 
 
-def _body(lines: list[str], notes: Notes) -> tuple[list[str], list[dict[str, str]], str]:
-    """The command, its variables, and the image that srun names."""
-    command: list[str] = []
-    image = ""
-    environment: list[dict[str, str]] = []
-    for line in lines:
-        exported = _EXPORT.match(line)
-        if _RENDEZVOUS.match(line):
-            notes.add(line, "goes: gangctl sets it for each attempt")
-        elif not command and re.match(r"(srun|torchrun|python3?\s+-m\s+torch\.distributed)\b", line):
-            command, image = _started(_words(line), notes)
-        elif exported is not None:
-            pairs = [word.partition("=") for word in _words(exported["pairs"])]
-            environment += [{"name": name, "value": value} for name, equals, value in pairs if equals]
-        else:
-            notes.add(line, "is not carried over: do it in the image, or in the command")
-    return command, environment, image
+def _flags(words: list[str]) -> tuple[list[tuple[str, str]], int]:
+    """The options that words begin with, by their long names, and how many words these are."""
+    made, at = list[tuple[str, str]](), 0
+    while at < len(words) and words[at].startswith("-"):
+        word, at = words[at], at + 1
+        name, has_value, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            name, has_value, value = _SHORT.get(word[1:2], word[1:2]), word[2:], word[2:]
+            if all(_SHORT.get(letter) in _ALONE for letter in word[1:]):
+                value = ""
+        if not has_value and name not in _ALONE and at < len(words) and not words[at].startswith("-"):
+            value, at = words[at], at + 1
+        made.append((name, value))
+    return made, at
 
 
-def _started(words: list[str], notes: Notes) -> tuple[list[str], str]:
-    """What srun starts, and in which image."""
-    if words[0] != "srun":
-        return words, ""
-    words, image = words[1:], ""
-    while words and words[0].startswith("-"):
-        flag = words.pop(0)
-        is_whole = "=" in flag or flag in _SRUN_ALONE or (not flag.startswith("--") and len(flag) > len("-n"))
-        if not is_whole and words and not words[0].startswith("-"):
-            flag += f" {words.pop(0)}"
-        name, _, value = flag.replace(" ", "=", 1).partition("=")
-        if name == f"--{pyxis.OPTION}":
-            image = value
-            continue
-        otherwise = "goes: each member starts the command once for each of its processes"
-        notes.add(f"srun {flag}", pyxis.SRUN.get(name, otherwise))
-    if ":" in words:
-        raise ConvertError(f"srun with a colon: {_SEVERAL}")
-    return words, image
+def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
+    """The line that starts the program, with the values of the script's variables, and those that it exports."""
+    lines = shell.lines(text)
+    starts = [at for at, line in enumerate(lines) if _START.match(line)]
+    if len(starts) != 1:
+        shown = "; ".join(f"{lines[at]:.60}" for at in starts)
+        there = f"{len(starts)} lines start programs ({shown})" if starts else "no line starts with srun or torchrun"
+        raise ConvertError(
+            f"{there}: gangctl convert can't tell what runs on each node; leave the one line that trains, and convert "
+            "other steps as scripts of their own"
+        )
+    values, exported = dict[str, str](), set[str]()
+    for at, line in enumerate(lines):
+        found, rest = shell.split(line)
+        words = [one["word"] for one in found]
+        pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
+        sets = bool(pairs) and all(equals and name.isidentifier() for name, equals, _ in pairs)
+        if at < starts[0] and sets and (not rest or _ARRAY.fullmatch(rest)):
+            exported |= {name for name, _, _ in pairs if words[0] == "export"}
+            for name, _, word in pairs:
+                values.pop(name, None)
+                value = None if rest else shell.plain(shell.expanded(word, values))
+                if _OURS.fullmatch(name):
+                    notes.add(name, "goes: gangctl sets it for each attempt")
+                elif value is not None:
+                    values[name] = value
+                elif name in exported:
+                    notes.add(name, "is not carried over: only a shell can tell its value; set it in env", is_edit=True)
+        elif at != starts[0]:
+            is_edit = bool(rest) or words[0] not in _PRINTS
+            why = (
+                "is not carried over: do it in the image, or in the command" if is_edit else "goes: it changes nothing"
+            )
+            notes.add(line, why, is_edit=is_edit)
+    return shell.expanded(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
 
 
-def _in_shell(words: list[str], known: set[str], notes: Notes) -> list[str]:
-    """What only a shell can do is left to one; variables that are not set are named."""
-    used = {name for word in words for name in _VARIABLE.findall(word)}
-    slurm = {name for name in used if name.startswith("SLURM_")}
-    for unset, why in ((slurm, "Slurm's variables are not set here"), (used - slurm - known - _THERE, _UNSET)):
-        if unset:
-            notes.add("the command", f"{', '.join(sorted(unset))}: {why}", is_edit=True)
-    if not any(_OPERATOR.fullmatch(word) or _BY_SHELL.search(word) for word in words):
+def _command(text: str, notes: Notes) -> list[str]:
+    """The words of a text, or a shell that gets it."""
+    words = shell.arguments(text)
+    if words == [] or re.search(r"\s:\s", text):
+        raise ConvertError(f"srun with a colon: {_SEVERAL}" if text else "srun starts nothing")
+    if slurm := sorted(set(re.findall(r"SLURM_\w+", text))):
+        notes.add("the command", f"{', '.join(slurm)}: Slurm's variables are not set here", is_edit=True)
+    if words is not None:
         return words
-    return ["bash", "-c", " ".join(map(_quoted, words))]
+    why = "is text for a shell. One gets it as it is in each pod: see that it finds its variables and programs there, "
+    why += "and ends with the exit code of yours"
+    notes.add("the command", why, is_edit=True)
+    return ["bash", "-c", text]
 
 
-def _quoted(word: str) -> str:
-    if _OPERATOR.fullmatch(word):
-        return word
-    if not _BY_SHELL.search(word):
-        return shlex.quote(word)
-    inside = re.sub(r'(["\\])', r"\\\1", word)
-    return f'"{inside}"'
+def _number(options: dict[str, str], name: str, notes: Notes) -> int:
+    """The number of an option; 0 if there is none."""
+    value = options.pop(name, "")
+    if value.isdecimal() and int(value):
+        return int(value)
+    if value:
+        notes.add(f"--{name}={value}", "can't be told from here: set the number in the result", is_edit=True)
+    return 0
 
 
-def _words(line: str) -> list[str]:
-    commented = _COMMENTED.fullmatch(line)
-    try:
-        return shlex.split(line if commented is None else commented[1])
-    except ValueError as error:
-        raise ConvertError(f"{line[:80]}: {error}") from None
-
-
-def _per_node(tasks: str, nodes: int) -> str:
-    return str(int(tasks) // nodes) if tasks.isdecimal() and int(tasks) >= nodes else ""
+def _tasks(options: dict[str, str], nodes: int, notes: Notes) -> int:
+    """Processes on each node."""
+    total, each = _number(options, "ntasks", notes), _number(options, "ntasks-per-node", notes)
+    made = each or max(total // nodes, 1)
+    if total and total != made * nodes:
+        why = f"is not {made} on each of {nodes} nodes, as it became: set replicas and processesPerPod"
+        notes.add(f"--ntasks={total}", why, is_edit=True)
+    return made
 
 
 def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, Any]:
@@ -245,26 +246,29 @@ def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, A
     if number.isdecimal():
         made["nvidia.com/gpu"] = int(number) * (tasks if per_task and not per_node and not of_gres else 1)
     elif gres:
-        notes.add(f"#SBATCH --gres={gres}", "is not carried over: set the resources of the container")
+        notes.add(f"--gres={gres}", "is not carried over: set the resources of the container", is_edit=True)
     elif every:
-        notes.add(f"#SBATCH --gpus={every}", "is for all nodes together: set nvidia.com/gpu of one pod", is_edit=True)
-    processors = options.pop("cpus-per-task", "")
-    if processors.isdecimal():
-        made["cpu"] = int(processors) * tasks
+        notes.add(f"--gpus={every}", "is for all nodes together: set nvidia.com/gpu of one pod", is_edit=True)
+    if processors := _number(options, "cpus-per-task", notes):
+        made["cpu"] = processors * tasks
     memory = options.pop("mem", "")
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", memory, re.IGNORECASE)
     if found is not None and int(found[1]):
         made["memory"] = f"{found[1]}{(found[2] or 'M').upper()}i"
     elif memory not in {"", "0"}:
-        notes.add(f"#SBATCH --mem={memory}", "is not carried over: set memory in the template")
+        notes.add(f"--mem={memory}", "is not carried over: set memory in the template", is_edit=True)
     return made
 
 
-def _seconds(text: str) -> int:
+def _seconds(text: str, notes: Notes) -> int:
     """Slurm's time: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in parts) or (dash and not days.isdecimal()):
+        if text and text.upper() not in {"UNLIMITED", "INFINITE"}:
+            notes.add(
+                f"--time={text}", "is no time that can be told from here: set activeDeadlineSeconds", is_edit=True
+            )
         return 0
     numbers = [int(part) for part in parts]
     if dash:

@@ -65,6 +65,10 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
     _without_probes(worker, here, notes)
     _without_rendezvous(worker, here, notes)
     made |= _launch(worker, here, notes, processes)
+    for one in [*pod["containers"], *(pod.get("initContainers") or [])]:
+        if isinstance(one, dict) and one.get("restartPolicyRules"):
+            why = "restarts containers itself, as gangctl does: take it out, and an agent that is there for it"
+            notes.add(f"container {one.get('name')}.restartPolicyRules", why, is_edit=True)
     for unset in sorted(set(_UNSET.findall(json.dumps(pod)))):
         notes.add(here, f"{unset} is not set by gangctl: use RANK, or NODE_RANK for the pod", is_edit=True)
     shown = {} if not isinstance(metadata, Mapping) else {key: one for key, one in metadata.items() if one}

@@ -7,12 +7,12 @@ from typing import Final
 from gangctl.convert.fields import Notes
 
 OPTION: Final = "container-image"
-SRUN: Final = {
-    "--container-mounts": "is not carried over: mount volumes in the template",
-    "--container-workdir": "is not carried over: set workingDir of the container in the template",
-    "--container-env": "is not carried over: set env of the container in the template",
+MISSING: Final = {
+    "container-mounts": "is not carried over: mount volumes in the template",
+    "container-workdir": "is not carried over: set workingDir of the container in the template",
+    "container-env": "is not carried over: set env of the container in the template",
 }
-"""Flags of srun for the container, and what becomes of them."""
+"""Options for the container that need an edit, and what becomes of them."""
 
 
 def image(given: str, flag: str, instead: str, notes: Notes) -> str:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from gangctl.convert import shell
 from gangctl.convert.fields import Notes
 
 _MODULES: Final = {"torch.distributed.run", "torch.distributed.launch"}
@@ -23,10 +24,11 @@ _KEPT: Final = (
     *("local-addr", "event-log-handler", "numa-binding", "signals-to-handle"),
 )
 """Those that have a value, too, and stay."""
-_STARTS: Final = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
-_WORD: Final = re.compile(r"""(?:[ \t]|\\\r?\n)+(?P<word>(?:"[^"]*"|'[^']*'|\$\([^)]*\)|[^\s"';&|\\])+)""")
-"""A word of a shell's line, with what is before it."""
+_STARTS: Final = re.compile(r"(?<![\w.-])(?:torchrun|torch\.distributed\.(?:run|launch))(?![\w./-])")
 _ELSEWHERE: Final = re.compile(r"--(?:nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_]\w+|rdzv[-_]\w+)")
+_HIDDEN: Final = re.compile(rf'"?(?:\$\{{[^}}]*\}}|\$\w+|\$[@*]|\${shell.PARENTHESES}|`[^`]*`)"?')
+"""A word that may be flags."""
+_OF_DEVICES: Final = re.compile(r"gpu|auto|xpu|\$\{?SLURM_GPUS_(?:ON|PER)_NODE\}?")
 
 
 @dataclass
@@ -53,30 +55,32 @@ def strip(words: list[str], path: str, notes: Notes) -> tuple[list[str], Torchru
     at = next((at for at, word in enumerate(words) if word.endswith("torchrun") or word in _MODULES), None)
     if at is not None:
         flags = words[at + 1 :]
-        return [*words[: at + 1], *(flags[one] for one in _staying(flags, path, notes, said))], said
-    return [_in_text(word, path, notes, said) for word in words], said
+        staying, _ = _staying(flags, path, notes, said)
+        return [*words[: at + 1], *(flags[one] for one in staying)], said
+    return [strip_text(word, path, notes, said) for word in words], said
 
 
-def _in_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
-    """A shell's script, without the flags of each torchrun in it. What comes after torchrun's own script stays."""
+def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
+    """A shell's text, without the flags of each torchrun in it. What comes after torchrun's own script stays."""
     made, end = "", 0
     for start in _STARTS.finditer(text):
         if start.end() < end:
             continue  # An argument of the one before.
-        before, end, found = text[end : start.end()], start.end(), list[re.Match[str]]()
+        before, (found, rest) = text[end : start.end()], shell.split(text, start.end())
         if (elsewhere := _ELSEWHERE.search(before)) is not None:
             why = "stays, and wins over gangctl's variables if torchrun gets it: take it out"
             notes.add(path, f"{elsewhere[0]} before torchrun {why}", is_edit=True)
-        while (word := _WORD.match(text, end)) is not None:
-            found.append(word)
-            end = word.end()
-        staying = _staying([word["word"] for word in found], path, notes, said)
+        end = found[-1].end() if found else start.end()
+        staying, script = _staying([word["word"] for word in found], path, notes, said)
+        if found and (not script or _HIDDEN.fullmatch(script)):
+            why = "may hold flags of the rendezvous, which win over gangctl's variables: take them out"
+            notes.add(path, f"what torchrun gets ({script or rest:.40}) {why}", is_edit=True)
         made += before + "".join(found[one][0] for one in staying)
     return made + text[end:]
 
 
-def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> list[int]:
-    """Which of the words after torchrun stay: flags of its own, the script, and what is the script's."""
+def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> tuple[list[int], str]:
+    """Which words after torchrun stay: flags of its own, the script, and what is the script's; and the script."""
     staying, at = list[int](), 0
     while at < len(flags) and flags[at].startswith("-"):
         name, equals, value = flags[at].partition("=")
@@ -88,7 +92,7 @@ def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> list[
         elif name not in _ALONE:
             staying += range(at, min(following, len(flags)))
         at = following
-    return [*staying, *range(at, len(flags))]
+    return [*staying, *range(at, len(flags))], "".join(flags[at : at + 1])
 
 
 def _note(name: str, value: str, path: str, notes: Notes, said: Torchrun) -> None:
@@ -107,23 +111,24 @@ def count(value: str, devices: int | None, path: str, notes: Notes) -> int:
     """Processes in a pod, as ``--nproc-per-node`` or ``nprocPerNode`` says it."""
     if value.isdecimal() and int(value) > 0:
         return int(value)
-    if devices is not None:
-        if value:
-            notes.add(path, f"{value} processes per node became {devices}, the number of devices of the container")
-        return devices
-    if value and value != "cpu":
-        notes.add(path, f"{value} processes per node can't be told from here; set processesPerPod", is_edit=True)
-    return 1
+    if devices is None and value in {"", "cpu"}:
+        return 1
+    if value:
+        is_edit = devices is None or _OF_DEVICES.fullmatch(value) is None
+        became = f"became {devices}, the number of devices of the container"
+        why = "can't be told from here; set processesPerPod" if is_edit else became
+        notes.add(path, f"{value} processes per node {why}", is_edit=is_edit)
+    return devices or 1
 
 
-def nodes(value: str, path: str, notes: Notes) -> int | None:
-    """How many nodes ``--nnodes`` says; the larger number of a range."""
+def nodes(value: str, path: str, notes: Notes) -> int:
+    """How many nodes ``--nnodes`` says, the larger number of a range; 1 where it can't be told."""
     least, _, most = value.partition(":")
     found = most or least
-    if not found.isdecimal():
+    if not found.isdecimal() or not int(found):
         if value:
             notes.add(path, f"{value} nodes can't be told from here; set replicas", is_edit=True)
-        return None
+        return 1
     if most and most != least:
         notes.add(path, f"{value} nodes became {found}: a gang runs with all members or waits")
     return int(found)
