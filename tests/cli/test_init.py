@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gangctl.api.checkpoint import DirectorySource
 from gangctl.api.manifest import load
-from gangctl.cli.local.disk_checkpoints import recognised, unnumbered
+from gangctl.cli.local.disk_checkpoints import recognised, steps, unnumbered
 from gangctl.cli.main import main
+from gangsidecar.supervisor import checkpoints
+from gangsidecar.wire import Tier
 
 FLAGS = ("--members", "2")
 
@@ -21,7 +24,7 @@ FLAGS = ("--members", "2")
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("import os\nprint(os.environ['RANK'])\n")
+    (tmp_path / "train.py").write_text("import os\nprint(os.environ['RANK'], 'ckpt', 'out dir')\n")
     return tmp_path
 
 
@@ -68,10 +71,25 @@ def test_what_is_commented_out_is_valid_as_well() -> None:
         (["a/3/_CHECKPOINT_METADATA"], "Orbax", "{step}", "_CHECKPOINT_METADATA", 3),
         (["a/epoch=1-step=7.ckpt"], "Lightning", "*step={step}*.ckpt", "", 7),
         (["a/step-20/DONE", "a/step-40/DONE", "a/step-60/state"], "Pattern", "step-{step}", "DONE", 40),
-        (["runs/x/ckpt_100.pt", "runs/x/ckpt_200.pt"], "Pattern", "ckpt_{step}.pt", "", 200),
+        (["runs/x/step_100.pt", "runs/x/step_200.pt"], "Pattern", "step_{step}.pt", "", 200),
+        (
+            ["c/m-epoch=00-val_loss=0.35.ckpt", "c/m-epoch=02-val_loss=0.33.ckpt"],
+            "Pattern",
+            "m-epoch={step}-val_loss=*.*.ckpt",
+            "",
+            2,
+        ),
+        (
+            ["c/epoch_0_step_20/.metadata", "c/epoch_0_step_40/.metadata", "c/epoch_1_step_60/.metadata"],
+            *("Pattern", "epoch_*_step_{step}", ".metadata", 60),
+        ),
+        (["c/ep0-ba100.pt", "c/ep1-ba200.pt"], "Pattern", "ep*-ba{step}.pt", "", 200),
+        (
+            ["c/gpt--loss=2.5-step=8-samples=64.0/metadata.json"],
+            *("Pattern", "gpt--loss=*.*-step={step}-samples=*.*", "metadata.json", 8),
+        ),
         (["checkpoints/step_8/weights"], "Pattern", "step_{step}", "", None),
         (["checkpoints/step-10.json", "checkpoints/step-20.json"], "Pattern", "step-{step}.json", "", 20),
-        (["out/state_7.txt"], "Pattern", "state_{step}.txt", "", 7),
     ],
 )
 def test_layouts_are_recognised(
@@ -81,6 +99,66 @@ def test_layouts_are_recognised(
     (found,) = recognised(here)
     assert (found.layout, found.pattern, found.complete) == (layout, pattern, complete)
     assert (found.newest.step if found.newest else None) == newest
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern", "doubt"),
+    [
+        (["c/ep0-ba100-rank0.pt", "c/ep0-ba100-rank1.pt"], "ep*-ba{step}-rank*.pt", "several of one step"),
+        (["c/checkpoint-5/random_states_0.pkl", "c/checkpoint-5/a"], "checkpoint-{step}", "no word"),
+        (["c/checkpoint-5/model-00001-of-00003.safetensors"], "checkpoint-{step}", "no word"),
+        (
+            ["c/checkpoint_1_500.pt", "c/checkpoint_1_1000.pt", "c/checkpoint_2_1500.pt"],
+            "checkpoint_*_{step}.pt",
+            "no word",
+        ),
+        (["c/ckpt_100.pt"], "ckpt_{step}.pt", "no word"),
+        (["c/global_step100/mp_rank_00_model_states.pt"], "global_step{step}", "without a file"),
+        (["c/step_100/rank_0.pt", "c/step_100/rank_1.pt"], "step_{step}", "without a file"),
+        (["c/epoch0-step20.pt", "c/epoch1-step10.pt"], "epoch*-step{step}.pt", "begin anew"),
+        (["c/ckpt-batch_size=32-loss=3.pt"], "ckpt-batch_size=*-loss={step}.pt", "no word"),
+    ],
+)
+def test_a_step_in_doubt_makes_no_tier(here: Path, files: list[str], pattern: str, doubt: str) -> None:
+    touch(*files)
+    (found,) = recognised(here)
+    assert (found.pattern, found.newest) == (pattern, None)
+    assert doubt in found.doubt
+    assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "c"]) == 0
+    text = Path("gang.yaml").read_text()
+    assert f"  # c has {pattern}, {found.doubt}." in text
+    assert load(text, "gang.yaml").spec.checkpoint is None
+
+
+def test_a_folder_that_the_script_does_not_name_is_not_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    touch("old/a b/step-1/DONE")
+    assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
+    assert "call init again with --checkpoints 'old/a b' --force" in capsys.readouterr().out
+    assert load(Path("gang.yaml").read_text(), "gang.yaml").spec.checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complete"),
+    [("step-{step}", "DONE"), ("*step={step}*.ckpt", ""), ("{step}", "DONE"), ("s{step}.pt", "")],
+)
+def test_check_and_the_supervisor_find_the_same_steps(here: Path, pattern: str, complete: str) -> None:
+    touch("c/step-1/DONE", "c/step-2/x", "c/step-03/DONE", "c/3/DONE", "c/4", "c/s5.pt", "c/s6.pt/x", "c/step-7/DONE/x")
+    touch(
+        "c/step=8.ckpt",
+        "c/step=8-v1.ckpt",
+        "c/a-step=9-b2.ckpt",
+        "c/step-1234567890123456789/DONE",
+        "out/DONE",
+        "out.pt",
+    )
+    for name, target in (("step-10", "../out"), ("step-11", "step-1"), ("s12.pt", "../out.pt"), ("s13.pt", "s5.pt")):
+        Path("c", name).symlink_to(target)
+    source = DirectorySource(
+        type="Directory", directory="c", layout="Pattern", pattern=pattern, complete=complete or None
+    )
+    found, error = checkpoints.scan([Tier("shared", str(here / "c"), pattern, complete)])
+    assert not error
+    assert [(one.step, str(one.path)) for one in steps(source, here)] == [(one.step, one.path) for one in found]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +207,7 @@ def test_a_checkpoint_without_a_step_in_its_name_is_told(
 def test_of_checkpoints_with_steps_beside_one_without_those_with_steps_are_taken(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    touch("ckpt/last.pt", "ckpt/ckpt_20.pt", "state.json\x1b[2J")
+    touch("ckpt/last.pt", "ckpt/step_20.pt", "state.json\x1b[2J")
     assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
     assert "the newest complete step is 20" in capsys.readouterr().out
     assert "ckpt/last.pt" not in (here / "gang.yaml").read_text()
@@ -174,6 +252,7 @@ def test_hostile_names_stay_text() -> None:
 
 def test_on_a_terminal_three_questions_are_asked_with_proposals(here: Path) -> None:
     (here / "train.py").write_text("import torch.distributed as dist\n")
+    touch("elsewhere/step-1/DONE")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "gangctl", "init"]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=here) as child:
@@ -184,6 +263,7 @@ def test_on_a_terminal_three_questions_are_asked_with_proposals(here: Path) -> N
             ("[torchrun] ", "x\n"),
             ("[torchrun] ", "\n"),
             ("[2] ", "4\n"),
+            ("yes or no? [no] ", "yes\n"),
         ):
             while not said.endswith(question):
                 said += os.read(ours, 1).decode()
@@ -193,3 +273,4 @@ def test_on_a_terminal_three_questions_are_asked_with_proposals(here: Path) -> N
     assert "'x': answer torchrun, jax, script" in said
     job = load((here / "gang.yaml").read_text(), "gang.yaml")
     assert (job.spec.roles[0].launch, job.spec.roles[0].replicas) == ("Torchrun", 4)
+    assert job.spec.checkpoint is not None

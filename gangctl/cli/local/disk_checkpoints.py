@@ -1,7 +1,8 @@
 """Finds checkpoints in folders of this machine: the steps of a tier, and folders that look like one.
 
-Which names are steps is decided by the pattern that the supervisor uses; what is complete, as it decides it: a file is
-there, or the file that marks a folder complete is in it. Only what :func:`recognised` looks at is bounded.
+A tier has the steps that the supervisor finds in it: names that match its pattern, of which the file is there, or the
+file that marks a folder complete. A link out of the directory is no step. What :func:`recognised` looks at is bounded.
+It takes no number for a step unless a word says so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ MAX_DEPTH: Final = 3
 MAX_FOLDERS: Final = 500
 MAX_NAMES: Final = 2_000
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
-_MARKERS: Final = ("DONE", "COMPLETE", "COMPLETED", "_SUCCESS", "SUCCESS", ".done", ".complete", "done", "complete")
+_MARKERS: Final = (
+    *("DONE", "COMPLETE", "COMPLETED", "_SUCCESS", "SUCCESS", ".done", ".complete", "done", "complete"),
+    *(complete for _, complete in LAYOUTS.values() if complete),
+)
 """Files by which scripts mark a step's folder complete."""
 _HINT: Final = re.compile(r"ckpt|checkpoint|step|iter|epoch", re.IGNORECASE)
 _SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".pkl", ".msgpack", ".bin", ".tar")
@@ -32,6 +36,12 @@ _ELSE: Final = re.compile(r"log|metric|eval|config|result", re.IGNORECASE)
 _ONLY: Final = re.compile(r"(?:.*[-_.])?(?:ckpt|checkpoint|state|snapshot|latest|last)", re.IGNORECASE)
 """Stem of a file that a script writes again and again."""
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_STEP: Final = re.compile(
+    r"(?:(?P<step>step)|(?P<iteration>iter(?:ation)?)|(?P<batch>batch|(?<![a-z])ba)|(?P<epoch>epoch|(?<![a-z])ep))s?[-_.=]?"
+    r"(?P<number>[0-9]{1,18})(?![0-9])",
+    re.IGNORECASE,
+)
+"""A number of which the word before it says that it is a step; of several words, the first in this order counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,15 @@ class Recognised:
     complete: str
     """The file that marks a step's folder complete; empty = a step is a file, or no such file is known."""
     newest: Step | None
-    """None: the steps are folders of which none has a file that is known to mark it complete."""
+    """None where there is a doubt."""
     count: int
+    doubt: str = ""
+    """Why it can't be said which steps are there, or are complete."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a step is a file."""
+        return self.pattern.endswith((*_SUFFIXES, *_TEXTS))
 
 
 def steps(source: DirectorySource, base: Path) -> list[Step]:
@@ -94,7 +111,9 @@ def _complete(directory: Path, pattern: str, complete: str) -> list[Step]:
     for name in sorted(os.listdir(directory), key=lambda one: (len(one), one)):  # noqa: PTH208 - names are enough
         match = expression.fullmatch(name)
         path = directory / name
-        if match is not None and (path / complete if complete else path).is_file():
+        if match is None or (path.is_symlink() and directory.resolve() not in path.resolve().parents):
+            continue
+        if (path / complete if complete else path).is_file():
             found[int(match[1])] = Step(int(match[1]), path)
     return sorted(found.values(), key=lambda one: -one.step)
 
@@ -134,28 +153,48 @@ def _recognise(directory: Path) -> Recognised | None:
 
 
 def _by_pattern(directory: Path, names: list[str]) -> Recognised | None:
-    """Names that differ in one number only, and speak of steps or checkpoints."""
-    patterns: dict[str, list[str]] = {}
+    """Names that differ in numbers only, and speak of steps or checkpoints; a word says which number is the step."""
+    if _NUMBER.search(directory.name) and _HINT.search(directory.name):
+        return None  # It is a step itself.
+    patterns: dict[tuple[bool, str], list[tuple[int, list[int], str]]] = {}
     for name in names:
-        number = next(reversed(list(_NUMBER.finditer(name))), None)
-        if number is None or not _speaks(f"{directory.name}/{name}") or set(name) & set("{}*"):
+        words = sorted(_STEP.finditer(name), key=lambda one: [word is None for word in one.groups()])
+        spans = [one.span("number") for one in words] or [one.span() for one in _NUMBER.finditer(name)][-1:]
+        speaks = _speaks(f"{directory.name}/{name}") or bool(words and not name.endswith(_TEXTS))
+        if not spans or not speaks or set(name) & set("{}*"):
             continue
-        patterns.setdefault(f"{name[: number.start()]}{{step}}{name[number.end() :]}", []).append(name)
-    for pattern, same in sorted(patterns.items(), key=lambda one: -len(one[1])):
-        if pattern.endswith((*_SUFFIXES, *_TEXTS)):
-            found = _complete(directory, pattern, "")
-            if found:
-                return Recognised(directory, "Pattern", pattern, "", found[0], len(found))
-        inside = [directory / name for name in same if (directory / name).is_dir()]
-        if not inside or directory.joinpath(inside[0].name, "pyvenv.cfg").exists():
-            continue
-        marker = next((one for one in _MARKERS if any((path / one).is_file() for path in inside)), "")
-        if marker:
-            found = _complete(directory, pattern, marker)
-            return Recognised(directory, "Pattern", pattern, marker, found[0], len(found))
-        if any(any(path.iterdir()) for path in inside):
-            return Recognised(directory, "Pattern", pattern, "", None, len(inside))
+        start, end = spans[0]
+        pattern = f"{_NUMBER.sub('*', name[:start])}{{step}}{_NUMBER.sub('*', name[end:])}"
+        others = [int(name[slice(*span)]) for span in spans[1:]]
+        patterns.setdefault((not words, pattern), []).append((int(name[start:end]), others, name))
+    for (is_unclear, pattern), same in sorted(patterns.items(), key=lambda one: (one[0][0], -len(one[1]))):
+        if (found := _of_pattern(directory, pattern, sorted(same), is_unclear=is_unclear)) is not None:
+            return found
     return None
+
+
+def _of_pattern(
+    directory: Path, pattern: str, same: list[tuple[int, list[int], str]], *, is_unclear: bool
+) -> Recognised | None:
+    inside = [directory / name for _, _, name in same if (directory / name).is_dir()]
+    marker = next((one for one in _MARKERS if any((path / one).is_file() for path in inside)), "")
+    doubt = ""
+    if is_unclear:
+        doubt = "where no word (step, iteration, batch, epoch) says which number is the step"
+    elif len({step for step, _, _ in same}) < len(same):
+        doubt = "several of one step"
+    elif sorted(others for _, others, _ in same) != [others for _, others, _ in same]:
+        doubt = "where steps begin anew in each epoch"
+    elif inside and not marker:
+        doubt = "without a file that marks a step complete"
+    if not inside and not pattern.endswith((*_SUFFIXES, *_TEXTS)):
+        return None
+    if inside and ((inside[0] / "pyvenv.cfg").exists() or not any(any(path.iterdir()) for path in inside)):
+        return None
+    found = [] if doubt else _complete(directory, pattern, marker)
+    if not doubt and not found:
+        return None
+    return Recognised(directory, "Pattern", pattern, marker, found[0] if found else None, len(found or same), doubt)
 
 
 def _speaks(path: str) -> bool:

@@ -42,6 +42,8 @@ class Starter:
     checkpoints: Recognised | None
     unnumbered: str = ""
     """A file that looks like a checkpoint without a step in its name, if there are no others."""
+    elsewhere: str = ""
+    """A folder with checkpoints that may be those of another script."""
     directory: str
     """Where checkpoints are or will be, as it is written into the manifest."""
     filename: str
@@ -99,8 +101,9 @@ def _checkpoint(starter: Starter) -> str:
   # Each attempt is told what to load: $GANG_RESTORE_PATH, of step $GANG_RESTORE_STEP. If they are not set, it starts
   # from the beginning.
 {tier}"""
-    named = "" if found is None else f"{clean(found.directory.name)} has {clean(found.pattern)}"
-    there = f"  # {named}, without a file that marks a step complete.\n" if named else ""
+    there = "" if found is None else f"  # {clean(found.directory.name)} has {clean(found.pattern)}, {found.doubt}.\n"
+    if starter.elsewhere:
+        there = f"  # {clean(starter.elsewhere)} has checkpoints, but the script doesn't name it: is it the script's?\n"
     if starter.unnumbered:
         there = f"""\
   # {clean(starter.unnumbered)} has no step in its name: the script has to load it by itself in each attempt.
@@ -132,7 +135,7 @@ def _layout(found: Recognised | None) -> str:
         layout: Pattern                 # or TorchDCP, HuggingFace, Lightning, Megatron, Orbax
         pattern: {quoted(pattern)}
 """
-    if found is not None and found.newest is not None and not found.complete:
+    if found is not None and not found.complete and found.is_file:
         return (
             f"{layout}        # Each step is one file: write it under another name, and rename it when it is whole.\n"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +33,10 @@ examples:
   gangctl init train.py --framework script --members 1 --file - | gangctl check -
 
 Checkpoints are looked for in this folder and three levels below it; hidden folders are left out. Layouts that are
-known: PyTorch DCP, Hugging Face, Lightning, Megatron, Orbax, steps that are numbered files, and numbered folders with a
-file such as DONE. A file without a number, such as state.json, is named, but makes no tier. Without a terminal,
-nothing is asked: give the script, --framework and --members.
+known: PyTorch DCP, Hugging Face, Lightning, Megatron, Orbax, and files, or folders with a file such as DONE, in whose
+names a word says what the step is: step, iteration, batch or epoch. Whatever else looks like checkpoints becomes a
+comment. So does a folder that the script doesn't name. Without a terminal, nothing is asked: give the script,
+--framework and --members.
 
 exit codes: 0 written, 2 bad input, or the file exists
 """
@@ -103,7 +106,7 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
     count = arguments.members or _ask(
         "How many members (pods)?", str(script.members(text, used)), _number(MOST_MEMBERS)
     )
-    found = _checkpoints(arguments, folder)
+    found, elsewhere = _checkpoints(arguments, folder, f"{text} {' '.join(arguments.words)}")
     directory = arguments.checkpoints or ("checkpoints" if found is None else relative(found.directory, folder))
     return Starter(
         name=arguments.name or script.gang_name(name),
@@ -113,7 +116,8 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
         processes=arguments.processes_per_member,
         image=arguments.image,
         checkpoints=found,
-        unnumbered=_unnumbered(found, folder),
+        unnumbered="" if elsewhere else _unnumbered(found, folder),
+        elsewhere=elsewhere,
         directory=directory,
         filename=arguments.file if arguments.file != "-" else "FILE",
     )
@@ -126,11 +130,15 @@ def _check_missing(arguments: argparse.Namespace) -> None:
         "--members": arguments.members,
     }
     missing = [name for name, value in given.items() if not value]
-    if missing and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if missing and not _has_terminal():
         raise UserError(
             f"without a terminal nothing can be asked: give {', '.join(missing)}, as in "
             f"{command_name()} init train.py --framework script --members 2"
         )
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _ask(question: str, proposed: str, read: Callable[[str], T]) -> T:
@@ -171,12 +179,29 @@ def _number(most: int) -> Callable[[str], int]:
     return read
 
 
-def _checkpoints(arguments: argparse.Namespace, folder: Path) -> Recognised | None:
-    within = folder if arguments.checkpoints is None else folder / arguments.checkpoints
+def _checkpoints(arguments: argparse.Namespace, folder: Path, text: str) -> tuple[Recognised | None, str]:
+    """The checkpoints that the script names, or a user confirms; else a folder that may be another script's."""
+    within = folder / (arguments.checkpoints or "")
     found = disk_checkpoints.recognised(within)
     if arguments.checkpoints is not None:
-        found = [one for one in found if one.directory == within]
-    return found[0] if found else None
+        return next((one for one in found if one.directory == within), None), ""
+    if not found:
+        return None, ""
+    for one in found:
+        names = one.directory.relative_to(folder).parts
+        if not names or any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in names):
+            return one, ""
+    elsewhere = relative(found[0].directory, folder)
+    if not _has_terminal():
+        return None, elsewhere
+    is_ours = _ask(f"{clean(elsewhere)} has checkpoints. Does this script write them: yes or no?", "no", _yes_or_no)
+    return (found[0], "") if is_ours else (None, "")
+
+
+def _yes_or_no(answer: str) -> bool:
+    if answer not in {"yes", "no", "y", "n"}:
+        raise UserError(f"{answer!r}: answer yes or no")
+    return answer.startswith("y")
 
 
 def _unnumbered(found: Recognised | None, folder: Path) -> str:
@@ -196,7 +221,12 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 def _told(starter: Starter, path: Path) -> list[str]:
     found = starter.checkpoints
-    if starter.unnumbered:
+    if starter.elsewhere:
+        where = (
+            f"{starter.elsewhere} has checkpoints, but the script doesn't name it: if it writes them, call init again "
+            f"with --checkpoints {shlex.quote(starter.elsewhere)} --force"
+        )
+    elif starter.unnumbered:
         where = (
             f"{starter.unnumbered} looks like a checkpoint without a step in its name: the script has to load it by "
             f"itself in each attempt; see the comment in {path}"
@@ -204,9 +234,7 @@ def _told(starter: Starter, path: Path) -> list[str]:
     elif found is None:
         where = f"no checkpoints are found here: see the comment in {path}"
     elif found.newest is None:
-        where = (
-            f"{starter.directory} looks like checkpoints, but nothing marks them complete: see the comment in {path}"
-        )
+        where = f"{starter.directory} has {found.pattern}, {found.doubt}: see the comment in {path}"
     else:
         where = f"checkpoints: {starter.directory} ({found.layout}), the newest complete step is {found.newest.step}"
     name = command_name()
