@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from gangctl.api.foreign import advice, is_foreign
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import BROKEN, Constraint
+from gangctl.api.model import BROKEN, SUBMITTED, Constraint
 from gangctl.api.overrides import Override, overridden
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
@@ -120,7 +120,9 @@ class _Check:
 
     def _validated(self, value: Any, *, only_rules: bool = False) -> GangJob | None:
         try:
-            return GangJob.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
+            return GangJob.model_validate_json(
+                json.dumps(value), strict=True, context=SUBMITTED, by_alias=True, by_name=False
+            )
         except ValidationError as error:
             for one in error.errors(include_url=False):
                 self._translate(one, only_rules=only_rules)

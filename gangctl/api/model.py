@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -25,6 +26,8 @@ from gangctl.api.escaping import escaped
 
 BROKEN = "gangctl_constraint"
 """Error type of a violated :class:`Constraint`; its context has all violated constraints of one value."""
+SUBMITTED: Final = "submitted"
+"""The context of a validation that also checks what costs more than to read it: once, where a manifest is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Constraint:
     unique)."""
     fields: tuple[str, ...]
     """YAML names of the fields that it reads; errors point at the first."""
+    only_submitted: bool = False
+    """Whether it is checked with :data:`SUBMITTED` only: a controller reads each version of each tenant's objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +82,9 @@ class Model(BaseModel):
     reserved: ClassVar[Mapping[str, Reserved]] = {}
 
     @model_validator(mode="after")
-    def _constraints_hold(self) -> Self:
-        broken = [one for one in self.constraints if not one.holds(self)]
+    def _constraints_hold(self, info: ValidationInfo) -> Self:
+        checked = (one for one in self.constraints if info.context == SUBMITTED or not one.only_submitted)
+        broken = [one for one in checked if not one.holds(self)]
         if broken:
             text = "; ".join(one.message for one in broken)
             raise PydanticCustomError(BROKEN, "{text}", {"text": text, "broken": broken})

@@ -158,6 +158,7 @@ class OnLog(Model):
             lambda log: _compiles(log.pattern),
             "",
             ("pattern",),
+            only_submitted=True,
         ),
     )
 

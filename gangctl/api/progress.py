@@ -32,6 +32,7 @@ class LogProgress(Model):
             lambda source: _finds_step(source.pattern),
             "self.pattern.contains('(?P<step>')",
             ("pattern",),
+            only_submitted=True,
         ),
     )
 

@@ -14,7 +14,7 @@ from gangctl.api.incident import Stacks
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang
 
-_PYTHON: Final = re.compile(r"\((<[^>]*>|.*\.py):[0-9]+\)$")
+_PYTHON: Final = re.compile(r"(?:>|\.py):[0-9]+\)$")
 """A frame of Python, by the file that it names."""
 EARLIER = 1
 """So many of an earlier incident are kept beside the newest."""

@@ -46,9 +46,11 @@ class StepSearch:
         """Compile it.
 
         Raises:
-            re.error: this Python does not take the pattern.
+            re.error: this Python does not take the pattern, or it has no such group.
         """
         self._pattern = re.compile(pattern)
+        if "step" not in self._pattern.groupindex:
+            raise re.error("it has no group named step")
 
     def step(self, line: bytes) -> Optional[int]:
         """The step in the line; None if the pattern is not in it, or its group is no number."""

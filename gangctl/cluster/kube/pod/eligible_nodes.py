@@ -2,7 +2,8 @@
 
 The rule: a pod may land on a node that its nodeName, nodeSelector and required node affinity allow, and all of whose
 taints that keep pods off it tolerates. A node that it can't land on must not matter: one odd node of the cluster would
-switch the feature off for all gangs. What isn't understood here counts as a node that it may land on::
+switch the feature off for all gangs. What isn't understood here counts as a node that it may land on, and so does each
+node of a spec that is too large to be compared with all nodes::
 
     restart_all(role) = every schedulable node supports it, and there is one; or
                         every schedulable node that the role's pods may land on does, and there is one
@@ -19,6 +20,8 @@ from gangctl.core.facts.node_affinity import has_required_affinity, is_selected,
 
 _PLACING: Final = frozenset({"nodeName", "nodeSelector", "affinity", "tolerations"})
 """The fields of a pod's spec that decide on which nodes it may land."""
+_LARGEST: Final = 16_384
+"""Characters of these fields."""
 
 
 class EligibleNodes:
@@ -53,6 +56,8 @@ def _all_restart(role: Role, nodes: tuple[KubeNode, ...]) -> bool:
     if able in {0, len(nodes)}:
         return able > 0
     spec = role.template.spec.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(_PLACING))
+    if len(str(spec)) > _LARGEST:
+        return False
     eligible = [node for node in nodes if may_land(spec, node)]
     return bool(eligible) and all(node.restarts_all for node in eligible)
 
