@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from prometheus_client import CollectorRegistry
 
 from gangctl.cluster.kube.events.recorder import EventCounts
-from gangctl.cluster.kube.watch.informers import WatchHealth
+from gangctl.cluster.kube.watch.namespaces import WatchHealth
 from gangctl.controller.device_guard import RESULTS
 from gangctl.controller.refusals import RefusalLog
 from gangctl.controller.reports import StaleReason

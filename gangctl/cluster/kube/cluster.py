@@ -28,7 +28,8 @@ from gangctl.cluster.kube.pod.pod_group import PodGroups
 from gangctl.cluster.kube.pod.worker_output import WorkerOutput
 from gangctl.cluster.kube.pod.writer import PodWriter
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.cluster.kube.watch.informers import Informers, WatchHealth
+from gangctl.cluster.kube.watch.informers import Informers
+from gangctl.cluster.kube.watch.namespaces import WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
 from gangctl.core.facts.node_state import NodeState
@@ -152,14 +153,14 @@ class KubeCluster:
 
     def listening_since(self, uid: str) -> float:
         """Since when this process has led and watched this gang without a break; now, while a watch is broken."""
-        return max(self._informers.synced_since, self._informers.appeared(uid), self.leading_since)
+        return max(self._informers.synced_since(uid), self._informers.appeared(uid), self.leading_since)
 
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, or were deleted, and since when; see the port.
 
         What a watch shows while it is stale, or showed before this process led, counts from now on.
         """
-        since = max(self._informers.synced_since, self.leading_since)
+        since = max(self._informers.nodes_synced_since, self.leading_since)
         return {name: max(at, since) for name, at in self._informers.lost.items()}
 
     def nodes(self) -> Mapping[str, NodeState]:

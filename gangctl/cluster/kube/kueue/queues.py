@@ -102,8 +102,8 @@ class Queues:
         async with asyncio.TaskGroup() as tasks:
             for one in reflectors:
                 tasks.create_task(one.run())
-            for one in reflectors:
-                await one.listed.wait()
+            await workloads.wait()
+            await flavors.listed.wait()
             self._workloads, self._flavors = workloads, flavors
             log.info("gangs can wait in queues: Kueue's API %s was found", self._version)
             while True:
@@ -153,8 +153,8 @@ class Queues:
         They are unknown if that fails. Gangs that name no queue must not wait for it.
         """
         try:
-            for one in () if self._workloads is None else self._workloads.reflectors.values():
-                await one.refresh()
+            if self._workloads is not None:
+                await self._workloads.refresh()
         except ClusterError as error:
             if not self._is_unread:
                 log.warning("gangs that name a queue wait: %s", error)

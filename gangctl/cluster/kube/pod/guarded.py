@@ -15,8 +15,7 @@ from gangctl.api.names import LABEL_DEVICE_GUARD, LABEL_UID
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound
-from gangctl.cluster.kube.watch.informers import WatchHealth
-from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy, WatchHealth, health
 from gangctl.cluster.kube.watch.projections import GUARDED_PODS, KubeGuardedPod
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.cluster.port import Identity, PlainPod
@@ -42,22 +41,19 @@ class GuardedPods:
 
     @property
     def pods(self) -> tuple[GuardedPod, ...]:
-        """All of them."""
-        return tuple(one.pod for one in self._copy.items.values())
+        """All of them, except where the API server refuses to show them now."""
+        return tuple(found.pod for one in self._copy.readable for found in one.items.values())
 
     @property
     def fresh(self) -> float | None:
         """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
-        times = [one.synced_since for one in self._copy.reflectors.values()]
+        times = [one.synced_since for one in self._copy.readable]
         return max(times) if all(times) else None
 
     @property
     def health(self) -> WatchHealth:
         """How fresh they are: of several namespaces, the one that is least fresh."""
-        found = tuple(self._copy.reflectors.values())
-        return WatchHealth(
-            "guardedpods", max(one.stale_seconds for one in found), max(one.silent_seconds for one in found)
-        )
+        return health("guardedpods", self._copy.reflectors.values())
 
     async def run(self) -> None:
         """Keep them fresh until cancelled."""

@@ -1,8 +1,8 @@
 """The informers: GangJobs, their pods and the nodes, each kept fresh by a reflector, with lookups by gang.
 
-The rule: no object is shown before all three kinds were listed, since a gang without its pods would look like one that
-has lost all of them. A pod must never count as a gang's because of its labels alone: the GangJob has to own it, in the
-same namespace.
+The rule: no object is shown before all three kinds were listed in its namespace, since a gang without its pods would
+look like one that has lost all of them. What is refused in one namespace must not matter in the others. A pod must
+never count as a gang's because of its labels alone: the GangJob has to own it, in the same namespace.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
@@ -21,7 +21,7 @@ from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.nodes.states import NodeStates
 from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
-from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
+from gangctl.cluster.kube.watch.namespaces import NamespacedCopy, WatchHealth, health, problem
 from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubeGang, KubeNode, KubePod, nodes
 from gangctl.cluster.kube.watch.reflector import Reflector
 from gangctl.cluster.sightings import first_seen, seen_again
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 UNSEEN_SECONDS: Final = 30.0
 """Time after a pod's scheduling after which a node that isn't known counts as deleted."""
-STALE_SECONDS: Final = 30.0
-"""Time after which a broken watch is reported as a problem; shorter breaks are normal."""
 NO_CRD: Final = (
     "this cluster has no GangJobs: install the CRD gangjobs.gangctl.io "
     "(gangctl crd | kubectl apply --server-side -f -). This controller keeps looking for it"
@@ -39,18 +37,6 @@ NO_CRD: Final = (
 
 
 _AnyReflector = Reflector[KubeGang] | Reflector[KubePod] | Reflector[KubeNode]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchHealth:
-    """How fresh the objects of one kind are, in seconds."""
-
-    kind: str
-    """gangjobs, pods, nodes, or guardedpods."""
-    broken: float
-    """For how long the watch has been broken; 0 while it works."""
-    silent: float
-    """Time since the last event of the watch."""
 
 
 class Informers:
@@ -88,7 +74,7 @@ class Informers:
         }
         """By kind."""
         self.has_synced = False
-        """Whether all kinds were listed. Before that, no object is shown."""
+        """Whether all kinds were listed, where that isn't refused. Before that, no object is shown."""
         self.synced = asyncio.Event()
         """Set when all kinds were listed for the first time."""
         self.schedulable: tuple[KubeNode, ...] = ()
@@ -115,13 +101,14 @@ class Informers:
                 for one in reflectors:
                     one.listed.clear()  # from an earlier run
                     tasks.create_task(one.run())
-                for one in reflectors:
-                    await one.listed.wait()
+                await self.nodes.listed.wait()
+                await self.gangs.wait()
+                await self.pods.wait()
                 self.has_synced = True
                 self.synced.set()
                 self._update_nodes()
-                for uid in tuple(self.gangs.items):
-                    changed(uid)
+                for namespace in self.gangs.reflectors:
+                    tasks.create_task(self._show(namespace))
         finally:
             self.has_synced = False
 
@@ -131,14 +118,36 @@ class Informers:
         Raises:
             ClusterError: a list failed.
         """
-        for one in self._all():
-            await one.refresh()
+        await self.gangs.refresh()
+        await self.pods.refresh()
+        await self.nodes.refresh()
+
+    async def _show(self, namespace: str) -> None:
+        """Its gangs are shown from now on, or when it was listed."""
+        gangs, pods = self.gangs.of(namespace), self.pods.of(namespace)
+        await gangs.listed.wait()
+        await pods.listed.wait()
+        for uid in tuple(gangs.items):
+            self._changed(uid)
+
+    def _shows(self, namespace: str) -> bool:
+        return self.has_synced and self.gangs.of(namespace).listed.is_set() and self.pods.of(namespace).listed.is_set()
+
+    def synced_since(self, uid: str) -> float:
+        """Since when all that concerns a gang has been fresh without a break, in seconds since the epoch.
+
+        That is now, while a watch is broken, and for a gang that isn't shown.
+        """
+        gang = self.stored(uid)
+        if gang is None:
+            return clock.now()
+        times = [one.synced_since for one in (self.gangs.of(gang.namespace), self.pods.of(gang.namespace), self.nodes)]
+        return max(times) if all(times) else clock.now()
 
     @property
-    def synced_since(self) -> float:
-        """Since when all have been fresh without a break, in seconds since the epoch; now, while one is stale."""
-        times = [one.synced_since for one in self._all()]
-        return max(times) if self.has_synced and all(times) else clock.now()
+    def nodes_synced_since(self) -> float:
+        """Since when the nodes have been fresh; now, while their watch is broken."""
+        return (self.nodes.synced_since if self.has_synced else 0.0) or clock.now()
 
     @property
     def stale_seconds(self) -> float:
@@ -148,33 +157,16 @@ class Informers:
     @property
     def watches(self) -> tuple[WatchHealth, ...]:
         """How fresh the objects of each kind are: of several namespaces, those that are least fresh."""
-        return tuple(
-            WatchHealth(kind, max(one.stale_seconds for one in found), max(one.silent_seconds for one in found))
-            for kind, found in self._reflectors.items()
-        )
+        return tuple(health(kind, found) for kind, found in self._reflectors.items())
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why objects aren't fresh, or aren't shown, one sentence for each kind and namespace."""
-        found = []
-        for what, one in self._titled():
-            if one.listed.is_set() and one.stale_seconds < STALE_SECONDS:
-                continue
-            if one.listed.is_set():
-                why = one.problem or "it ended"
-                found.append(f"the watch of {what} has been broken for {one.stale_seconds:.0f} s: {why}")
-            else:
-                found.append(f"{what} haven't been listed yet: {one.problem or 'the first list is under way'}")
-        return tuple(found)
+        """Why objects aren't fresh, or aren't shown, one sentence for each kind and namespace that isn't refused."""
+        of_nodes = problem("nodes", self.nodes)
+        return (*self.gangs.problems("GangJobs"), *self.pods.problems("pods"), *((of_nodes,) if of_nodes else ()))
 
     def _all(self) -> tuple[_AnyReflector, ...]:
         return tuple(one for found in self._reflectors.values() for one in found)
-
-    def _titled(self) -> Iterator[tuple[str, _AnyReflector]]:
-        """Each reflector with the name of what it shows, for people."""
-        yield from ((_in_namespace("GangJobs", namespace), one) for namespace, one in self.gangs.reflectors.items())
-        yield from ((_in_namespace("pods", namespace), one) for namespace, one in self.pods.reflectors.items())
-        yield "nodes", self.nodes
 
     def gang(self, uid: str) -> GangJob | None:
         """The GangJob; None if it is gone, is being deleted, or can't be read."""
@@ -188,8 +180,8 @@ class Informers:
 
     def stored(self, uid: str) -> KubeGang | None:
         """The GangJob, also if it can't be read; None if it is gone or is being deleted."""
-        found = self.gangs.items.get(uid) if self.has_synced else None
-        return None if found is None or found.deleting else found
+        found = self.gangs.items.get(uid)
+        return None if found is None or found.deleting or not self._shows(found.namespace) else found
 
     def pods_of(self, uid: str) -> tuple[KubePod, ...]:
         """All pods that the gang owns, sorted by name."""
@@ -203,8 +195,8 @@ class Informers:
 
     def pod(self, uid: str) -> KubePod | None:
         """The pod with this UID, if a gang owns it."""
-        found = self.pods.items.get(uid) if self.has_synced else None
-        return found if found is not None and self._is_owned(found) else None
+        found = self.pods.items.get(uid)
+        return found if found is not None and self._shows(found.namespace) and self._is_owned(found) else None
 
     def _is_owned(self, pod: KubePod) -> bool:
         gang = self.gangs.items.get(pod.gang)
@@ -307,10 +299,6 @@ class Informers:
     def _notify_on(self, nodes: frozenset[str] | set[str]) -> None:
         for uid in {one.gang for one in self.pods.items.values() if one.pod.node in nodes}:
             self._notify(uid)
-
-
-def _in_namespace(what: str, namespace: str) -> str:
-    return f"{what} in namespace {namespace}" if namespace else what
 
 
 def _as_seen(new: KubePod, old: KubePod | None, shown: KubePod | None) -> KubePod:

@@ -21,7 +21,7 @@ from typing import Final, Generic, NoReturn, TypeVar
 
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.client import Client, NotFound, ResourceExpired
+from gangctl.cluster.kube.client import Client, Forbidden, NotFound, ResourceExpired
 from gangctl.cluster.kube.content import TooLarge
 from gangctl.cluster.kube.watch.decoding import Decoder, WatchedObject, WatchEvent
 
@@ -93,6 +93,10 @@ class Reflector(Generic[T]):
         self._last_event_at = time.monotonic()
         self.listed = asyncio.Event()
         """Set when all objects were listed in this run."""
+        self.answered = asyncio.Event()
+        """Set when they were listed in this run, or the API server has refused it."""
+        self.is_refused = False
+        """Whether the API server refuses it now: a right or the namespace has gone."""
         self.problem = ""
         """Why the copy isn't fresh, in a sentence; empty while the watch works."""
 
@@ -121,6 +125,7 @@ class Reflector(Generic[T]):
     async def run(self) -> NoReturn:
         """Keep the copy fresh until cancelled. It lists all objects first, also if an earlier run has listed them."""
         self.listed.clear()
+        self.answered.clear()
         self._version = ""
         self._since = 0.0
         self._failures = 0
@@ -135,6 +140,9 @@ class Reflector(Generic[T]):
                 self._failures += 1
             except ClusterError as error:
                 self._failures += 1
+                self.is_refused = isinstance(error, Forbidden)
+                if self.is_refused:
+                    self.answered.set()
                 self.problem = self._absent if self._absent and isinstance(error, NotFound) else str(error)
                 if self._failures.bit_count() == 1:  # the first, the second, the fourth, ...
                     level = logging.INFO if self._failures == 1 else logging.WARNING
@@ -249,7 +257,9 @@ class Reflector(Generic[T]):
         self._broken_at = None
         self._last_event_at = time.monotonic()
         self.problem = ""
+        self.is_refused = False
         self.listed.set()
+        self.answered.set()
 
     def _take(self, event: WatchEvent[T]) -> None:
         self._last_event_at = time.monotonic()

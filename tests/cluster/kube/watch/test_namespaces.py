@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from gangctl.cluster import clock
+from gangctl.cluster.kube.watch import reflector
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.livecluster import SETTINGS, LiveCluster
 from tests.cluster.kube.objects import gang, node, pod
@@ -74,10 +76,22 @@ async def test_writes_are_seen_by_the_next_decision_in_each_namespace(one: LiveC
         assert ("gangjobs", "other", "g") in one.api.objects
 
 
-async def test_nothing_is_shown_before_every_namespace_was_listed_and_a_problem_names_its_namespace(
-    one: LiveCluster,
-) -> None:
+async def test_a_namespace_is_shown_when_it_was_listed_and_a_refused_one_holds_up_no_other(one: LiveCluster) -> None:
     fault = about("namespaces/training/pods", lambda: status(403, "Forbidden", "no Role in training"))
+    one.api.faults.append(fault)
+    async with one.watching():
+        assert one.cluster.uids() == ("uid-research",)
+        assert not one.cluster.exists("uid-training"), "without its pods, the gang would seem to have lost them all"
+        assert one.cluster.problems == (), "a replica that isn't ready is reached by no sidecar of any namespace"
+        await one.cluster.refresh()
+        one.notified.clear()
+        one.api.faults.remove(fault)
+        await until_async("everything is listed", lambda: len(one.cluster.uids()) == 2)
+        await until_async("the loop is told", lambda: "uid-training" in one.notified)
+
+
+async def test_nothing_is_shown_of_a_namespace_whose_list_fails_and_the_problem_names_it(one: LiveCluster) -> None:
+    fault = about("namespaces/training/pods", lambda: status(500, "InternalError", "no"))
     one.api.faults.append(fault)
 
     def said() -> bool:
@@ -94,3 +108,20 @@ async def test_nothing_is_shown_before_every_namespace_was_listed_and_a_problem_
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+
+
+@pytest.mark.parametrize("kind", ["pods", "gangjobs"])
+async def test_a_right_that_goes_in_one_namespace_stops_no_deadline_in_another(
+    one: LiveCluster, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "BREAK_SECONDS", 0.0)
+
+    def age(uid: str) -> float:
+        return clock.now() - one.cluster.listening_since(uid)
+
+    async with one.watching():
+        one.api.faults.append(about(f"namespaces/training/{kind}", lambda: status(403, "Forbidden", "no Role")))
+        await one.api.cut()
+        await until_async("deadlines go on", lambda: age("uid-research") > 0.5 and age("uid-training") < 0.1)
+        assert one.cluster.problems == ()
+        await one.cluster.refresh()
