@@ -170,7 +170,8 @@ class Incident(Model):
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
     """What the incident led to. Open: it is not over."""
     back_off_time: Timestamp | None = None
-    """Time until which the restart waits, or waited, because no step is known of the restarts before it."""
+    """Time until which the restart waits, or waited, though it could start: because no step is known of the restarts
+    before it, or for other disruptions. A restart by hand ends the wait."""
     planned: bool = False
     """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)

@@ -58,11 +58,13 @@ class Recovery(Model):
     checkpoint."""
     coalesce_seconds: Annotated[int, Field(ge=0, le=600)] = 0
     """Seconds that a gang waits after a disruption (a drain, an eviction, a preemption) before it starts again, so that
-    nodes that are drained within this time cost one restart. If 0, it starts again as soon as it can."""
+    nodes that are drained within this time cost one restart. If 0, it starts again as soon as it can. A restart by hand
+    ends the wait."""
     barrier_timeout_seconds: PositiveSeconds = 600
     """Seconds that the gang waits for all members to be ready, counted only while every required pod is scheduled and
-    started. After the first timeout the missing members are replaced, after the second the whole gang, and after the
-    third the gang fails."""
+    started, and not before the stop grace period, the evidence window and a wait by choice (coalesceSeconds) are over.
+    After the first timeout the missing members are replaced, after the second the whole gang, and after the third the
+    gang fails."""
     pod_start_timeout_seconds: PositiveSeconds = 1800
     """Seconds from the scheduling of a pod to the first message of its supervisor, after which only this pod is
     replaced. Raise the value for large images or slow volumes."""

@@ -208,7 +208,7 @@ def advice(job: GangJob) -> str:
             return f"{logs}; then submit the manifest again"
         case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
             return "workers train on; find out why the controller does not hear them (condition Degraded)"
-        case GangPhase.GATHERING if incident is not None and incident.back_off_time is not None:
+        case GangPhase.GATHERING if incident is not None and incident.back_off_time and status.restarts.without_step:
             return _repeats(job, logs)
         case GangPhase.RUNNING if warned_of(status):
             return f"check the workers; {command_name()} restart {name} restarts them"

@@ -33,15 +33,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
+from gangctl.api.status import Awaited, AwaitedAll, GangPhase
 from gangctl.core.facts.awaiting import GivenUp
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.silence import next_loss, on_lost_node
 from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
 
-SETTLING_SECONDS: Final = 60.0
-"""A new leader listens this long before any deadline of the barrier counts."""
 ISOLATION_MARGIN_SECONDS: Final = 10.0
 """Added to isolation and stop grace: the supervisor's own timers are not exact."""
 
@@ -139,18 +137,20 @@ def is_lost(gang: Gang, p: Suspect) -> bool:
     return p.entry is not None and _is_vanished(gang, p) and _is_grace_over(gang, p.entry)
 
 
-def is_fencing(status: Status) -> bool:
-    """Whether every supervisor whose worker may run stops it by itself when no controller reaches it."""
-    return status.fencing is not None and status.fencing.longest_isolation_seconds is not None
-
-
 def next_release(gang: Gang) -> float | None:
     """Return when the next pod counts as lost if nothing but time is missing."""
-    rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
-    times = [next_loss(gang), *(_grace_ends(gang, entry) for entry in (*gang.status.awaited, *rest))]
-    if is_fencing(gang.status):
-        times += [_fenced_at(gang, one) for one in _suspects(gang) if _is_silent(one)]
+    times = (next_loss(gang), *releases(gang))
     return min((time for time in times if time is not None and time > gang.now), default=None)
+
+
+def releases(gang: Gang) -> list[float | None]:
+    """Return when pods count as lost if nothing but time passes, or since when; None = that isn't counted."""
+    rest = () if gang.status.awaited_all is None else (gang.status.awaited_all,)
+    times = [_grace_ends(gang, entry) for entry in (*gang.status.awaited, *rest)]
+    told = gang.status.fencing
+    if told is not None and told.longest_isolation_seconds is not None:
+        times += [_fenced_at(gang, one) for one in _suspects(gang) if _is_silent(one)]
+    return times
 
 
 # P: the pods that count

@@ -19,7 +19,6 @@ from typing import Final
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import nodes, silence
-from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.defaults import DEFAULTS
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.node_state import NodeAnswer
@@ -138,7 +137,7 @@ def must_report(gang: Gang) -> Mapping[str, float]:
 def _must_report_by(gang: Gang, pod: Pod) -> float | None:
     listening = gang.observed.listening_since
     if silence.ends_again_and_again(gang, pod):
-        return max(pod.created_at, listening + SETTLING_SECONDS)
+        return max(pod.created_at, listening + silence.SETTLING_SECONDS)
     since = listening if pod.started_at is None else silence.counts_since(gang, pod)
     if pod.scheduled_at is None or since is None:
         return None

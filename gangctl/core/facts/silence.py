@@ -23,6 +23,8 @@ from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Pod
 
+SETTLING_SECONDS: Final = 60.0
+"""A new leader listens this long before any deadline of the barrier counts."""
 NODE_GRACE_SECONDS: Final = 30.0
 """A sidecar connects again within 5 s, a kubelet that was restarted posts its node's status within 10 s."""
 SILENT_RESTARTS: Final = 3

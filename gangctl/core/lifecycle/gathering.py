@@ -34,6 +34,7 @@ from gangctl.core.policy import (
     checkpoints,
     coalescing,
     failed_starts,
+    granted,
     pods,
     replacement,
     requests,
@@ -74,7 +75,7 @@ def gathering(gang: Gang) -> Plan:
         return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
-        patience = settlement.not_before + gang.spec.recovery.stop_grace_period_seconds + pods.ENDING_MARGIN_SECONDS
+        patience = max(settlement.not_before, granted.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
     refreshed = replacement.refreshed(gang, gang.status)
@@ -89,37 +90,26 @@ def gathering(gang: Gang) -> Plan:
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     complete = {place: member for place, member in assignment.items() if member is not None}
     if settlement is not None:
-        more = _level(gang, settlement) or _coalesce(gang, settlement)
-        more = more or _back_off(gang, refreshed, settlement, complete)
+        more = _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
         if more is not None:
             return more
     return start(gang, refreshed, settlement, complete)
 
 
-def _coalesce(gang: Gang, settlement: Settlement) -> Plan | None:
-    """The plan that lets the attempt wait for more disruptions; None if it needn't."""
-    until = coalescing.waits_until(gang, settlement.cause)
-    if until is None:
-        return None
-    seconds = gang.spec.recovery.coalesce_seconds
-    because = f"attempt {gang.status.attempt} waits until {seconds} s after the first disruption, for others to join it"
-    due = due_at(gang)
-    if gang.now >= due and says_otherwise(gang, because):
-        return write(gang, gang.status, Reason.GATHERING, because, requeue_after=until - gang.now)
-    times = [until, due if gang.now < due else None]
-    return wait(gang, because, times, pods.actions(gang, gang.status))
-
-
-def _back_off(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
+def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
     """The plan that lets the attempt wait though it could start; None if it needn't, or that is still to be known."""
-    until = restart_backoff.waits_until(gang, settlement.cause)
+    joined = coalescing.waits_until(gang, settlement.cause)
+    until = joined or restart_backoff.waits_until(gang, settlement.cause)
     is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
-    if until is None or not (is_known or not restore.may_have_saved(gang, assignment)):
+    if until is None or not (joined or is_known or not restore.may_have_saved(gang, assignment)):
         return None
-    before, name = restart_backoff.in_a_row(gang, settlement.cause) - 1, gang.job.metadata.name
+    name, reason = gang.job.metadata.name, Reason.GATHERING if joined else Reason.RESTART_BACK_OFF
+    why = "so that other disruptions can join it"
+    if not joined:
+        before = restart_backoff.in_a_row(gang, settlement.cause) - 1
+        why = f"because {restart_backoff.described(gang, before)}"
     because = (
-        f"attempt {gang.status.attempt} waits until {clock_time(until)}, because "
-        f"{restart_backoff.described(gang, before)}; cause: {settlement.because}; "
+        f"attempt {gang.status.attempt} waits until {clock_time(until)}, {why}; cause: {settlement.because}; "
         f"`gangctl restart {name}` starts it now"
     )
     status = noted(gang, refreshed)
@@ -127,13 +117,12 @@ def _back_off(gang: Gang, refreshed: Status, settlement: Settlement, assignment:
     if (refreshed, first) == (gang.status, gang.status.incidents[0]):
         return wait(gang, because, [until], pods.actions(gang, gang.status))
     status = changed(status, incidents=(first, *status.incidents[1:]))
-    return write(gang, status, Reason.RESTART_BACK_OFF, because, requeue_after=until - gang.now)
+    return write(gang, status, reason, because, requeue_after=until - gang.now)
 
 
 def _take_request(gang: Gang) -> Plan:
     """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
-    status = requests.taken(gang.spec, gang.status)
-    status = changed(status, restarts=changed(status.restarts, without_step=0))  # A restart by hand never waits.
+    status = granted.ended(gang, requests.taken(gang.spec, gang.status))
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
     where = requests.described(gang.spec, gang.status, status)
     because = f"restartToken was changed; attempt {status.attempt} gathers{where}"

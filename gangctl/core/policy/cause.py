@@ -22,7 +22,7 @@ from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, signal_name, stren
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.text import counted
-from gangctl.core.policy import budget, failed_starts, ladder
+from gangctl.core.policy import budget, failed_starts, granted, ladder
 from gangctl.core.policy.rules import default_action, verdict
 
 NAMED: Final = 8
@@ -125,7 +125,7 @@ def settle(gang: Gang, finding: Finding) -> Settlement:
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
-    not_before = max(incident.time, gang.observed.listening_since) + gang.spec.recovery.evidence_window_seconds
+    not_before = granted.evidence_until(gang, incident)
     what = f"{describe(cause)}, as every member did at that moment" if cause.alike else describe(cause)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
@@ -161,6 +161,7 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
         and not pod.terminated
         and not has_ended(gang, pod)
         and gang.now < settlement.not_before
+        and not granted.is_over(gang)
     )
 
 

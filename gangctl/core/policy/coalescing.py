@@ -1,7 +1,7 @@
 """Coalescing: disruptions that come soon after each other are one restart, if the user gives them the time.
 
 The rule: an attempt that a disruption has begun starts no sooner than ``coalesceSeconds`` after it. A fault never
-waits, nor does a restart by hand.
+waits, and a restart by hand ends the wait.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from gangctl.api.incident import Cause
 from gangctl.core.facts.defaults import Strength
 from gangctl.core.facts.evidence import strength
 from gangctl.core.facts.gang import Gang
+from gangctl.core.policy import granted
 
 
 def waits_until(gang: Gang, cause: Cause) -> float | None:
     """When the attempt that gathers may start; None if it needn't wait."""
     until = gang.status.incidents[0].time + gang.spec.recovery.coalesce_seconds
-    return until if strength(cause) is Strength.DISRUPTION and gang.now < until else None
+    waits = strength(cause) is Strength.DISRUPTION and gang.now < until and not granted.is_over(gang)
+    return until if waits else None

@@ -5,13 +5,14 @@ count: without a leader that listens, without a place in the cluster, while the 
 isn't known what its queue says.
 
 - active:      start_time + activeDeadlineSeconds, while the gang has pods
-- barrier:     max(begin of the phase, the deadline before, the end of a restart back-off, the leader listens for 60 s,
-               every awaited pod is started, the silence of every awaited pod counts) + barrierTimeoutSeconds
-- replacement: max(the first replacement, the leader listens, pods are accepted, the queue is known, the silence of
-               the pod counts) + replacementTimeoutSeconds
+- barrier:     max(all that was granted is over, the deadline before, the leader listens for 60 s, every awaited pod is
+               started, the silence of every awaited pod counts) + barrierTimeoutSeconds
+- replacement: max(the first replacement, all workers have stopped, the leader listens, pods are accepted, the queue is
+               known, the silence of the pod counts) + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
 
-When a pod must start and its worker must report is evidence of a fault: ``facts/faults.py`` has those deadlines.
+``granted.py`` has what was granted. When a pod must start and its worker must report is evidence of a fault:
+``facts/faults.py`` has those deadlines.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.barrier import SETTLING_SECONDS
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.silence import counts_since, never_heard_counts_since
-from gangctl.core.policy import admission, restart_backoff
+from gangctl.core.facts.silence import SETTLING_SECONDS, counts_since, never_heard_counts_since
+from gangctl.core.policy import admission, granted
 
 
 def active_deadline(gang: Gang) -> float | None:
@@ -42,9 +42,8 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     if len(started) < len(waited) or silence is None:
         return None
     since = max(
-        gang.status.phase_time,
+        granted.over_at(gang),
         gang.status.deadline_time or 0.0,
-        restart_backoff.waited_until(gang),
         gang.observed.listening_since + SETTLING_SECONDS,
         silence,
         *started,
@@ -71,7 +70,7 @@ def replacement_timeout(gang: Gang) -> float | None:
             since.append(max(entry.since or entry.time, counts))
     if not since:
         return None
-    began = max(min(since), gang.observed.listening_since, accepted, queue.known_since)
+    began = max(min(since), granted.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
     return began + gang.spec.recovery.replacement_timeout_seconds
 
 

@@ -24,6 +24,7 @@ from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.text import counted
+from gangctl.core.policy import granted
 from gangctl.core.policy.ladder import has_progressed
 from gangctl.core.policy.rules import default_action
 
@@ -38,22 +39,11 @@ STEADY_SECONDS: Final = 600.0
 def waits_until(gang: Gang, cause: Cause) -> float | None:
     """Until when the open incident's attempt waits though it could start; None if it doesn't wait (any more)."""
     incident = gang.status.incidents[0]
-    if not counts(cause):
+    if not counts(cause) or granted.is_over(gang):
         return None
     seconds = wait_seconds(in_a_row(gang, cause), f"{gang.job.metadata.uid}/{incident.attempt}")
     until = round(incident.time + seconds, 6)
     return until if gang.now < until else None
-
-
-def waited_until(gang: Gang) -> float:
-    """Until when the open incident's attempt has waited though it could start, at most until now; 0 if it hasn't.
-
-    A clock that was set back must not prolong what counts from then.
-    """
-    last = gang.status.incidents[0] if gang.status.incidents else None
-    if last is None or last.settled or last.attempt != gang.status.attempt or last.back_off_time is None:
-        return 0.0
-    return min(last.back_off_time, gang.now)
 
 
 def described(gang: Gang, restarts: int) -> str:

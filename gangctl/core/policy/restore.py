@@ -18,7 +18,7 @@ from gangctl.core.facts import lineage
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step
-from gangctl.core.policy import checkpoints, restart_backoff
+from gangctl.core.policy import checkpoints, granted
 from gangctl.core.policy.layouts import folder_rule
 from gangsidecar.wire import MAX_FOUND, Scan
 from gangsidecar.wire import Tier as ScanTier
@@ -57,12 +57,12 @@ def wanted_scan(gang: Gang) -> Scan | None:
 
 
 def has_scan(gang: Gang) -> bool:
-    """Whether every directory was looked at for this attempt; after a restart back-off, which may be long, again."""
+    """Whether every directory was looked at for this attempt; after a wait by choice, which may be long, again."""
     scanned, at = gang.observed.scanned, gang.observed.scanned_at
     if wanted_scan(gang) is None:
         return True
     answered = scanned is not None and scanned.attempt == gang.status.attempt and not scanned.error
-    return answered and at >= restart_backoff.waited_until(gang) - SCAN_SECONDS
+    return answered and at >= granted.held_until(gang) - SCAN_SECONDS
 
 
 def restore_point(

@@ -1,6 +1,6 @@
 """Scheduling: what users read while pods wait for a node, and for how long they may wait.
 
-    gives_up_at = max(begin of Pending, pods accepted, first pod created) + schedulingTimeoutSeconds
+    gives_up_at = max(all workers have stopped, pods accepted, first pod created) + schedulingTimeoutSeconds
 
 It counts while a pod is there and isn't scheduled. It must not count while the cluster refuses the pods.
 """
@@ -11,7 +11,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.starts import advice, told
-from gangctl.core.policy import admission
+from gangctl.core.policy import admission, granted
 
 
 def gives_up_at(gang: Gang) -> float | None:
@@ -26,7 +26,7 @@ def gives_up_at(gang: Gang) -> float | None:
     ]
     if not waiting:
         return None
-    return max(gang.status.phase_time, accepted, min(waiting)) + timeout
+    return max(granted.stopped_by(gang), accepted, min(waiting)) + timeout
 
 
 @once

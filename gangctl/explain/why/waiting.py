@@ -18,7 +18,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.starts import advice, told
 from gangctl.core.facts.text import clock_time
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.policy.restart_backoff import described
+from gangctl.core.policy.restart_backoff import counts, described
 from gangctl.core.policy.scheduling import gives_up_at
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why import resting
@@ -190,12 +190,15 @@ def _stopping(gang: Gang, around: Surroundings) -> Iterator[Finding]:
 def _back_off(gang: Gang) -> Iterator[Finding]:
     incident = gang.status.incidents[0] if gang.status.incidents else None
     until = None if incident is None or incident.settled else incident.back_off_time
-    if until is not None and until > gang.now:
+    if incident is not None and until is not None and until > gang.now:
+        why, todo = described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
+        if not counts(incident.cause):
+            why, todo = "other disruptions may join the first (recovery.coalesceSeconds)", ""
         yield Finding(
             kind=Kind.BACK_OFF,
-            seen=f"{described(gang, gang.status.restarts.without_step)}, so attempt {gang.status.attempt} waits",
+            seen=f"{why}, so attempt {gang.status.attempt} waits",
             next=f"it starts at {clock_time(until)}",
-            do=f"find out why the attempts end; gangctl restart {gang.job.metadata.name} starts it now",
+            do=f"{todo}gangctl restart {gang.job.metadata.name} starts it now",
             since=gang.status.phase_time,
         )
 
