@@ -94,7 +94,7 @@ class ProgressThrottle:
         newest, now = self._progress, self._loop.time()
         if newest is None or not self._unsent:
             return
-        last = self._calls.behind(newest.attempt)
+        last = self._calls.behind(newest.attempt, newest.every)
         own_ms, own_rank = self._times.slowest(newest.attempt) or (None, None)
         progress = wire.Progress(
             attempt=newest.attempt,

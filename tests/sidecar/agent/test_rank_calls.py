@@ -39,3 +39,30 @@ def test_another_attempt_begins_anew() -> None:
     known.add(2, Call(0, 5, "Step", 2.0))
     assert known.behind(1) is None
     assert known.behind(2) is None
+
+
+def test_a_rank_that_called_once_is_not_behind_for_ever() -> None:
+    known = calls((0, 5, 1.0), (1, 5, 1.0), (0, 6, 2.0))
+    assert known.behind(1, every=1) == Call(1, 5, "Step", 1.0, 101), "one step behind, as any rank may be"
+    known.add(1, Call(0, 7, "Step", 3.0, 100))
+    assert known.behind(1, every=1) is None
+
+
+def test_a_rank_that_calls_only_when_it_saves_is_not_behind() -> None:
+    known = calls((0, 5, 1.0), (0, 6, 2.0))
+    for step in (10, 11):
+        known.add(1, Call(1, step, "Checkpoint", step * 1.0))
+    known.add(1, Call(0, 400, "Step", 400.0))
+    assert known.behind(1, every=1) is None
+
+
+def test_a_rank_that_has_reported_two_steps_and_stops_is_behind_though_another_called_once() -> None:
+    known = calls((0, 1, 1.0), (1, 1, 1.0), (2, 1, 1.0), (0, 2, 2.0), (1, 2, 2.0), (0, 90, 90.0))
+    assert known.behind(1, every=1) == Call(1, 2, "Step", 2.0, 101)
+
+
+def test_how_far_apart_reports_are_is_learnt_anew_in_another_attempt() -> None:
+    known = calls((1, 5, 1.0), (1, 6, 2.0))
+    for rank, step in ((1, 7), (0, 7), (0, 20)):
+        known.add(2, Call(rank, step, "Step", step * 1.0))
+    assert known.behind(2, every=1) is None
