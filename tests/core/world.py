@@ -125,6 +125,8 @@ class World:
         same = old is not None and (base.phase, base.attempt) == (phase, attempt)
         age = told.phase_age_ms if same else 0
         new = {"seq": base.seq + 1, "phase": phase, "attempt": attempt, "phase_age_ms": age, **more}
+        if phase is Phase.RUNNING:
+            new.setdefault("ran", attempt)
         since = old.since if old is not None and old.connected else self.now
         report = replace(told, **new)
         self.heard[uid] = Heard(report, self.now, since=since, gaps=gaps(old, report, self.now))

@@ -168,3 +168,13 @@ def test_the_replacement_timeout_does_not_run_without_a_leader() -> None:
     assert is_in(u, GangPhase.GATHERING, 2)
     passes(u, 20_000)
     assert is_in(u, GangPhase.SUSPENDED, 2)
+
+
+def test_an_end_of_a_container_is_evidence_once() -> None:
+    u = running("duo")
+    kubelets.crash_supervisor(u, "worker-1.0")
+    passes(u, 60_000)
+    assert is_in(u, GangPhase.RUNNING, 2)
+    kill(u, "worker-1.0")
+    passes(u, 60_000)
+    assert [one.cause.reason for one in u.status.incidents] == ["Signal", "ContainerRestarted"]

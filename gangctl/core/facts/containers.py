@@ -3,6 +3,7 @@
 The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whether
 the cluster or the new session reports it first. Its reason (OOMKilled) is shown a moment after the new session reports.
 The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that.
+An end that an earlier attempt failed for must not count again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Pod
-from gangsidecar.wire import Level, Phase
+from gangsidecar.wire import Level
 
 WHOLE_SECOND: Final = 1.0
 """The kubelet's times are cut to whole seconds: what has happened may be as much later."""
@@ -41,25 +42,18 @@ def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
     incidents = gang.status.incidents
     if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
         return
-    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _ran_to_its_stop(gang, pod):
+    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
         yield container_end(pod, pod.ended_at)
 
 
-def _ran_to_its_stop(gang: Gang, pod: Pod) -> bool:
-    """Whether the supervisor of now had a worker of the failed attempt to stop: its container ended before it.
+def _outlived_it(gang: Gang, pod: Pod) -> bool:
+    """Whether the supervisor of now started the worker of the failed attempt: the container ended before that.
 
-    The clock of the leader that started the attempt may have been behind, so that the end seems to have come later.
+    Times can't tell: the clock of the leader that started the attempt may have been behind, and an attempt may begin
+    within a second of the end that the one before failed for.
     """
     heard = gang.heard.get(pod.uid)
-    if heard is None:
-        return False
-    is_busy = heard.connected and heard.report.phase in {Phase.RUNNING, Phase.STOPPING}
-    has_parked = heard.report.stop_ms is not None  # Its processes have no end.
-    return (
-        is_busy
-        or has_parked
-        or any(end.stopped and end.attempt == gang.status.attempt - 1 for end in heard.report.ends)
-    )
+    return heard is not None and heard.report.ran >= gang.status.attempt - 1
 
 
 def container_end(pod: Pod, time: float) -> Fault:

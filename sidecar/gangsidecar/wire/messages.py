@@ -229,6 +229,8 @@ class Report:
     """Of the worker that was stopped last, if a directive asked for them. From revision 5."""
     log_matches: Tuple[LogMatch, ...] = ()
     """The patterns of the newest Run that were found in the output of its worker. From revision 7."""
+    ran: int = 0
+    """The newest attempt whose worker this session has started; 0 if there is none. From revision 8."""
 
 
 @dataclass(frozen=True)

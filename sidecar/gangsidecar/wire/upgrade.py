@@ -17,18 +17,19 @@ CONNECT_PATH = "/v1/connect"
 """Where a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 7
+REVISION = 8
 """Of version 1. 2: with ``Report.loaded`` and ``Progress.first_ms``. 3: with ``Report.fencing``, ``Report.sent_ms``,
 ``Report.dropped``, ``Report.missing_folder``, ``Checkpoint.earlier_boot``, ``Directive.fencing`` and ``Ping.heard_ms``.
 4: with ``Report.warm_start``, ``Report.killed_ms``, ``Progress.every``, ``Progress.uncounted`` and ``Run.source``.
 5: with ``Report.stacks`` and ``Directive.stacks``. 6: with ``Progress.own_ms`` and ``Progress.own_rank``.
 7: with ``Report.log_matches``, ``Run.log_patterns`` and ``Progress.behind``.
+8: with ``Report.ran``.
 """
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 
 _NUMBER = re.compile("[0-9]{1,6}")
-_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS, _WITH_OWN, _WITH_LOG = 2, 3, 4, 5, 6, 7
+_WITH_LOADED, _WITH_FENCING, _WITH_SOURCE, _WITH_STACKS, _WITH_OWN, _WITH_LOG, _WITH_RAN = 2, 3, 4, 5, 6, 7, 8
 
 
 def revision_of(header: str) -> int:
@@ -57,6 +58,8 @@ def in_revision(report: Report, revision: int) -> Report:
     if revision < _WITH_LOG:
         told = known.progress
         known = replace(known, log_matches=(), progress=None if told is None else replace(told, behind=None))
+    if revision < _WITH_RAN:
+        known = replace(known, ran=0)
     return report if known == report else known
 
 

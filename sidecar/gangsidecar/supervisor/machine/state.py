@@ -171,6 +171,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         warm_start=state.warm_start,
         stacks=state.stacks,
         log_matches=state.log_matches,
+        ran=state.ran,
     )
 
 
