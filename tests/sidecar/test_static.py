@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from encodings.aliases import aliases
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,35 @@ def test_the_list_has_exactly_what_the_supervisor_imports() -> None:
     first, late = listed()
     assert library - OF_ARCHIVES - {BUILT_IN} == first
     assert not first & late
+
+
+def codecs(tree: ast.AST) -> Iterator[str]:
+    """The modules of the codecs that this asks for by name. No import names them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            named = [one.value for one in node.keywords if one.arg == "encoding"]
+            named += node.args[:1] if getattr(node.func, "attr", "") in {"encode", "decode"} else []
+            for name in named:
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    plain = name.value.lower().replace("-", "_")
+                    yield f"encodings.{aliases.get(plain, plain)}"
+
+
+def asked_for() -> set[str]:
+    """The modules of the codecs that the supervisor asks for."""
+    ours, trees = supervisors()[0], sources()
+    return {codec for name in ours if not name.startswith("gangsidecar.start.") for codec in codecs(trees[name])}
+
+
+def test_the_list_has_each_codec_that_the_supervisor_asks_for() -> None:
+    assert asked_for() <= listed()[1]
+
+
+def test_a_codec_that_is_not_in_the_list_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bundle.sources()
+    source = b"def left(one):\n    return one.encode('unicode_escape')\n"
+    monkeypatch.setattr(bundle, "sources", lambda: {**before, "gangsidecar/supervisor/memory.py": source})
+    assert asked_for() - listed()[1] == {"encodings.unicode_escape"}
 
 
 def test_a_module_that_is_not_in_the_list_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

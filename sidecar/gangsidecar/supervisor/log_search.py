@@ -110,4 +110,4 @@ def told(line: str, begin: int, end: int) -> str:
 
 def printable(text: str) -> str:
     """The text as printable ASCII, with all else escaped."""
-    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(one if " " <= one <= "~" else ascii(one)[1:-1] for one in text)

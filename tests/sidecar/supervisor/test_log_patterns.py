@@ -56,6 +56,12 @@ def test_the_first_report_of_an_end_has_the_line(member: Member, output: Path) -
 
 
 @pytest.mark.usefixtures("output")
+def test_a_line_is_told_in_printable_ascii_whatever_it_has(member: Member) -> None:
+    told = ends(member, "print('\\x1b[1mépoque 7\\t\\U0001f525 FATAL \\\\ \\''); sys.exit(1)", "FATAL")
+    assert lines(told) == {"FATAL": r"\x1b[1m\xe9poque 7\t\U0001f525 FATAL \ '"}
+
+
+@pytest.mark.usefixtures("output")
 def test_a_line_without_a_newline_on_standard_error_counts(member: Member) -> None:
     told = ends(member, f"os.write(2, b'x\\n{LINE_79}'); os.kill(os.getpid(), 9)")
     assert lines(told) == {XID: LINE_79}
