@@ -250,6 +250,7 @@ def missing(world: World, member: str, folder: str | None) -> None:
 def passes(world: World, seconds: str) -> None:
     """Time passes; who is connected says that all is as it was."""
     world.now = round(world.now + float(seconds), 6)
+    world.beats()
 
 
 def device(world: World, name: str, member: str, health: str) -> None:

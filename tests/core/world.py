@@ -136,6 +136,13 @@ class World:
         report = self.heard[self.newest(member)].report
         self.says(member, report.phase, report.attempt, **more)
 
+    def beats(self) -> None:
+        """Every supervisor that is connected says that all is as it was, which it does all the time."""
+        for uid, one in self.heard.items():
+            if one.connected:
+                report = aged(one.report, round((self.now - one.at) * 1000))
+                self.heard[uid] = replace(one, report=report, at=self.now)
+
     def ends(self, member: str, **end: Any) -> None:
         """A process of the member's worker ends."""
         report = self.heard[self.newest(member)].report

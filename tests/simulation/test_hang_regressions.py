@@ -9,7 +9,7 @@ from gangctl.core.facts.furthest import left_behind
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import End, Phase, Progress, RankBehind, Report
 from tests.simulation.test_finished_regressions import finish
-from tests.simulation.test_regressions import is_in, running
+from tests.simulation.test_regressions import cut_off, is_in, running
 from tests.simulation.test_silence_regressions import passes, trains
 from tests.simulation.universe import Universe
 
@@ -111,4 +111,25 @@ def test_a_rank_whose_report_comes_a_moment_later_is_not_behind() -> None:
     passes(u, 7 * SECOND_MS)
     step(u, OTHER, 10)
     passes(u, 200 * SECOND_MS)
+    assert trains(u)
+
+
+def test_a_silence_that_is_not_noticed_yet_is_no_hang() -> None:
+    for silent in ((OTHER,), (ONE, OTHER)):
+        u = both()
+        passes(u, 285 * SECOND_MS)
+        if OTHER in silent and ONE not in silent:
+            step(u, ONE, 10)
+            passes(u, 5 * SECOND_MS)
+        for uid in silent:
+            u.boxes[uid] = u.boxes[uid]._replace(mute=True)
+        passes(u, 19 * SECOND_MS)
+        assert trains(u)
+
+
+def test_a_member_that_reports_no_steps_does_not_know_whether_a_silent_one_hangs() -> None:
+    u = running("spare")
+    step(u, ONE, 1, 2)
+    cut_off(u, ONE)
+    passes(u, 7200 * SECOND_MS)
     assert trains(u)

@@ -8,12 +8,13 @@
     behind_at = max(m's newest progress, begin of listening, begin of m's connection) + timeout of m's phase
     left(r)   = another rank of r's pod has made a step that r's next report is due for, and its member is connected
     left_at   = max(r's newest progress, begin of listening, begin of its member's connection) + timeout of r's phase
+    hung      = a report that arrived then or later shows no newer progress: of any member, of the one behind, of r's
 
 Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. A
-silent member may be training, so its silence must not count. Nor must what it says first: steps that its framework made
-while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
-timeout is set. A rank that reports seldom is not behind: its own reports tell how far they are apart. Roles of several
-process groups count steps each for itself, so none of them is behind another.
+silent member may be training, so its silence must not count, not even before it is noticed. Nor must what it says
+first: steps that its framework made while the sidecar was away are not known to it. A job that doesn't report progress
+must not count as hung unless a timeout is set. A rank that reports seldom is not behind: its own reports tell how far
+they are apart. Roles of several process groups count steps each for itself, so none of them is behind another.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from gangsidecar.wire import RankBehind
 
 SETTLED_SECONDS: Final = 15.0
 """A step that a rank has made is heard sooner than this."""
+LOOK_SECONDS: Final = 1.0
+"""Supervisors report every 5 s, and no such report wakes the controller: it looks again after this time."""
 
 
 def limit(gang: Gang, phase: str) -> float | None:
@@ -87,12 +90,23 @@ def _all_hang_at(gang: Gang) -> float | None:
     """When no rank will have reported for too long."""
     if gang.spec.progress.timeout_seconds is None:
         return None
-    newest = _newest(gang)
-    seconds, known = limit(gang, _phase(newest)), _known_since(gang, _reported(gang))
-    if seconds is None or known is None:
+    newest, found = _newest(gang), _reported(gang)
+    seconds = limit(gang, _phase(newest))
+    if seconds is None:
         return None
-    progressed = 0.0 if newest is None else newest.step_time
-    return max(progressed, gang.status.phase_time, gang.observed.listening_since, known) + seconds
+    began = max(0.0 if newest is None else newest.step_time, gang.status.phase_time, gang.observed.listening_since)
+    if reporting := [one for one in found if one.connected]:
+        return min(_shown_at(gang, max(began, one.since) + seconds, one) for one in reporting)
+    everyone = [gang.heard_by_member[member] for member in _at_work(gang) if member in gang.speaking]
+    if not everyone or len(everyone) != len(_at_work(gang)):
+        return None
+    at = max(began, *(one.since for one in everyone)) + seconds
+    return max(_shown_at(gang, at, one) for one in everyone)
+
+
+def _shown_at(gang: Gang, at: float, one: Heard) -> float:
+    """When a report of that member shows what is so at ``at``; until it arrives, when that is looked for."""
+    return at if one.at >= at else max(at, gang.now + LOOK_SECONDS)
 
 
 @once
@@ -103,8 +117,12 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
         return None
     if len(numbered(gang.spec).groups) > 1:
         return None
+    settled = reached.time + SETTLED_SECONDS
     found = [
-        (max(one.step_time, gang.observed.listening_since, one.since) + seconds, one)
+        (
+            _shown_at(gang, max(max(one.step_time, gang.observed.listening_since, one.since) + seconds, settled), one),
+            one,
+        )
         for one in _reported(gang)
         if (said := one.report.progress) is not None
         and one.connected
@@ -113,15 +131,14 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
         and reached.step > said.step + said.every
         and (seconds := limit(gang, said.phase)) is not None
     ]
-    at, one = min(found, key=lambda each: each[0], default=(0.0, None))
-    return None if one is None else (max(at, reached.time + SETTLED_SECONDS), one)
+    return min(found, key=lambda each: each[0], default=None)
 
 
 @once
 def _left(gang: Gang) -> tuple[float, Heard, RankBehind] | None:
     """When the first rank will have been behind the others of its pod for too long; None if none is."""
     found = [
-        (max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one, last)
+        (_shown_at(gang, max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one), one, last)
         for one in _reported(gang)
         if one.connected and (last := left_behind(one)) is not None and (seconds := limit(gang, last.phase)) is not None
     ]
@@ -161,15 +178,6 @@ def _phase(heard: Heard | None) -> str:
 def _newest(gang: Gang) -> Heard | None:
     """The newest word of progress of any rank at work; the first of equal ones."""
     return max(_reported(gang), key=lambda one: one.step_time, default=None)
-
-
-def _known_since(gang: Gang, found: list[Heard]) -> float | None:
-    """Since when those that are connected can tell whether there is a newer step; None while they can't."""
-    reporting = [one.since for one in found if one.connected]
-    if reporting:
-        return min(reporting)
-    everyone = [gang.heard_by_member[member].since for member in _at_work(gang) if member in gang.speaking]
-    return max(everyone, default=None) if len(everyone) == len(_at_work(gang)) else None
 
 
 @once
