@@ -212,6 +212,7 @@ class LedgerEntryChanges(TypedDict, total=False):
     member: str
     incarnation: int
     charged: bool
+    failure: bool
     restored_step: int | None
     progressed: bool | None
 

@@ -215,6 +215,8 @@ class LedgerEntry(Model):
     """Incarnation of its pod at that time."""
     charged: bool
     """Whether the incident was charged to the budget."""
+    failure: bool = False
+    """Whether it was a failure of the job: neither a disruption nor a request of the user."""
     restored_step: int | None = None
     """Restore point of the attempt that failed."""
     progressed: bool | None = None

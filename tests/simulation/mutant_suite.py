@@ -31,7 +31,10 @@ MACHINE = "any_order directives ends framework parked parked_searched parking ru
 ORACLES = "oracles granted restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CALLED = {
     "regression": (
-        *(f"tests.core.test_{name}" for name in ("bounds", "stored_times", "degradation", "node_signals")),
+        *(
+            f"tests.core.test_{name}"
+            for name in ("bounds", "stored_times", "degradation", "node_signals", "older_step")
+        ),
         *(f"tests.simulation.test_{name}regressions" for name in REGRESSIONS),
         "tests.simulation.test_fencing",
     ),

@@ -45,10 +45,13 @@ def _unreported(gang: Gang, cause: Cause, newest: RestorePoint) -> int:
     if point is None or newest.step > point.step:
         return 0
     counted, row = 1, in_a_row(gang, cause) - 1
-    for entry in reversed(gang.status.ledger[-row:] if row > 0 else ()):
-        if entry.progressed is not None:
+    for entry in reversed(gang.status.ledger):
+        if row <= 0 or entry.progressed is not None:
             break
         if entry.restored_step != point.step:
             return 0
         counted += entry.charged
+        row -= entry.failure  # Disruptions lie between the failures of a row.
+    else:
+        return 0 if row > 0 else counted  # Where the begin of the row is forgotten, so is whether a step was given up.
     return counted

@@ -97,6 +97,7 @@ def settled(
         member="" if settlement.cause.alike else settlement.cause.member,
         incarnation=settlement.cause.incarnation,
         charged=settlement.charged,
+        failure=restart_backoff.counts(settlement.cause),
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
         progressed=_progressed(gang, settlement, point),
     )
@@ -163,7 +164,13 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
         return status
     better = changed(last, cause=judged(gang.spec, fault), charged=False)
     ledger = tuple(
-        changed(entry, charged=False, member=fault.member, incarnation=fault.incarnation)
+        changed(
+            entry,
+            charged=False,
+            failure=restart_backoff.counts(better.cause),
+            member=fault.member,
+            incarnation=fault.incarnation,
+        )
         if entry.attempt == last.attempt
         else entry
         for entry in status.ledger
