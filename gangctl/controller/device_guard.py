@@ -1,7 +1,8 @@
 """The loop of the device guard: it asks :mod:`gangctl.core.policy.device_guard` whom to evict, and requests that.
 
-The rule: it runs beside the gangs' loop while this process leads, and one request at a time. Nothing is evicted while
-the watch is broken. A refusal is told once for each pod and fault, in an Event of the pod.
+The rule: it runs beside the gangs' loop while this process leads, and one request at a time. A request may take long,
+so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is told once for each
+pod and fault, in an Event of the pod.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class DeviceGuard:
             await asyncio.sleep(GATHERING_SECONDS)
 
     async def _round(self, memory: Memory) -> tuple[Memory, float | None]:
-        """Evict whom to evict now; return what to remember, and the seconds until the next round."""
+        """Evict the first whom to evict now; return what to remember, and the seconds until the next round."""
         fresh = self._cluster.fresh
         if fresh is None:
             return memory, BROKEN_SECONDS
@@ -108,10 +109,8 @@ class DeviceGuard:
             if why and self._waiting.get(pod.uid) != why:
                 log.info("pod %s/%s holds an unhealthy device and is not evicted yet: %s", pod.namespace, pod.name, why)
         self._waiting = dict(verdict.waiting)
-        for pod, device in verdict.evict:
-            memory = await self._evict(memory, pod, device)
         if verdict.evict:
-            return memory, 0.0
+            return await self._evict(memory, *verdict.evict[0]), 0.0
         return memory, None if verdict.look_again_at is None else max(0.0, verdict.look_again_at - clock.now())
 
     async def _evict(self, memory: Memory, pod: GuardedPod, device: Device) -> Memory:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,3 +233,28 @@ async def test_an_eviction_that_got_no_answer_counts_for_the_rate_and_is_told_by
     at = dict(reversed(pods.requests))
     assert at["c"] - at["a"] >= 0.29, "a window later"
     assert set(pods.told) == {f"{name} DeviceGuardEvicted" for name in "abc"}
+
+
+class Changing(Pods):
+    """Guarded pods of which, during the first eviction, one recovers, one loses its label, and the watch breaks."""
+
+    async def evict(self, pod: GuardedPod) -> bool:
+        if not self.requests:
+            healthy = (Device("gpu", "gpu-7", "Healthy"),)
+            self.pods = tuple(replace(one, devices=healthy) if one.name == "b" else one for one in self.pods[:2])
+            self.is_broken = True
+            self.looks = 0
+        return await super().evict(pod)
+
+
+async def test_what_changes_during_an_eviction_counts_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_guard, "NODE_EVICTIONS", 5)
+    monkeypatch.setattr(controller_guard, "BROKEN_SECONDS", 0.01)
+    pods = Changing("a", "b", "c")
+    pods.answers = True
+    async with guarding(pods) as guard:
+        await until_async("the broken watch is looked at", lambda: pods.looks >= 10)
+        assert guard.counts["evicted"] == 1
+        pods.is_broken, pods.looks = False, 0
+        await until_async("it is looked at again", lambda: pods.looks > 0)
+        assert [name for name, _ in pods.requests] == ["a"]
