@@ -72,6 +72,22 @@ def test_a_slow_rank_moves_once_and_another_one_after_it() -> None:
     assert here.job.status.incidents[0].cause.member == "worker-4"
 
 
+def test_a_move_that_the_budget_does_not_allow_is_left() -> None:
+    once = "recovery: {budget: {type: Windowed, maxRestarts: 1, windowSeconds: 3600}}"
+    here = gang(f"podFailurePolicy: {{rules: [{{action: Count, onReasons: [DeviceDegraded]}}]}}\n{once}")
+    slow(here, 3)
+    here.decide()
+    restarted(here)
+    assert here.job.status.incidents[0].charged
+    slow(here, 4)
+    here.decide()
+    assert (here.job.status.phase, here.job.status.attempt) == (GangPhase.RUNNING, 2)
+    here.now += 3600
+    slow(here, 4)
+    here.decide()
+    assert here.job.status.incidents[0].cause.member == "worker-4"
+
+
 def test_where_half_of_the_ranks_are_slow_none_moves() -> None:
     here = gang(RULE)
     slow(here, 0, 1, 2)
