@@ -230,3 +230,27 @@ def test_newest_checkpoints_are_kept_and_a_report_stays_small() -> None:
     assert {(one.step, one.rank) for one in told if one.step > 90} >= {(s, r) for s in range(91, 100) for r in range(8)}
     driver.feed(*(Checkpoint("ram", step, 0, 1, "p" * 8192) for step in range(100, 120)))
     assert len(wire.encode(driver.report)) < 64 << 10
+
+
+def test_a_tier_that_is_written_each_step_pushes_no_step_of_another_out() -> None:
+    driver = running(1)
+    for step in range(1, 101):
+        for rank in range(8):
+            driver.feed(Checkpoint("ram", step, rank, 1, f"/ram/{step}"))
+            if step in {20, 40}:
+                driver.feed(Checkpoint("store", step, rank, 1, f"/store/{step}"))
+    told = driver.report.checkpoints
+    assert [one.step for one in told if (one.tier, one.rank) == ("store", 7)] == [40, 20]
+    assert len([one for one in told if one.tier == "store"]) == 16
+    assert [one.step for one in told] == sorted((one.step for one in told), reverse=True)
+    assert min(one.step for one in told if one.tier == "ram") > 70
+
+
+def test_a_tier_that_drops_each_step_pushes_no_drop_of_another_out() -> None:
+    driver = running(1)
+    driver.feed(Dropped("store", 10, 0, 1))
+    for step in range(20, 21 + wire.MAX_DROPPED):
+        driver.feed(Dropped("ram", step, 0, 1))
+    told = driver.report.dropped
+    assert len(told) == wire.MAX_DROPPED
+    assert (told[-1].tier, told[-1].step) == ("store", 10)

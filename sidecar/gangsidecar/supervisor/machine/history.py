@@ -1,16 +1,19 @@
 """What the worker did, within bounds: ends, checkpoints, progress, the loading of the restore point, a restart request.
 
 Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
-report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest.
+report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest. Of checkpoints that is so for each
+rank in each tier: one that is written each step must not push the newest of another out.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Union
+from typing import Iterable, TypeVar, Union
 
 from gangsidecar import wire
+
+Registration = TypeVar("Registration", wire.Checkpoint, wire.Dropped)
 
 END_ATTEMPTS = 2
 MESSAGE = 240
@@ -105,9 +108,9 @@ def drop_checkpoint(history: History, dropped: wire.Dropped) -> History:
     """Forget one step of one rank, and remember that it was dropped: the controller may have recorded it."""
     place = _place(dropped)
     erased = (*(one for one in history.dropped if _place(one) != place), dropped)
-    newest = sorted(erased, key=lambda one: (-one.step, one.tier, one.rank))[: wire.MAX_DROPPED]
+    newest = [one for _, one in _by_turns(erased)][: wire.MAX_DROPPED]
     kept = tuple(one for one in history.checkpoints if _place(one) != place)
-    return replace(history, checkpoints=kept, dropped=tuple(newest))
+    return replace(history, checkpoints=kept, dropped=tuple(sorted(newest, key=_newest_first)))
 
 
 def restored(history: History, step: int | None) -> History:
@@ -238,16 +241,26 @@ def _longest(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)
 
 
+def _newest_first(one: Registration) -> tuple[int, str, int]:
+    return -one.step, one.tier, one.rank
+
+
+def _by_turns(found: Iterable[Registration]) -> list[tuple[int, Registration]]:
+    """The newest of each rank in each tier, then the second newest of each, and so on, with their turns."""
+    turns: dict[tuple[str, int], int] = {}
+    numbered = []
+    for one in sorted(found, key=_newest_first):
+        turn = turns[one.tier, one.rank] = turns.get((one.tier, one.rank), -1) + 1
+        numbered.append((turn, one))
+    return sorted(numbered, key=lambda each: each[0])
+
+
 def _bounded(checkpoints: tuple[wire.Checkpoint, ...]) -> tuple[wire.Checkpoint, ...]:
     kept: list[wire.Checkpoint] = []
-    of_rank: dict[tuple[str, int], int] = {}
     size = 0
-    for one in sorted(checkpoints, key=lambda one: (-one.step, one.tier, one.rank)):
-        key = one.tier, one.rank
-        of_rank[key] = of_rank.get(key, 0) + 1
+    for turn, one in _by_turns(checkpoints):
         size += 80 + len(json.dumps(one.path)) + len(json.dumps(one.tier))
-        if size > CHECKPOINT_BYTES or len(kept) == wire.MAX_CHECKPOINTS:
+        if size > CHECKPOINT_BYTES or len(kept) == wire.MAX_CHECKPOINTS or turn == CHECKPOINTS_PER_RANK:
             break
-        if of_rank[key] <= CHECKPOINTS_PER_RANK:
-            kept.append(one)
-    return tuple(kept)
+        kept.append(one)
+    return tuple(sorted(kept, key=_newest_first))
