@@ -57,7 +57,7 @@ class Hub:
     def __init__(
         self,
         authenticate: Authenticate,
-        directives: Callable[[GangJob], DirectiveOf],
+        directives: Callable[[GangJob, DirectiveOf | None], DirectiveOf],
         wake: Callable[[str], None],
         wake_later: Callable[[str], None],
         leader: Leader = lambda: None,
@@ -66,7 +66,8 @@ class Hub:
 
         Args:
             authenticate: finds the member that a token belongs to.
-            directives: called once for each stored object; computes the directives of its members.
+            directives: called once for each stored object, with what it returned for the one before in this term;
+                computes the directives of its members.
             wake: called with a gang's UID when one of its members has news.
             wake_later: the same, for news that come all the time.
             leader: None while this process leads; else the leader's URL, or empty if no leader is known.
@@ -136,9 +137,10 @@ class Hub:
     def publish(self, job: GangJob) -> None:
         """This object is stored: from now on directives follow from it."""
         uid = job.metadata.uid
-        if uid in self._jobs and self._jobs[uid][0] is job:
+        stored, before = self._jobs.get(uid, (None, None))
+        if stored is job:
             return
-        self._jobs[uid] = job, self._directives(job)
+        self._jobs[uid] = job, self._directives(job, before)
         in_slices(self.connections.of(uid), self._direct)
 
     def withhold(self, gang: str) -> None:

@@ -43,7 +43,7 @@ from gangctl.controller.page.server import RIGHT, serve_page
 from gangctl.controller.page.source import Source, traces_from_environment
 from gangctl.controller.wakes import Wakes
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.directive import Directives
+from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
@@ -124,7 +124,11 @@ class Controller:
         self._loop: Loop | None = None
         """The loop of this term."""
         self._hub = Hub(
-            self._cluster.authenticate, lambda job: Directives(job).of, self._wake, self._wake_later, self._leader
+            self._cluster.authenticate,
+            partial(directives, self._cluster.pods),
+            self._wake,
+            self._wake_later,
+            self._leader,
         )
         self._guard = DeviceGuard(self._cluster.guarded)
         self._garbage = Garbage(self._hub.connections)

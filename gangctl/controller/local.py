@@ -14,6 +14,7 @@ import signal
 import stat
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,7 @@ from gangctl.controller.page.source import Source, traces_from_environment
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.directive import Directives
+from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
@@ -78,7 +79,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
     _set_on_end(ended)
     wakes = Wakes()
     cluster = LocalCluster(state)
-    hub = Hub(cluster.authenticate, lambda job: Directives(job).of, wakes.wake, wakes.wake_later)
+    hub = Hub(cluster.authenticate, partial(directives, cluster.pods), wakes.wake, wakes.wake_later)
     tracer = tracer_from_environment()
     loop = Loop(cluster, hub, wakes, decide, TelemetryFanout(tracer))
 

@@ -149,6 +149,6 @@ async def serving(
         wake(gang)
 
     woken: list[str] = []
-    hub = Hub(identify or known, lambda stored: partial(tell, stored), woke, woke, leader)
+    hub = Hub(identify or known, lambda stored, _before: partial(tell, stored), woke, woke, leader)
     async with hub.serve("127.0.0.1", 0, tls) as url:
         yield Served(hub, url, session, woken)

@@ -29,7 +29,7 @@ def quiet(_: str) -> None:
 
 
 def hub() -> Hub:
-    return Hub(unknown, lambda stored: partial(held, stored), quiet, quiet, leads)
+    return Hub(unknown, lambda stored, _before: partial(held, stored), quiet, quiet, leads)
 
 
 async def asked(url: str) -> int:

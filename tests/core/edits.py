@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.changes import changed
+from gangctl.api.gangjob import Spec
 from gangctl.api.restart import RestartFrom
 from tests.core.world import World
 
@@ -14,16 +15,20 @@ def change(world: World, key: str, value: str) -> None:
         update: dict[str, object] = {"roles": (role, *world.job.spec.roles[1:])}
     else:
         update = {"suspend": value == "true"} if key == "suspend" else {"restart_token": value}
-    job = world.job
-    metadata = job.metadata.model_copy(update={"generation": job.metadata.generation + 1})
-    world.job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=update)})
+    _edited(world, world.job.spec.model_copy(update=update))
+
+
+def _edited(world: World, spec: Spec) -> None:
+    """The API server counts the change."""
+    metadata = changed(world.job.metadata, generation=world.job.metadata.generation + 1)
+    world.job = changed(world.job, metadata=metadata, spec=spec)
 
 
 def policy(world: World, seconds: str) -> None:
     """The user changes the isolation time, which is live."""
-    job = world.job
-    recovery = job.spec.recovery.model_copy(update={"isolation_timeout_seconds": int(seconds)})
-    world.job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
+    spec = world.job.spec
+    recovery = spec.recovery.model_copy(update={"isolation_timeout_seconds": int(seconds)})
+    _edited(world, spec.model_copy(update={"recovery": recovery}))
 
 
 def ask(world: World, token: str, where: str) -> None:
@@ -37,5 +42,4 @@ def ask(world: World, token: str, where: str) -> None:
 
 def remove_tiers(world: World) -> None:
     """The user removes spec.checkpoint, and spec.restartFrom with it."""
-    spec = changed(world.job.spec, checkpoint=None, restart_from=RestartFrom())
-    world.job = world.job.model_copy(update={"spec": spec})
+    _edited(world, changed(world.job.spec, checkpoint=None, restart_from=RestartFrom()))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.world import Brake, Device, Gaps, LastWords
-from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import (
     Checkpoint,
     Dropped,
@@ -66,8 +65,7 @@ def run(world: World, member: str) -> None:
     """It started its worker, if it was told to."""
     uid = world.newest(member)
     if uid in world.heard:
-        report = world.heard[uid].report
-        said = directive(world.job, report)
+        report, said = world.heard[uid].report, world.said_to(uid)
         if said is not None and said.run is not None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
@@ -176,7 +174,7 @@ def controller(world: World, seconds: str | None = None, where: str | None = Non
         passes(world, seconds if where == "ahead" else f"-{seconds}")
     world.unheard |= {uid: replace(one, gaps=Gaps()) for uid, one in world.heard.items()}
     world.heard.clear()
-    world.scanned = world.output = None
+    world.scanned = world.output = world.directives = None
     world.listening_since = world.now
 
 

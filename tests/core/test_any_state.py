@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.directive import directives
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import Verb
 from tests.core.arbitrary import jobs, worlds
@@ -84,8 +84,10 @@ def test_decide_creates_no_pod_twice_and_none_for_a_gang_that_has_ended(data: st
 @given(st.data())
 def test_a_directive_carries_the_attempt_and_the_phase_that_are_stored(data: st.DataObject) -> None:
     job = data.draw(jobs())
-    for heard in data.draw(worlds(job)).heard:
-        said = directive(job, heard.report)
+    world = data.draw(worlds(job))
+    tell = directives(lambda _gang: world.pods, job, None)
+    for heard in world.heard:
+        said = tell(heard.report)
         if said is None:
             continue
         assert (said.attempt, said.pod) == (job.status.attempt, heard.report.pod)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gangctl.api.status import Status
-from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.starting import MAX_HOSTS
 from gangsidecar.wire import Phase
 from tests.core.given import each, over, ready, runs
@@ -24,7 +23,7 @@ REWARD = ("10.0.0.1 slots=1",)
 
 def hosts(world: World, member: str) -> tuple[str, ...]:
     """The host file that the member is told of."""
-    said = directive(world.job, world.heard[world.newest(member)].report)
+    said = world.said(member)
     assert said is not None
     assert said.run is not None
     return said.run.hosts

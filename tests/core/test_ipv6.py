@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gangctl.core.lifecycle.directive import directive
 from gangsidecar.wire import Phase
 from tests.core.world import World
 
@@ -24,7 +23,7 @@ def test_a_port_follows_an_address_in_brackets() -> None:
     assert [(one.address, one.port) for one in world.job.status.masters] == [("fd00::0", 29_400), ("fd00::2", 29_400)]
     told = {}
     for member in ("worker-1", "torch-0"):
-        said = directive(world.job, world.heard[world.newest(member)].report)
+        said = world.said(member)
         assert said is not None
         assert said.run is not None
         told[member] = dict(said.run.processes[0].env)

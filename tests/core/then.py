@@ -6,7 +6,6 @@ from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident
 from gangctl.api.status import Status
 from gangctl.core.facts.printed import ReadOutput
-from gangctl.core.lifecycle.directive import directive
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
@@ -162,7 +161,7 @@ def _fencing(told: Fencing | None) -> str:
 
 def told(world: World, member: str) -> list[str]:
     """What a member's supervisor is told."""
-    said = directive(world.job, world.heard[world.newest(member)].report)
+    said = world.said(member)
     return [f"{member}: {_words(said)}"]
 
 
@@ -227,6 +226,6 @@ def conditions(world: World) -> list[str]:
 
 def environment(world: World, member: str) -> list[str]:
     """The variables of each process that a member starts."""
-    said = directive(world.job, world.heard[world.newest(member)].report)
+    said = world.said(member)
     processes = () if said is None or said.run is None else said.run.processes
     return [line for one in processes for line in (f"{member}:", *(f"  {name}={value}" for name, value in one.env))]

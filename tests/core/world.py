@@ -17,11 +17,12 @@ from gangctl.core.facts.printed import OutputRead
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Brake, Heard, Observed, Pod, Replica
 from gangctl.core.lifecycle.decide import decide
+from gangctl.core.lifecycle.directive import Directives, directives
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.brake import applied
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
-from gangsidecar.wire import End, Phase, Report, Scanned, aged
+from gangsidecar.wire import Directive, End, Phase, Report, Scanned, aged
 from tests.core import queues
 
 START = 1_000_000.0
@@ -62,6 +63,8 @@ class World:
     queue: Queue = NO_QUEUE
     group: dict[str, Replica] = field(default_factory=dict)
     output: OutputRead | None = None
+    directives: Directives | None = None
+    """What the controller's hub tells."""
 
     # What the file says of the job
 
@@ -156,7 +159,20 @@ class World:
         """The revision of what supervisors are told to do without a controller."""
         return 0 if self.job.status.fencing is None else self.job.status.fencing.revision
 
-    # What is decided
+    # What is decided and told
+
+    def said(self, member: str) -> Directive | None:
+        """What the supervisor of the member's newest pod is told."""
+        return self.said_to(self.newest(member))
+
+    def said_to(self, uid: str) -> Directive | None:
+        """What the supervisor of this pod is told."""
+        return self.publish()(self.heard[uid].report)
+
+    def publish(self) -> Directives:
+        """What is stored is what directives follow from."""
+        self.directives = directives(lambda _gang: tuple(self.pods.values()), self.job, self.directives)
+        return self.directives
 
     def observed(self) -> Observed:
         """The world as decide() sees it."""
@@ -213,3 +229,4 @@ class World:
                     queues.told(self, verb)
                 case DeleteGang() | AskScan():
                     pass
+        self.publish()

@@ -245,6 +245,7 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         u.version - leader.version,
         leader.spec.restart_token,
         leader.spec.suspend,
+        _begun(leader),
         id(keep(leader.pods)),
         leader.lost,
         id(keep(leader.heard)),
@@ -259,6 +260,14 @@ def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
         leader.dirty,
         leader.frozen,
     )
+
+
+def _begun(leader: Leader) -> tuple[Any, ...] | None:
+    """What the Runs of its attempt are made from, where that is fixed."""
+    known = leader.begun
+    if known is None or not known.is_same(leader.status):
+        return None
+    return known.job.metadata.generation, tuple(sorted(known.pods.items()))
 
 
 KILLED, CRASHED, DELETED = "a worker is killed", "a supervisor crashes", "a pod is deleted"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from gangctl.controller.reports import SAME_SECONDS, substance
 from gangctl.core.facts.gaps import gaps
 from gangctl.core.facts.world import NO_GAPS, Heard
-from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.directive import Begun, Directives
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Directive, Phase, Ping, Report, Scanned, aged
+from gangsidecar.wire import Phase, Ping, Report, Scanned, aged
 from tests.simulation import invariants, sidecars, truth
 from tests.simulation.universe import Universe
 from tests.simulation.values import Ended, Leader, Up, seconds
@@ -55,9 +55,20 @@ def receive(u: Universe, uid: str, up: Up) -> None:
 
 def tell_all(u: Universe, number: int) -> None:
     """Every connected member gets the directive that follows from the stored status and its report."""
+    begun(u, number)
     for uid, box in list(u.boxes.items()):
         if box.link == number:
             tell(u, number, uid)
+
+
+def begun(u: Universe, number: int) -> Begun:
+    """What the attempt began with, as this controller knows."""
+    leader = u.leaders[number]
+    known = leader.begun
+    if known is None or not known.is_same(leader.status):
+        known = Begun.of(u.job_of(leader.spec, leader.generation, leader.status), leader.pods)
+        u.leaders[number] = leader._replace(begun=known)
+    return known
 
 
 def tell(u: Universe, number: int, uid: str) -> None:
@@ -66,7 +77,8 @@ def tell(u: Universe, number: int, uid: str) -> None:
     heard = next((one for one in leader.heard if one.report.pod == uid and one.connected), None)
     if heard is None:
         return
-    said: Directive | None = directive(u.job_of(leader.spec, leader.generation, leader.status), heard.report)
+    job = u.job_of(leader.spec, leader.generation, leader.status)
+    said = Directives(job, begun(u, number))(heard.report)
     if said is None or said == box.told:
         return
     invariants.told(u, leader, said)

@@ -29,12 +29,10 @@ ROOT = Path(__file__).parents[2]
 REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
 MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
 ORACLES = "oracles granted restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
+CORE = "bounds stored_times degradation node_signals directives older_step"
 CALLED = {
     "regression": (
-        *(
-            f"tests.core.test_{name}"
-            for name in ("bounds", "stored_times", "degradation", "node_signals", "older_step")
-        ),
+        *(f"tests.core.test_{name}" for name in CORE.split()),
         *(f"tests.simulation.test_{name}regressions" for name in REGRESSIONS),
         "tests.simulation.test_fencing",
     ),
@@ -43,7 +41,7 @@ CALLED = {
 }
 """Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
 HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
-HUB_TESTS = "hub_terms hub hub_connections hub_tls turns shares intake"
+HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake"
 SUPERVISOR_TESTS = "warm_start_memory warm_start_imports warm_start warm_start_obstacles"
 WITH_PYTEST = {
     HUB: ("tests/controller", HUB_TESTS.split(), "flood"),

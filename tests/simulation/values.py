@@ -14,6 +14,7 @@ from gangctl.api.status import Status
 from gangctl.core.facts.node_state import NodeAnswer
 from gangctl.core.facts.queue import NO_QUEUE, Queue
 from gangctl.core.facts.world import Heard, Pod
+from gangctl.core.lifecycle.directive import Begun
 from gangctl.core.lifecycle.plan import Action, Plan
 from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
@@ -193,6 +194,8 @@ class Leader(NamedTuple):
     scanned_at: float = 0.0
     refused: tuple[str, ...] | None = None
     """What the API server has against the gang's pods; None = it wasn't asked yet."""
+    begun: Begun | None = None
+    """What the attempt that it told last to run began with."""
     plan: Plan | None = None
     """Decided, not yet written."""
     todo: tuple[Action, ...] = ()

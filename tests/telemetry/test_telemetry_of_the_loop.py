@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -12,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.status import GangPhase
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.directive import directive
+from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 from gangsidecar import wire
@@ -62,7 +63,8 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
         target = receiver if collector == "well" else Receiver(url)
         tracer = tracer_from_environment(environment(target, OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT))
-        async with running(world, decide, tracer, tell=directive) as here, asyncio.TaskGroup() as tasks:
+        tell = partial(directing, world)
+        async with running(world, decide, tracer, tell=tell) as here, asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(tracer.run())
             members = await started(here)
             for seq in (10, 20, 30):
@@ -74,6 +76,11 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
                 assert not receiver.differing()
             checking.cancel()
         await tracer.close()
+
+
+def directing(world: FakeCluster, stored: GangJob, said: wire.Report) -> wire.Directive | None:
+    """What follows from the stored object."""
+    return directives(world.pods, stored, None)(said)
 
 
 async def started(here: Running) -> list[Sidecar]:

@@ -93,10 +93,11 @@ def awaits(gang: Gang, member: str) -> GivenUp | None:
         return None
     incarnation = gang.incarnation(member)
     reports = (heard.report for heard in gang.heard_of_pods.get(member, ()))
-    vanished = next((report for report in reports if report.incarnation == incarnation), None)
-    if vanished is not None and vanished.pod in gang.stopped:
+    vanished = {report.pod for report in reports if report.incarnation == incarnation}
+    running = vanished - gang.stopped
+    if vanished and not running:
         return None
-    return GivenUp(member, incarnation, "" if vanished is None else vanished.pod, vanished_time=gang.now)
+    return GivenUp(member, incarnation, running.pop() if len(running) == 1 else "", vanished_time=gang.now)
 
 
 def still_awaited(gang: Gang) -> tuple[Awaited, ...]:

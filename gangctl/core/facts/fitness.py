@@ -147,7 +147,7 @@ def _must_report_by(gang: Gang, pod: Pod) -> float | None:
 def has_twin(gang: Gang, member: str) -> bool:
     """Whether a supervisor speaks for the member's current incarnation from a pod that isn't there any more.
 
-    Directives tell incarnations apart, not pods: two pods of one incarnation would both be told to run.
+    The pods of one incarnation are told apart by directives, and not by what is kept of an incarnation.
     """
     return (member, gang.incarnation(member)) in gang.unseen
 

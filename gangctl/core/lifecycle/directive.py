@@ -1,51 +1,66 @@
-"""The directive to a member: a function of the stored job and of the member's own report, and of nothing else.
+"""The directive to a member: a function of the stored job, of what its attempt began with, and of the member's report.
 
 The rule: Run goes only to a session that reported Ready for the stored attempt, and names it. A session that doesn't
 know a running attempt gets no directive: decide() takes it for a fault. A directive must not say what the status
 doesn't: how long a worker may run without a controller is told as the status has it, not as the spec does.
+
+What may start is a pod and a session, never a member and a number: one incarnation may have had two pods. What starts
+is the same for all: a Run is made from the spec that write 2 was made from, however the spec changes later. Where this
+leader doesn't know that spec, a member that hasn't started isn't told to: that is a failed start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
-from gangctl.core.facts.gang import holders, is_planned, stop_grace
-from gangctl.core.facts.layout import layout
+from gangctl.core.facts.gang import holders, is_planned, raised_incarnations, stop_grace
 from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes
 from gangctl.core.policy.rules import log_patterns
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, *ENDED})
 _HOLDING = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD})
+Pods = Callable[[str], tuple[Pod, ...]]
+"""The pods of a gang, by its UID, as this leader's watch shows them."""
 
 
-def directive(job: GangJob, report: Report) -> Directive | None:
-    """The directive to the supervisor that sent ``report``; None = none."""
-    return Directives(job).of(report)
+def directives(pods: Pods, job: GangJob, before: object) -> Directives:
+    """The directives that follow from a stored job. ``before``: those of the object that was stored before it."""
+    if isinstance(before, Directives) and before.begun.is_same(job.status):
+        return Directives(job, before.begun)
+    return Directives(job, Begun.of(job, pods(job.metadata.uid)))
 
 
 @dataclass(frozen=True)
-class Directives:
-    """The directives to the members of one stored job. What is the same for all of them is computed once."""
+class Begun:
+    """What the Runs of an attempt are made from, whatever changes while it runs."""
 
     job: GangJob
+    pods: Mapping[str, str]
+    """Member -> UID of its pod."""
+
+    @classmethod
+    def of(cls, job: GangJob, pods: tuple[Pod, ...]) -> Begun:
+        """Of an attempt that this leader has begun just now, or finds begun."""
+        raised, base = raised_incarnations(job.status), job.status.base_incarnation
+        return cls(job, {pod.member: pod.uid for pod in pods if pod.incarnation == raised.get(pod.member, base)})
+
+    def is_same(self, status: Status) -> bool:
+        """Whether it is the attempt that runs."""
+        mine = self.job.status
+        return mine.phase is status.phase is GangPhase.RUNNING and mine.attempt == status.attempt
 
     @cached_property
     def places(self) -> dict[str, str]:
         """Member -> the place that it holds."""
         return {holder: place for place, holder in holders(self.job.spec, self.job.status).items()}
-
-    @cached_property
-    def incarnations(self) -> dict[str, int]:
-        """Member -> its current incarnation."""
-        status = self.job.status
-        raised = {entry.member: entry.incarnation for entry in status.replaced}
-        return {**dict.fromkeys(layout(self.job.spec.roles).members, status.base_incarnation), **raised}
 
     @cached_property
     def numbering(self) -> Numbering:
@@ -57,28 +72,15 @@ class Directives:
         """Process group -> the lines of its members' host file."""
         return hostfiles(self.job.status, self.numbering)
 
-    def of(self, report: Report) -> Directive | None:
-        """The directive to the supervisor that sent ``report``; None = none."""
-        job, status = self.job, self.job.status
-        if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
-            return None
-        current = self.incarnations.get(report.member)
-        if current is None or report.incarnation < current:
-            return _directive(job, report, Verb.FINISH, "its pod was replaced")
-        if report.incarnation > current:
-            return None  # A look at the status that is older than the pod.
-        if status.phase in _FINISHING:
-            return _directive(job, report, Verb.FINISH, status.message)
-        if status.phase in _HOLDING:
-            told = _directive(job, report, Verb.HOLD, status.message)
-            return replace(told, stacks=_hangs(status, report))
-        place = self.places.get(report.member)
-        if place is None:
-            return _directive(job, report, Verb.HOLD, "it is a spare")
-        if report.attempt != status.attempt or report.phase not in {Phase.READY, Phase.RUNNING}:
-            return None
-        point = status.restore_point if job.spec.checkpoint is not None else None
-        run = Run(
+    def may_start(self, report: Report) -> bool:
+        """Whether the attempt counts on this pod, and its spec is known."""
+        is_known = self.job.metadata.generation == self.job.status.attempt_generation
+        return is_known and self.pods.get(report.member) == report.pod
+
+    def run(self, place: str, report: Report) -> Run:
+        """What the session that sent ``report`` runs at the place."""
+        job, point = self.job, self.job.status.restore_point
+        return Run(
             session=report.session,
             processes=processes(job, self.numbering, place, report),
             restore=None if point is None else Restore(point.step, point.tier, point.path),
@@ -87,7 +89,42 @@ class Directives:
             source=_source(job),
             log_patterns=log_patterns(job.spec, report.member.rpartition("-")[0]),
         )
-        return _directive(job, report, Verb.RUN, status.message, run)
+
+
+@dataclass(frozen=True)
+class Directives:
+    """The directives to the members of one stored job. What is the same for all of them is computed once."""
+
+    job: GangJob
+    begun: Begun
+
+    @cached_property
+    def raised(self) -> dict[str, int]:
+        """Member -> its incarnation, where that isn't ``base_incarnation``."""
+        return raised_incarnations(self.job.status)
+
+    def __call__(self, report: Report) -> Directive | None:
+        """Return the directive to the supervisor that sent ``report``; None = none."""
+        job, status, begun = self.job, self.job.status, self.begun
+        if report.gang != job.metadata.uid or status.phase is GangPhase.NEW:
+            return None
+        current = self.raised.get(report.member, status.base_incarnation)
+        if report.incarnation < current:
+            return _directive(job, report, Verb.FINISH, "its pod was replaced")
+        if report.incarnation > current:
+            return None  # A look at the status that is older than the pod.
+        if status.phase in _FINISHING:
+            return _directive(job, report, Verb.FINISH, status.message)
+        if status.phase in _HOLDING:
+            told = _directive(job, report, Verb.HOLD, status.message)
+            return replace(told, stacks=_hangs(status, report))
+        place = begun.places.get(report.member)
+        if place is None:
+            return _directive(job, report, Verb.HOLD, "it is a spare")
+        starts = report.phase is Phase.READY and begun.may_start(report)
+        if report.attempt != status.attempt or not (starts or report.phase is Phase.RUNNING):
+            return None
+        return _directive(job, report, Verb.RUN, status.message, begun.run(place, report))
 
 
 def _hangs(status: Status, report: Report) -> bool:
