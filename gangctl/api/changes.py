@@ -152,6 +152,7 @@ class CauseChanges(TypedDict, total=False):
     message: str
     printed: str
     time: float
+    exact: bool
     tied: tuple[str, ...]
     alike: bool
 

@@ -54,6 +54,8 @@ class Cause(Model):
     if the worker printed nothing, or if its output is not kept."""
     time: Timestamp
     """When it happened."""
+    exact: bool = True
+    """Whether the time is exact. If it is not, it is unknown whether ends of other members came before."""
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
     """Members that ended at the same moment, as far as can be determined."""
     alike: bool = False

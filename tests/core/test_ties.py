@@ -6,6 +6,7 @@ import itertools
 import random
 
 from gangctl.api.status import GangPhase
+from gangctl.core.facts.world import LastWords
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -67,3 +68,36 @@ def test_no_pod_is_replaced_if_all_members_end_alike_at_one_moment() -> None:
         assert {pod.incarnation for pod in world.pods.values()} == {0}
         fail_at_once(world, dict.fromkeys(range(replicas - 1), 1))
         assert {pod.incarnation for pod in world.pods.values()} == {0, 1}
+
+
+def after_last_words(*, exactly: bool) -> World:
+    """Worker-1 failed before worker-0, of which last words told first; then its pod is replaced, or it reports."""
+    world = World()
+    world.submit(JOB.format(replicas=3).replace("evidenceWindowSeconds: 0", "evidenceWindowSeconds: 5"))
+    for line in ("the gang runs", "everyone runs", "10.4 s pass", "worker-1 ends with 1", "0.3 s pass"):
+        sentence(world, line)
+    sentence(world, "worker-0 ends with 2")
+    known, at = world.heard["worker-0.0"], float(int(world.now)) - 600 * exactly  # The clock of the node is behind.
+    words = LastWords(at, known.report.ends)
+    sentence(world, "a new controller starts")
+    if exactly:
+        world.pod("worker-0", restarts=1, started_at=at, ended_at=at, ended_reason="Error", last_words=words)
+    else:
+        world.pod("worker-0", terminated=True, ended_at=at, ended_reason="Error", last_words=words)
+    world.decide()
+    for line in (*(("worker-0 connects again",) if exactly else ()), "worker-1 connects again"):
+        sentence(world, line)
+        world.decide()
+    sentence(world, "worker-2 connects again")
+    return world
+
+
+def test_a_time_that_last_words_told_ends_no_job_when_they_are_gone() -> None:
+    for exactly, found in ((True, ("worker-1", True)), (False, ("worker-0", False))):
+        world = after_last_words(exactly=exactly)
+        sentence(world, "everyone is Ready")
+        world.now += 6
+        world.decide()
+        cause = world.job.status.incidents[0].cause
+        assert world.job.status.phase is not GangPhase.FAILED
+        assert (cause.member, cause.exact) == found

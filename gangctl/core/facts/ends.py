@@ -3,7 +3,7 @@
 The rule: a report counts before last words, since it is exact, and has what was found in the log. Last words tell of a
 supervisor that is gone, with its connection or the controller that heard it. Their time is that of the container's end,
 cut to whole seconds, and a supervisor that was killed wrote them earlier. So it is unknown what came before such an
-end: it is tied with every other (``evidence.py``), and must not end a job as the earliest.
+end: it is tied with every other (``evidence.py``), and must not end a job as the earliest, when they are gone either.
 """
 
 from __future__ import annotations

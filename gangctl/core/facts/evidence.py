@@ -81,21 +81,21 @@ def strength(cause: Cause) -> Strength:
 
 def tied(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """Ends of other members at the same moment as the cause, as far as can be told, in order of members."""
-    return _at_once(cause.member, cause.time, found) if cause.strength is Strength.END else ()
+    return _at_once(cause, found) if cause.strength is Strength.END else ()
 
 
 def tied_to(cause: Cause, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """The same for a stored cause."""
-    return _at_once(cause.member, cause.time, found) if strength(cause) is Strength.END else ()
+    return _at_once(cause, found) if strength(cause) is Strength.END else ()
 
 
-def _at_once(member: str, time: float, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    ends = [fault for fault in found if fault.strength is Strength.END]
-    exact = all(fault.exact for fault in ends if (fault.member, fault.time) == (member, time))
+def _at_once(cause: Fault | Cause, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
     same = {
         fault.member: fault
-        for fault in ends
-        if fault.member != member and not (exact and fault.exact and abs(fault.time - time) > TIE_SECONDS)
+        for fault in found
+        if fault.strength is Strength.END
+        and fault.member != cause.member
+        and not (cause.exact and fault.exact and abs(fault.time - cause.time) > TIE_SECONDS)
     }
     return tuple(sorted(same.values(), key=lambda fault: fault.member))
 

@@ -74,6 +74,7 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
         level=ladder.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
         message=fault.message,
         time=fault.time,
+        exact=fault.exact,
         tied=_names(fault.member, ties),
     )
 
@@ -93,7 +94,8 @@ def requested(gang: Gang) -> Cause:
 def strongest(gang: Gang) -> Finding:
     """The strongest evidence so far of the open incident, stored or new."""
     incident = gang.status.incidents[0]
-    found, stored = faults(gang), incident.cause
+    found = faults(gang)
+    stored = _exactly(gang, incident.cause, found)
     if found:
         new = first_cause(gang, found)
         if _outranks(gang, new, stored) or _refines(new, stored):
@@ -191,6 +193,15 @@ def _refines(new: Cause, old: Cause) -> bool:
     return strength(old) in {Strength.CONTAINER, Strength.DISRUPTION} and (
         clearer or (old.rule is None and new.rule is not None)
     )
+
+
+def _exactly(gang: Gang, stored: Cause, found: tuple[Fault, ...]) -> Cause:
+    """The stored cause, with its time where that is known exactly by now. What was never told exactly stays tied."""
+    if stored.exact:
+        return stored
+    same = (judged(gang.spec, one, found) for one in found if one.exact and one.member == stored.member)
+    exact = next((one for one in same if _identity(one) == _identity(stored)), None)
+    return stored if exact is None else changed(exact, printed=stored.printed)
 
 
 def _identity(cause: Cause) -> tuple[object, ...]:
