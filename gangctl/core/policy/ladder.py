@@ -2,10 +2,10 @@
 
     level(cause) = max(what the fault and its rule ask for, what the ledger asks for)
 
-The same member again costs its pod, unless all members ended alike. The same restore point again and again without
-progress leads to an older checkpoint, then to the suspect's pod, then to the end. The ladder must not lower what a rule
-asks for, and unknown progress must not count as none. What many gangs fail for at once (``brake.py``) must not cost a
-pod.
+The same member again costs its pod, unless all members ended alike, or others of a process group had finished. The
+same restore point again and again without progress leads to an older checkpoint, then to the suspect's pod, then to the
+end. The ladder must not lower what a rule asks for, and unknown progress must not count as none. What many gangs fail
+for at once (``brake.py``) must not cost a pod.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import Strength, default
 from gangctl.core.facts.evidence import strength
 from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
+from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.policy.budget import in_window
 
@@ -44,7 +46,7 @@ def level(gang: Gang, cause: Cause) -> IncidentLevel:
     if cause.reason == Reason.RESTORE_POINT_MISSING:
         return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, least)
     suspected = again(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
-    if suspected and not cause.alike:
+    if suspected and not cause.alike and not is_over(gang):
         asked.append(IncidentLevel.POD)
     return highest(*asked)
 
@@ -84,7 +86,7 @@ def has_progressed(gang: Gang) -> bool | None:
     """Whether any rank of the failed attempt reported a step beyond its restore point; None = it is not known.
 
     A gang that has reported steps before and none now made none: it failed to load its checkpoint. Where most members
-    could not look for it, that says nothing about the step.
+    could not look for it, or some had finished, that says nothing about the step.
     """
     if is_unseen_by_most(gang) and not is_missing_for_most(gang):
         return None
@@ -93,6 +95,12 @@ def has_progressed(gang: Gang) -> bool | None:
         first = first_step(gang)
         if first is not None and first.step is None:
             return first.attempt == failed_attempt(gang)  # It made a step, which is beyond what it had restored.
-        return None if status.progress is None else False
+        return None if status.progress is None or is_over(gang) else False
     point = status.restore_point
-    return made.step > (0 if point is None else point.step)
+    return made.step > (0 if point is None else point.step) or (None if is_over(gang) else False)
+
+
+def is_over(gang: Gang) -> bool:
+    """Whether ranks of a process group had finished, and others had not: no step was left to make."""
+    done = finished(gang)
+    return bool(done) and any(0 < len(done & {*places}) < len(places) for places in numbered(gang.spec).groups.values())

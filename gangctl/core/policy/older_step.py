@@ -16,7 +16,7 @@ from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Cause
 from gangctl.core.facts.faults import is_unseen_by_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.policy.ladder import failures, has_progressed
+from gangctl.core.policy.ladder import failures, has_progressed, is_over
 from gangctl.core.policy.restart_backoff import in_a_row
 
 GUESSED: Final = 2
@@ -42,7 +42,7 @@ def is_due(gang: Gang, cause: Cause, newest: RestorePoint) -> bool:
 def _unreported(gang: Gang, cause: Cause, newest: RestorePoint) -> int:
     """Failures in a row, this one included, that seem to have made no step; 0 if that isn't known, or was acted on."""
     point = gang.status.restore_point
-    if point is None or newest.step > point.step:
+    if point is None or newest.step > point.step or is_over(gang):
         return 0
     counted, row = 1, in_a_row(gang, cause) - 1
     for entry in reversed(gang.status.ledger):
