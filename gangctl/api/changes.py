@@ -155,6 +155,7 @@ class CauseChanges(TypedDict, total=False):
     exact: bool
     tied: tuple[str, ...]
     alike: bool
+    suspect: str
 
 
 class IncidentChanges(TypedDict, total=False):

@@ -60,6 +60,9 @@ class Cause(Model):
     """Members that ended at the same moment, as far as can be determined."""
     alike: bool = False
     """Whether every required member ended in the same way at that moment. Then no pod is suspected."""
+    suspect: Label = ""
+    """The member that is suspected in place of the one at fault, and the incarnation of its pod, such as worker-3.0: it
+    went on when all others had ended in one way. They may have ended because they waited for it."""
 
 
 class PhaseMilliseconds(Model):

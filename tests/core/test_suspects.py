@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gangctl.api.status import GangPhase
 from tests.core.scenario import sentence
 from tests.core.world import World
@@ -56,3 +58,43 @@ def test_a_rank_that_fails_while_none_has_finished_is_suspected() -> None:
         says(made, "10 s pass", "worker-1 ends with 1")
         points.append(started(made))
     assert points == [30, 20]
+
+
+def hung(made: World, *, steps: bool, killed: bool, ways: tuple[str, ...] = ("SIGABRT",) * 3) -> None:
+    """All but worker-3 end within a second, in these ways; worker-3 is stopped, and the next attempt begins."""
+    says(made, "10 s pass")
+    if steps:
+        step = 10 * made.job.status.attempt
+        says(made, *(f"worker-{at} reports step {step + (at < 3)}" for at in range(4)))
+    says(made, "60 s pass")
+    says(made, *(f"worker-{at} ends with {how}, {900 - at} ms ago" for at, how in enumerate(ways)))
+    says(made, "everyone is Ready", *(["worker-3 is Ready after SIGKILL at 3000 ms"] if killed else []), "6 s pass")
+
+
+def replaced(*, times: int = 3, **how: Any) -> list[str]:
+    """The members that have got new pods after some failures that look like this."""
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 4}]\nrecovery: {replaceAfter: 3, budget: {type: Unlimited}}")
+    says(made, "the gang runs")
+    for _ in range(times):
+        hung(made, **how)
+        for _ in range(10):
+            says(made, "1 s pass")
+        if made.job.status.phase is GangPhase.RUNNING:
+            says(made, "everyone runs")
+    return sorted(pod.member for pod in made.pods.values() if pod.incarnation > 0)
+
+
+def test_the_member_that_stays_behind_is_suspected_and_not_those_that_waited_for_it() -> None:
+    assert replaced(steps=True, killed=False) == ["worker-3"]
+
+
+def test_the_member_that_must_be_killed_is_suspected_where_no_steps_are_known() -> None:
+    assert replaced(steps=False, killed=True) == ["worker-3"]
+    assert replaced(steps=False, killed=True, times=2) == []
+
+
+def test_a_member_that_was_merely_not_done_yet_is_not_suspected() -> None:
+    assert replaced(steps=False, killed=False) == ["worker-0"]
+    assert replaced(steps=True, killed=True, ways=("1", "SIGABRT", "SIGABRT")) == ["worker-0"]
+    assert replaced(steps=True, killed=True, ways=("SIGABRT", "SIGABRT")) == ["worker-0"]

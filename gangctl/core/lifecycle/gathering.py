@@ -44,7 +44,7 @@ from gangctl.core.policy import (
 )
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
-from gangctl.core.policy.ladder import has_progressed
+from gangctl.core.policy.ladder import has_progressed, suspected
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
@@ -212,14 +212,15 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     An echo can only raise the level for its own member.
     """
     cause, status = settlement.cause, gang.status
-    why = {cause.member: _why(cause)}
+    suspect, number = suspected(cause)
+    why = {suspect: Defect(cause.reason, "all others ended, and it did not") if cause.suspect else _why(cause)}
     first = changed(status.incidents[0], cause=cause, level=settlement.level)
     status = changed(status, incidents=(first, *status.incidents[1:]))
-    if settlement.level is IncidentLevel.GANG and status.base_incarnation <= cause.incarnation:
-        suspects = why if cause.member in gang.members else {}
+    if settlement.level is IncidentLevel.GANG and status.base_incarnation <= number:
+        suspects = why if suspect in gang.members else {}
         status = transitions.recreate(gang, replacement.recreated(gang, status, suspects))
         return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced; cause: {settlement.because}")
-    known = cause.member in gang.members and gang.incarnation(cause.member) <= cause.incarnation
+    known = suspect in gang.members and gang.incarnation(suspect) <= number
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
     if not replacement.has_room(status, bad):

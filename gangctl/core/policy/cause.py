@@ -21,6 +21,7 @@ from gangctl.core.facts.defaults import Strength
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.stayed import stayed
 from gangctl.core.facts.text import counted
 from gangctl.core.policy import budget, failed_starts, granted, ladder
 from gangctl.core.policy.rules import default_action, verdict
@@ -103,6 +104,8 @@ def strongest(gang: Gang) -> Finding:
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = changed(cause, alike=stored.alike or _ended_alike(gang, stored, found))
+    if strength(cause) is Strength.END and not cause.suspect and (member := stayed(gang, found)):
+        cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
     level = ladder.level(gang, cause)
     # A fault can't be put down to one rank or one gang while it may be that of all.
     if stored.reason not in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} and not cause.alike:
@@ -129,6 +132,8 @@ def settle(gang: Gang, finding: Finding) -> Settlement:
     charged = _action(cause) is not Action.IGNORE
     not_before = granted.evidence_until(gang, incident)
     what = f"{describe(cause)}, as every member did at that moment" if cause.alike else describe(cause)
+    if cause.suspect:
+        what += f", and so did all others but {ladder.suspected(cause)[0]}, which is suspected"
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
         because = f"{describe(ending)}; rule {ending.rule} has action FailJob: {ending.why}"

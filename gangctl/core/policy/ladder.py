@@ -61,7 +61,13 @@ def again(gang: Gang, cause: Cause) -> int:
     if not cause.member or strength(cause) is Strength.REQUEST:
         return 0
     ledger = in_window(gang.spec, gang.status, gang.now)
-    return 1 + sum((old.member, old.incarnation) == (cause.member, cause.incarnation) for old in ledger)
+    return 1 + sum((old.member, old.incarnation) == suspected(cause) for old in ledger)
+
+
+def suspected(cause: Cause) -> tuple[str, int]:
+    """The member that the cause is put down to, and the incarnation of its pod."""
+    member, _, number = cause.suspect.rpartition(".")
+    return (member, int(number)) if number else (cause.member, cause.incarnation)
 
 
 def rung(gang: Gang) -> Rung:

@@ -91,11 +91,12 @@ def settled(
         milliseconds=timings.settled(gang, incident, gathered),
         members=stragglers.settled(gang, changed(incident, cause=settlement.cause), gathered),
     )
+    member, number = ladder.suspected(settlement.cause)
     entry = LedgerEntry(
         time=gang.now,
         attempt=incident.attempt,
-        member="" if settlement.cause.alike else settlement.cause.member,
-        incarnation=settlement.cause.incarnation,
+        member="" if settlement.cause.alike else member,
+        incarnation=number,
         charged=settlement.charged,
         failure=restart_backoff.counts(settlement.cause),
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,

@@ -43,7 +43,7 @@ def node_faults(before: Status, after: Status) -> Iterator[NodeFault]:
 def _at_fault(incident: Incident) -> bool:
     cause = incident.cause
     row = default(cause.reason)
-    if not incident.settled or incident.outcome not in _ENDS or cause.alike:
+    if not incident.settled or incident.outcome not in _ENDS or cause.alike or cause.suspect:
         return False
     if row.strength in _SAID_BY_OTHERS or row.vague:
         return False

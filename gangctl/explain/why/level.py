@@ -12,7 +12,7 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import Strength, default
 from gangctl.core.facts.evidence import strength
 from gangctl.core.policy.budget import in_window
-from gangctl.core.policy.ladder import highest
+from gangctl.core.policy.ladder import highest, suspected
 
 
 def level_because(job: GangJob, incident: Incident) -> str:
@@ -42,10 +42,11 @@ def _less(incident: Incident) -> str:
 def _repeated(job: GangJob, incident: Incident) -> str:
     cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
     ledger = in_window(job.spec, job.status, incident.time)
-    before = [one for one in ledger if (one.member, one.incarnation) == (cause.member, cause.incarnation)]
+    member, number = suspected(cause)
+    before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
     times = 1 + sum(one.attempt < incident.attempt for one in before)
     if times >= after and strength(cause) is not Strength.REQUEST:
-        return f"it was the {_ordinal(times)} fault of {cause.member} with this pod (recovery.replaceAfter: {after})"
+        return f"it was the {_ordinal(times)} fault of {member} with this pod (recovery.replaceAfter: {after})"
     if checkpoint is not None:
         return (
             "the gang failed again and again from one restore point without progress "
