@@ -66,6 +66,8 @@ class Kind(StrEnum):
     """The attempt waits because the ones before made no step."""
     RESTORE_POINT = "RestorePoint"
     """A restore point is missing."""
+    FINISHED = "Finished"
+    """Some ranks have left, since all their work is done, and others go on: they may wait for them."""
     DEGRADED = "Degraded"
     """The gang goes on, and something should be looked at."""
 

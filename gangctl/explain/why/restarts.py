@@ -128,7 +128,7 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
         first_steps=sum(one.milliseconds.first_step is not None for one in night),
         lost_steps=sum(steps) if steps else None,
         lost_seconds=sum(lost) if lost else None,
-        patterns=tuple(_patterns([one for one in night if one.cause.reason != Reason.RESTART_REQUESTED])),
+        patterns=tuple(_patterns(job, [one for one in night if one.cause.reason != Reason.RESTART_REQUESTED])),
     )
 
 
@@ -200,7 +200,7 @@ def _budget(job: GangJob) -> str:
     return f"{used} of {budget.max_restarts} charged restarts in {budget.window_seconds} s"
 
 
-def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
+def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
     """What at least two, and more than half, have in common; the node only if several members were on it."""
     count = len(night)
     if count < _REPEATED:
@@ -227,10 +227,11 @@ def _patterns(night: Sequence[Incident]) -> Iterator[Pattern]:
     if step and any(one.lost_steps == 0 for one in night):
         means = "the gang fails just after that step: look at the data there and at this checkpoint"
         yield Pattern("step", *step, count, means)
-    if night[0].linked_trace_id:
-        yield Pattern(
-            "noStep", "", count, count, "the gang does not get to its first step: look at start-up and loading"
-        )
+    stuck = {entry.attempt for entry in job.status.ledger if entry.progressed is False}
+    without = sum(one.attempt in stuck for one in night)
+    if without * 2 > count:
+        means = "the gang does not get to its first step: look at start-up and loading"
+        yield Pattern("noStep", "", without, count, means)
 
 
 def _how(incident: Incident) -> str:

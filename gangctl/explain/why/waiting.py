@@ -14,7 +14,9 @@ from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
+from gangctl.core.facts.finished import recorded_places
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.starts import advice, told
 from gangctl.core.facts.text import clock_time
 from gangctl.core.facts.world import Observed, Pod
@@ -59,11 +61,28 @@ def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
         case GangPhase.HELD:
             return (resting.held(gang),)
         case GangPhase.RUNNING:
-            return tuple(_degraded(gang))
+            return (*_degraded(gang), *_finished(gang))
         case _ if refused := resting.refused(job):
             return (refused,)
         case _:
             return tuple(_waits(gang, around))
+
+
+def _finished(gang: Gang) -> Iterator[Finding]:
+    """Members that have left while others of their process group go on."""
+    done = recorded_places(gang.status, gang.status.attempt)
+    for places in numbered(gang.spec).groups.values():
+        left, stay = [one for one in places if one in done], [one for one in places if one not in done]
+        if left and stay and gang.status.finished is not None:
+            yield Finding(
+                kind=Kind.FINISHED,
+                seen=f"{many(left)} ended with 0, and {many(stay)} {'runs' if len(stay) == 1 else 'run'} on",
+                next=f"attempt {gang.status.attempt} runs until all have ended, or spec.successPolicy is met",
+                do="if that takes long, who runs on may wait for a rank that has left: see "
+                f"gangctl logs {gang.job.metadata.name}; spec.progress.timeoutSeconds lets gangctl notice it",
+                members=tuple(left),
+                since=gang.status.finished.time,
+            )
 
 
 def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:

@@ -106,9 +106,25 @@ def test_restarts_that_have_nothing_in_common_have_no_pattern_but_the_bug_of_a_s
 
 def test_restarts_without_a_step_at_the_same_restore_point_are_told() -> None:
     again = [{**failure(at), "lostSteps": 0, "linkedTraceID": "1" * 32} for at in (2, 1, 0)]
-    found = patterns(*again)
-    assert found["step"].value == "50"
-    assert "noStep" in found
+    assert patterns(*again)["step"].value == "50"
+
+
+@pytest.mark.parametrize(
+    ("progressed", "told"),
+    [((False, False, True), (2, 3)), ((True, True, False), None), ((None, None, None), None), ((), None)],
+)
+def test_that_no_step_lay_between_is_told_only_of_attempts_that_are_known_to_have_made_none(
+    progressed: tuple[bool | None, ...], told: tuple[int, int] | None
+) -> None:
+    made = gang(*({**failure(at), "linkedTraceID": "1" * 32} for at in (2, 1, 0)))
+    ledger = [
+        {"time": "2026-01-01T00:00:00Z", "attempt": at, "charged": True, "progressed": one}
+        for at, one in zip((4, 3, 2), progressed, strict=False)
+    ]
+    status = {**made.model_dump(by_alias=True)["status"], "ledger": ledger}
+    found = restarts(GangJob.model_validate({**made.model_dump(by_alias=True), "status": status}), NOW)
+    assert found is not None
+    assert next(((one.count, one.of) for one in found.patterns if one.what == "noStep"), None) == told
 
 
 def test_restarts_of_yesterday_and_those_by_hand_are_not_counted_with_those_of_tonight() -> None:

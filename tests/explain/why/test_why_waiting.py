@@ -198,6 +198,17 @@ def test_a_back_off_says_until_when_and_how_to_end_it() -> None:
     assert "gangctl restart demo starts it now" in found.do
 
 
+def test_members_that_have_left_while_others_run_on_are_named() -> None:
+    def done(indexes: str) -> dict[str, Any]:
+        return {"attempt": 2, "time": NOW - 60, "roles": [{"name": "worker", "indexes": indexes}]}
+
+    found = one(job("Running", attempt=2, finished=done("1")))
+    assert (found.kind, found.members, found.since) == (Kind.FINISHED, ("worker-1",), NOW - 60)
+    assert found.seen == "worker-1 ended with 0, and worker-0 runs on"
+    assert findings(job("Running", attempt=2, finished=done("0-1")), Surroundings(), NOW) == ()
+    assert findings(job("Running", attempt=3, finished=done("1")), Surroundings(), NOW) == ()
+
+
 def test_a_gang_that_runs_has_only_what_should_be_looked_at() -> None:
     assert findings(job("Running"), Surroundings(), NOW) == ()
     degraded = condition("Degraded", "True", "DeviceDegraded", "rank 1 takes about 20 % longer")
