@@ -131,10 +131,11 @@ class Teller:
 
 
 class _Search:
-    """Looks for steps in all streams."""
+    """Looks for steps in all streams. That of the restore point is none before another: a line says what was loaded."""
 
-    def __init__(self, pattern: str, teller: Teller) -> None:
+    def __init__(self, pattern: str, restored: Optional[int], teller: Teller) -> None:
         self._teller = teller
+        self._restored = restored
         self._newest: Dict[int, int] = {}
         """Of each process."""
         self._search: Optional[StepSearch] = None
@@ -161,6 +162,8 @@ class _Search:
         if step is not None:
             newest = self._newest.get(process)
             self._newest[process] = step
+            if step == self._restored and newest in {None, step}:
+                return
             self._teller.step(step, 0 if newest is None else max(0, step - newest))
 
     def _give_up(self, why: str) -> None:
@@ -179,6 +182,8 @@ class Wanted(NamedTuple):
     """The patterns of ``podFailurePolicy``."""
     questions: Sequence[int] = ()
     """The pipe through which it is asked whether all is searched, if there is one."""
+    restored: Optional[int] = None
+    """The step of the restore point."""
 
 
 def copy(streams: List[Stream], wanted: Wanted, tell: int) -> None:
@@ -192,7 +197,7 @@ def copy(streams: List[Stream], wanted: Wanted, tell: int) -> None:
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
     teller = Teller(tell)
-    steps = _Search(wanted.step, teller) if wanted.step else None
+    steps = _Search(wanted.step, wanted.restored, teller) if wanted.step else None
     log = LogSearch(wanted.log, teller.found, teller.wrong)
 
     def search(process: int, found: List[bytes]) -> None:

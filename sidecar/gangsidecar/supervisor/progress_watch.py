@@ -53,7 +53,8 @@ class ProgressWatch:
         if run.log_patterns:
             catch_up.open()
             pipes.readers.extend(catch_up.readers)
-        wanted = copier.Wanted(source.pattern, run.log_patterns, catch_up.readers)
+        restored = None if run.restore is None else run.restore.step
+        wanted = copier.Wanted(source.pattern, run.log_patterns, catch_up.readers, restored)
         copy = partial(copier.copy, pipes.streams, wanted)
         then = partial(self._take, catch_up)
         watcher = Watcher(self._loop, self._helpers, attempt, then, copy, pipes.readers)

@@ -15,7 +15,7 @@ import pytest
 
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.line_search import LINE
-from gangsidecar.wire import Phase, Report, Source, Verb
+from gangsidecar.wire import Phase, Report, Restore, Source, Verb
 from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text, unread, wait_for
 from tests.sidecar.supervisor.warm import Warm
 
@@ -67,6 +67,18 @@ def test_a_line_with_a_step_is_progress(member: Member, output: Path) -> None:
     assert (told.progress.first_step, told.progress.phase, told.progress.attempt) == (3, "Step", 1)
     assert told.progress.every == 2
     assert text(output) == "begins\nat step 3 of 9: loss 0.1\nstep 5\n"
+
+
+def test_the_line_that_says_which_step_was_restored_is_no_first_step(member: Member) -> None:
+    member.start(*script(f"print('found step 7'); print('goes on from step 7'); print('step 8'); {WAITS}"))
+    member.run(member.hold(1), source=STEPS, restore=Restore(7, "ram"))
+    told = member.sidecar.until(_is_at(8))
+    assert told.progress is not None
+    assert told.progress.first_step == 8
+    member.run(member.hold(2), source=STEPS, restore=Restore(6, "ram"))
+    told = member.sidecar.until(lambda report: step(report) == 8 and report.attempt == 2)
+    assert told.progress is not None
+    assert (told.progress.attempt, told.progress.first_step) == (2, 7)
 
 
 def test_python_does_not_keep_its_lines_back(member: Member, output: Path) -> None:
