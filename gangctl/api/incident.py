@@ -194,7 +194,7 @@ class Incident(Model):
     restored_step: int | None = None
     """Step that the next attempt restored; absent if it started from the beginning."""
     lost_steps: int | None = None
-    """Number of steps that must be repeated; absent if progress is unknown."""
+    """Number of steps that must be repeated; absent if progress is unknown, or if the job declares no tier."""
     lost_steps_at_most: int | None = None
     """The largest number that it can be, if the framework reports only some steps; absent if lostSteps is exact."""
     lost_seconds: float | None = None

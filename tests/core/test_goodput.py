@@ -100,9 +100,13 @@ def test_goodput_does_not_count_work_that_was_done_again() -> None:
     assert goodput(Spent(start_up=20)) is None
 
 
+TIER = "checkpoint: {tiers: [{name: store, scope: Shared, source: {type: API}}]}"
+
+
 def trained() -> World:
-    """A gang of two that has made 200 steps in 200 s and fails now. It has no checkpoint."""
+    """A gang of two that has made 200 steps in 200 s and fails now. No rank has saved a checkpoint."""
     world = World()
+    world.submit(f"roles: [{{name: worker, replicas: 2}}]\n{TIER}")
     for line in ("the gang runs", "worker-0 reports step 1", "200 s pass", "worker-0 reports step 201"):
         sentence(world, line)
     sentence(world, "worker-1 ends with 3")
@@ -136,7 +140,8 @@ def test_lost_progress_counts_when_an_attempt_that_never_ran_lies_between(lines:
 def test_lost_progress_counts_after_the_gang_was_held() -> None:
     world = World()
     world.submit(
-        "roles: [{name: worker, replicas: 2}]\nrecovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}"
+        f"roles: [{{name: worker, replicas: 2}}]\n{TIER}\n"
+        "recovery: {budget: {type: Windowed, maxRestarts: 0}, onExhausted: Hold}"
     )
     for line in ("the gang runs", "worker-0 reports step 1", "200 s pass", "worker-0 reports step 201"):
         sentence(world, line)
@@ -145,6 +150,22 @@ def test_lost_progress_counts_after_the_gang_was_held() -> None:
     assert world.job.status.phase is GangPhase.HELD
     assert started(world, "restartToken becomes again").lost_progress == pytest.approx(200)
     assert world.job.status.incidents[0].lost_steps == 201
+
+
+def test_what_a_script_lost_that_finds_its_checkpoints_by_itself_is_unknown() -> None:
+    world = World()
+    for line in ("the gang runs", "worker-0 reports step 1", "200 s pass", "worker-0 reports step 201"):
+        sentence(world, line)
+    for line in ("worker-1 ends with 3", "decide"):
+        sentence(world, line)
+    assert started(world).lost_progress == 0
+    told = world.job.status.incidents[0]
+    assert (told.outcome, told.lost_steps, told.lost_steps_at_most, told.lost_seconds) == (
+        "Restarted",
+        None,
+        None,
+        None,
+    )
 
 
 def test_lost_progress_counts_once_when_the_next_attempt_makes_no_step() -> None:

@@ -7,7 +7,8 @@
     seconds = steps * pace(that attempt)
 
 A loss must not be guessed: where progress isn't reported, it is unknown, and where it is seldom reported, the steps
-must not be told as all. It must not count twice: each start settles it.
+must not be told as all. Where the job declares no tier, its script may find checkpoints by itself, so it is unknown as
+well. It must not count twice: each start settles it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ MOST_SELDOM: Final = 1000
 
 
 def steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Steps that the attempt which ran last had made beyond the restore point; None where progress is unknown."""
+    """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
+    if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
+        return None
     made = highest_step(gang, _last_started(gang))
     return None if made is None else max(0, made.step - (0 if point is None else point.step))
 
